@@ -26,6 +26,13 @@ _VARYING = frozenset(
     )
 )  # fmt: skip
 
+_OUTCOMES = {
+    "plain": [],
+    "parallel": [("add", "OK", 3)],
+    "tool_error": [("refuse", "TOOL_ERROR", 1)],
+    "bad_arguments": [("add", "BAD_ARGUMENTS", 2), ("ad", "UNKNOWN_TOOL", 1)],
+}
+
 
 def _collect(folder: Path, name: str, tasks: Path, *mesh: str) -> tuple[list[Row], list[Row]]:
     output = folder / f"{name}.jsonl"
@@ -129,6 +136,9 @@ def test_what_the_rows_say(embedded: tuple[list[Row], list[Row]]) -> None:
     }  # fmt: skip
     assert _outputs(_one(rows, "parallel")) == ["3", "7", "20"]
     assert _one(rows, "parallel")["metadata"]["tools_used"] == ["add"]
+    for kind, outcomes in _OUTCOMES.items():
+        told = _one(rows, kind)["metadata"]["tool_outcomes"]
+        assert [(one["name"], one["outcome"], one["calls"]) for one in told] == outcomes
     assert "out of order" in _outputs(_one(rows, "tool_error"))[0]
     assert _one(rows, "truncated")["stop_reason"] == "MAX_OUTPUT_TOKENS"
     assert _one(rows, "steps")["stop_reason"] == "MAX_STEPS"

@@ -222,10 +222,10 @@ def _debate(dice: random.Random, number: int, repeat: int) -> Json:
         {"role": "user", "content": "Write a proposal."},
         text("We plant trees along the street."),
     ]
-    actors = {
-        "writer": {"reward": 0.5, "items": writer},
-        "critic": {"reward": round(dice.random(), 2), "items": critic},
-    }
+    actors = [
+        _actor("critic", critic, round(dice.random(), 2)),
+        _actor("writer", writer, 0.5),
+    ]
     forks = [{"call_id": "c3", "reason": "HISTORY_REWRITTEN", "common_tokens": 41}]
     made = row(
         "debate", number, repeat, f"Should the street have trees? ({number})",
@@ -236,6 +236,18 @@ def _debate(dice: random.Random, number: int, repeat: int) -> Json:
     made["metadata"]["weights_versions"] = [3, 4]
     made["stop_reason"] = ("MAX_STEPS", "MODEL_FINISHED")[repeat % 2]
     return made
+
+
+def _actor(name: str, items: list[Json], reward: float) -> Json:
+    return {
+        "name": name,
+        "models": ["policy-7b"],
+        "model_calls": 1,
+        "trainable": name == "writer",
+        "reward": reward,
+        "usage": {"input_tokens": 20, "output_tokens": 11, "total_tokens": 31},
+        "conversations": [{"items": items}],
+    }
 
 
 def failed(made: Json) -> Json:

@@ -183,7 +183,7 @@ def test_each_actor_has_its_conversations(browser: Any, tmp_path: Path) -> None:
             "--config",
             CRITIC,
         ]
-        collected(*asked, "--trace", "--quiet", folder=tmp_path)
+        collected(*asked, "--quiet", folder=tmp_path)
     with (
         served(find_sources([output]).sources, tmp_path / "index.sqlite") as url,
         opened(browser, url) as page,

@@ -4,6 +4,7 @@ sources.py       rows of runs and of files, one after another, each with the pla
 row_parts.py     which parts of a row are decoded
 rollout.py       what a row says, checked
 conversation.py  the Responses items of a rollout as chat messages (pure)
+actors.py        what actors beside the root agent said (pure)
 samples.py       the exact tokens of a rollout as training samples (pure)
 selection.py     which rollouts an export takes (pure)
 pairs.py         which rollouts of a task make a preference pair (pure)
@@ -14,6 +15,7 @@ reverify/        new verdicts for stored rollouts
 track/           a run's figures and samples at a tracker, live
 """
 
+from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.exports import FORMATS, ExportOptions, ExportSummary, export, export_hub
 from gymmesh_data.pairs import Pair, PairRules
@@ -25,6 +27,7 @@ from gymmesh_data.tasks import task_of
 
 __all__ = [
     "FORMATS",
+    "Actor",
     "ChatStyle",
     "Conversation",
     "ExportOptions",
@@ -34,6 +37,7 @@ __all__ = [
     "Sample",
     "Selection",
     "StoredRollout",
+    "actors_of",
     "conversation_of",
     "export",
     "export_hub",

@@ -81,7 +81,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
         writer.messages.append({"role": "system", "content": rollout.instructions})
     writer.add_all(rollout.first_items, rollout.where, "first item {}")
     prompt_length = len(writer.messages)
-    writer.add_all(rollout.output, rollout.where, "response.output[{}]")
+    writer.add_all(rollout.output, rollout.where, rollout.output_key + "[{}]")
     tools = [chat for tool in rollout.tools if (chat := _tool(tool, writer.losses)) is not None]
     return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
 

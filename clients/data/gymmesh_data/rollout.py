@@ -39,6 +39,7 @@ class StoredRollout(msgspec.Struct, frozen=True):
         output: the items after these.
         instructions: the system text beside the items; empty where there is none.
         tools: the tools as the request had them.
+        output_key: where in the row `output` is, for messages.
     """
 
     where: str
@@ -50,6 +51,7 @@ class StoredRollout(msgspec.Struct, frozen=True):
     output: list[Json]
     instructions: str
     tools: list[Json]
+    output_key: str = "response.output"
 
     @property
     def failed(self) -> bool:
@@ -89,7 +91,7 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     params = _object(row, _PARAMS, where)
     response = _object(row, "response", where)
     if "first_items" in row:
-        first_items = _items(row["first_items"], where, "first_items")
+        first_items = items_in(row["first_items"], where, "first_items")
     else:
         first_items = _input(params.get("input"), where)
     instructions = params.get("instructions")
@@ -103,9 +105,9 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
         rollout_id=str(row.get("rollout_id") or ""),
         reward=_reward(row, where),
         first_items=first_items,
-        output=_items(response.get("output", []), where, "response.output"),
+        output=items_in(response.get("output", []), where, "response.output"),
         instructions=instructions or "",
-        tools=_items(params.get("tools") or [], where, _TOOLS),
+        tools=items_in(params.get("tools") or [], where, _TOOLS),
     )
 
 
@@ -120,10 +122,11 @@ def _object(row: Json, key: str, where: str) -> Json:
 def _input(value: Any, where: str) -> list[Json]:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
-    return _items([] if value is None else value, where, _INPUT)
+    return items_in([] if value is None else value, where, _INPUT)
 
 
-def _items(value: Any, where: str, key: str) -> list[Json]:
+def items_in(value: Any, where: str, key: str) -> list[Json]:
+    """A list of items, checked. Raises UserError for anything else."""
     if not isinstance(value, list):
         raise UserError(f"{where}: {key}: must be a list of objects")
     if not _ONLY_OBJECTS.issuperset(map(type, value)):

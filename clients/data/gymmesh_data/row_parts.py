@@ -20,7 +20,8 @@ class RowParts(Enum):
 
     Attributes:
         ALL: the row as it is.
-        CHAT: what messages and metadata are made of; of tokens only that they are there.
+        CHAT: what messages and metadata are made of; of tokens only that they are there. The
+            conversations of actors are JSON text here and below, for `actors_of`.
         CHAT_AND_TOKENS: both; the lists of ids as JSON text (`msgspec.Raw`), for `samples_of`.
         TOKENS: what samples are made of, as there, and metadata, but no text.
     """
@@ -115,6 +116,7 @@ class _RowParts(TypedDict, total=False):
     stop_reason: Any
     metadata: Any
     tags: Any
+    actors: msgspec.Raw
     failure: Any
 
 

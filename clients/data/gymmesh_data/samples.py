@@ -72,7 +72,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     samples = writer.samples
     if not samples:
         raise NoTokens(
-            f"{rollout.where}: response.output: has no generation_token_ids; collect with a "
+            f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
             "backend that captures tokens"
         )
     if not writer.captured:
@@ -82,7 +82,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
 
 
 def _place(rollout: StoredRollout, place: int) -> str:
-    return f"{rollout.where}: response.output[{place}]"
+    return f"{rollout.where}: {rollout.output_key}[{place}]"
 
 
 class _SampleWriter:

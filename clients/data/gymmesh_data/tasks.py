@@ -11,12 +11,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gymmesh_client.rows import OWN_KEYS
+from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import Json, StoredRollout
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
 _NOTES: Final = frozenset(
-    ("steps_taken", "tools_used", "verified", "seed", "weights_versions", "token_forks", "timings")
+    (
+        "steps_taken",
+        "tools_used",
+        "tool_outcomes",
+        "verified",
+        "seed",
+        "weights_versions",
+        "token_forks",
+        "timings",
+    )
 )
 _TRUTHS: Final = frozenset(("expected_answer", "ground_truth", "correct_answer"))
 # Where task files have what a verifier compares with, the most telling first.
@@ -67,7 +76,7 @@ def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
     """As `payload_of`, but as they were when the rollout was collected."""
     evidence = evidence_keys(row, known)
     payload = {
-        key: value for key, value in row.items() if key not in OWN_KEYS and key not in evidence
+        key: value for key, value in row.items() if not is_own_key(row, key) and key not in evidence
     }
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
@@ -96,7 +105,7 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
     before = len(places)
     for key in reversed(row):
         place = places.get(key, before)
-        if key in OWN_KEYS or place >= before or row[key] != evidence[key]:
+        if is_own_key(row, key) or place >= before or row[key] != evidence[key]:
             break
         before = place
         if key not in known and key not in _TRUTHS:

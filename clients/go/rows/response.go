@@ -91,7 +91,7 @@ func response(rollout *rolloutv1.Rollout, echoed *jsonvalue.Object) (*jsonvalue.
 		"error", failure,
 		"incomplete_details", details,
 		"output", output,
-		"usage", usage(rollout),
+		"usage", usage(callsOf(rollout, "")),
 	)
 	row.Merge(echoed)
 	return row, nil
@@ -144,18 +144,24 @@ func outputOf(rollout *rolloutv1.Rollout, callID string) ([]any, error) {
 	}
 	tokens := rollouts.Tokens(rollout.GetModelCalls())
 	for place, id := range thread.LastOf {
-		said, found := tokens[id]
-		object, ok := output[place].(*jsonvalue.Object)
-		if !found || !ok {
-			continue
-		}
-		if said.Prompt != nil {
-			object.Set("prompt_token_ids", listOf(rollouts.TokenIDs(said.Prompt), tokenID))
-		}
-		object.Set("generation_token_ids", listOf(rollouts.TokenIDs(said.Output), tokenID))
-		object.Set("generation_log_probs", listOf(rollouts.LogProbs(said.Logprobs), logProb))
+		putTokens(output[place], tokens, id)
 	}
 	return output, nil
+}
+
+// putTokens moves a call's tokens to the last item that the call wrote.
+func putTokens(item any, tokens map[string]rollouts.CallTokens, callID string) {
+	said, found := tokens[callID]
+	object, ok := item.(*jsonvalue.Object)
+	if !found || !ok {
+		return
+	}
+	delete(tokens, callID)
+	if said.Prompt != nil {
+		object.Set("prompt_token_ids", listOf(rollouts.TokenIDs(said.Prompt), tokenID))
+	}
+	object.Set("generation_token_ids", listOf(rollouts.TokenIDs(said.Output), tokenID))
+	object.Set("generation_log_probs", listOf(rollouts.LogProbs(said.Logprobs), logProb))
 }
 
 func tokenID(id int32) any            { return int64(id) }
@@ -174,13 +180,21 @@ func startedAt(rollout *rolloutv1.Rollout) float64 {
 	return float64(rollout.GetStartedUnixNano()) / 1e9
 }
 
-// usage is the sum over the root agent's calls.
-func usage(rollout *rolloutv1.Rollout) *jsonvalue.Object {
-	var input, output, cached, reasoning int64
+// callsOf gives the calls of an actor; the root agent's name is empty.
+func callsOf(rollout *rolloutv1.Rollout, actor string) []*rolloutv1.ModelCallCompleted {
+	var calls []*rolloutv1.ModelCallCompleted
 	for _, call := range rollout.GetModelCalls() {
-		if call.GetActor() != "" {
-			continue
+		if call.GetActor() == actor {
+			calls = append(calls, call)
 		}
+	}
+	return calls
+}
+
+// usage is the sum over calls.
+func usage(calls []*rolloutv1.ModelCallCompleted) *jsonvalue.Object {
+	var input, output, cached, reasoning int64
+	for _, call := range calls {
 		said := call.GetResponse().GetUsage()
 		input += said.GetInputTokens()
 		output += said.GetOutputTokens()
@@ -205,13 +219,20 @@ func metadata(rollout *rolloutv1.Rollout, durationUs uint64, judged bool) *jsonv
 		}
 	}
 	tools := []any{}
+	outcomes := &toolOutcomes{}
 	for _, record := range rollout.GetToolCalls() {
 		toolsUs += record.GetCompleted().GetTimings().GetTotalUs()
+		outcomes.add(record.GetCompleted())
 		if name := record.GetCompleted().GetName(); !slices.Contains(tools, any(name)) {
 			tools = append(tools, name)
 		}
 	}
-	row := jsonvalue.NewObject("steps_taken", steps, "tools_used", tools, "verified", judged)
+	row := jsonvalue.NewObject(
+		"steps_taken", steps,
+		"tools_used", tools,
+		"tool_outcomes", outcomes.list(),
+		"verified", judged,
+	)
 	if started := rollout.GetStarted(); started != nil && started.Seed != nil {
 		row.Set("seed", started.GetSeed())
 	}

@@ -24,7 +24,7 @@ var ownKeys = map[string]bool{
 	"task_id": true, "rollout_id": true, "run_id": true, "repeat_index": true, "attempt": true,
 	"environment": true, "agent": true, "seed": true, "tags": true, "verification": true,
 	"stop_reason": true, "stop_detail": true, "metadata": true, "model_usage": true,
-	"failure": true, "task_extras": true,
+	"actors": true, "failure": true, "task_extras": true,
 }
 
 // Completed returns the row of a completed rollout. Its reward is null where there is no verdict,
@@ -52,6 +52,9 @@ func Completed(task *rolloutv1.Task, rollout *rolloutv1.Rollout) (*jsonvalue.Obj
 	}
 	row.Set("metadata", metadata(rollout, completed.GetDurationUs(), reward != nil))
 	putModelUsage(row, rollout, nil)
+	if err := putActors(row, rollout); err != nil {
+		return nil, err
+	}
 	evidence, _ := verdict.Get("evidence")
 	putExtras(row, extras, evidence)
 	return row, nil
@@ -78,6 +81,9 @@ func Failed(
 	duration := partial.GetCompleted().GetDurationUs() + partial.GetFailed().GetDurationUs()
 	row.Set("metadata", metadata(partial, duration, false))
 	putModelUsage(row, partial, usageOf(said))
+	if err := putActors(row, partial); err != nil {
+		return nil, err
+	}
 	putExtras(row, extras, nil)
 	return row, nil
 }

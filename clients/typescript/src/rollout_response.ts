@@ -5,9 +5,13 @@
 import { itemsToValues, responseHeadToObject } from "./codec/index.js";
 import { finalCall, threadOf } from "./conversation.js";
 import type { Usage } from "./gen/gymmesh/responses/v1/responses_pb.js";
-import { type Rollout, StopReason } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
+import {
+  type ModelCallCompleted,
+  type Rollout,
+  StopReason,
+} from "./gen/gymmesh/rollout/v1/rollout_pb.js";
 import { isObject, type JsonObject, type JsonValue, jsonObject } from "./json.js";
-import { callTokens, tokenFields } from "./tokens.js";
+import { type CallTokens, callTokens, tokenFields } from "./tokens.js";
 
 /** What the API echoes of a request in every response, with its defaults. */
 const ECHOED: readonly (readonly [string, JsonValue])[] = [
@@ -49,7 +53,7 @@ export function rolloutResponse(rollout: Rollout, inForce: JsonObject): JsonObje
     ["error", said["error"] ?? null],
     ["incomplete_details", details],
     ["output", last ? output(rollout, last.callId) : []],
-    ["usage", usage(rollout)],
+    ["usage", usageOf(rollout.modelCalls.filter((call) => !call.actor))],
     // A null stands for the default, which the API then echoes.
     ...ECHOED.map(([key, usual]) => [key, inForce[key] ?? usual] as const),
   ]);
@@ -60,17 +64,25 @@ function output(rollout: Rollout, callId: string): JsonValue[] {
   const { items, lastOf } = threadOf(rollout, callId);
   const values = itemsToValues(items);
   const tokens = callTokens(rollout.modelCalls);
-  for (const [call, place] of lastOf) {
-    const found = tokens.get(call);
-    const item = values[place];
-    if (found && isObject(item)) Object.assign(item, tokenFields(found));
-  }
+  for (const [call, place] of lastOf) putTokens(values[place], tokens, call);
   return values;
 }
 
-/** The sum over the root agent's calls. */
-function usage(rollout: Rollout): JsonObject {
-  const used = rollout.modelCalls.filter((call) => !call.actor).map((call) => call.response?.usage);
+/** Moves a call's tokens to the last item that the call wrote. */
+export function putTokens(
+  item: JsonValue | undefined,
+  tokens: Map<string, CallTokens>,
+  callId: string,
+): void {
+  const found = tokens.get(callId);
+  if (!found || !isObject(item)) return;
+  tokens.delete(callId);
+  Object.assign(item, tokenFields(found));
+}
+
+/** The sum over calls. */
+export function usageOf(calls: readonly ModelCallCompleted[]): JsonObject {
+  const used = calls.map((call) => call.response?.usage);
   const sum = (of: (usage: Usage) => bigint | undefined): bigint =>
     used.reduce<bigint>((all, one) => all + ((one && of(one)) ?? 0n), 0n);
   const input = sum((one) => one.inputTokens);

@@ -19,6 +19,8 @@ import {
   type Started,
   StopReason,
   type Task,
+  type ToolCallCompleted,
+  ToolOutcome,
   type Verification,
   VerificationStatus,
 } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
@@ -30,6 +32,7 @@ import {
   parseJson,
   parseObject,
 } from "./json.js";
+import { actorRows } from "./rollout_actors.js";
 import { rolloutResponse } from "./rollout_response.js";
 import { tokenNotes } from "./tokens.js";
 
@@ -52,6 +55,7 @@ const OWN_KEYS: ReadonlySet<string> = new Set([
   "stop_detail",
   "metadata",
   "model_usage",
+  "actors",
   "failure",
   "task_extras",
 ]);
@@ -82,6 +86,7 @@ export function completedRow(task: Task, rollout: Rollout): JsonObject {
   if (completed.stopDetail) row["stop_detail"] = completed.stopDetail;
   row["metadata"] = metadata(rollout, completed.durationUs, verdict["reward"] !== null);
   putModelUsage(row, rollout, []);
+  putActors(row, rollout);
   return withExtras(row, task, verdict["evidence"] ?? null);
 }
 
@@ -93,6 +98,7 @@ export function failureRow(task: Task, failed: FailedAttempt): JsonObject {
   row["failure"] = failureObject(failure);
   row["metadata"] = metadata(partial, partial.outcome.value?.durationUs ?? 0n, false);
   putModelUsage(row, partial, usageOf(failure));
+  putActors(row, partial);
   return withExtras(row, task, null);
 }
 
@@ -178,6 +184,7 @@ function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonOb
   const row = jsonObject([
     ["steps_taken", BigInt(rollout.modelCalls.filter((call) => !call.actor).length)],
     ["tools_used", [...names]],
+    ["tool_outcomes", toolOutcomes(answered)],
     ["verified", judged],
   ]);
   const seed = rollout.started?.seed;
@@ -191,6 +198,28 @@ function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonOb
     ["verify_us", rollout.verified?.timings?.totalUs ?? 0n],
   ]);
   return row;
+}
+
+/**
+ * How the tool calls of each name were answered, in the order of the first ones. An outcome of a
+ * later contract counts as UNSPECIFIED, as the contract has it.
+ */
+function toolOutcomes(answered: readonly (ToolCallCompleted | undefined)[]): JsonObject[] {
+  const counts = new Map<string, JsonObject>();
+  for (const done of answered) {
+    const name = done?.name ?? "";
+    const outcome = ToolOutcome[done?.outcome ?? 0] ?? ToolOutcome[ToolOutcome.UNSPECIFIED];
+    const key = `${outcome} ${name}`;
+    counts.set(
+      key,
+      jsonObject([
+        ["name", name],
+        ["outcome", outcome ?? ""],
+        ["calls", ((counts.get(key)?.["calls"] as bigint) ?? 0n) + 1n],
+      ]),
+    );
+  }
+  return [...counts.values()];
 }
 
 /** What the environment's own model calls consumed, by model; `others` are of a failed verdict. */
@@ -211,6 +240,12 @@ function putModelUsage(row: JsonObject, rollout: Rollout, others: readonly Model
     );
   }
   if (sums.size) row["model_usage"] = [...sums.values()];
+}
+
+/** What actors beside the root agent said, where there are any. */
+function putActors(row: JsonObject, rollout: Rollout): void {
+  const actors = actorRows(rollout);
+  if (actors.length) row["actors"] = actors;
 }
 
 /** What a failed turn or verdict consumed, as a detail of its status says. */

@@ -1,4 +1,4 @@
-"""What actors beside the root agent said, from a rollout's events."""
+"""What a row has of actors beside the root agent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import struct
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import fold
-from gymmesh_client.rollout import RolloutParts, read
-from gymmesh_client.rows import actors_of
+from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
 from gymmesh_responses import new_message
-from tests.support.rollouts import answer, completed, make_events, make_task, verdict
+from tests.support.rollouts import answer, completed, failed, make_events, make_task, verdict
 
 
 def call(number: int, actor: str = "", parent: int = 0, **more: Any) -> pb.RolloutEvent:
@@ -29,25 +27,31 @@ def call(number: int, actor: str = "", parent: int = 0, **more: Any) -> pb.Rollo
 
 
 def actors(*bodies: pb.RolloutEvent, rewards: dict[str, float] | None = None) -> dict[str, Any]:
+    """By name, what the row says of each."""
     judged = verdict(1.0)
     for name, value in (rewards or {}).items():
         judged.verified.verification.components.add(name=name, value=value)
-    events = make_events("ro", 1, *bodies, judged, completed(), task=make_task())
-    return actors_of(read(RolloutParts.of(fold(events, "ro"))))
+    task = make_task()
+    events = make_events("ro", 1, *bodies, judged, completed(), task=task)
+    row = completed_row(task, fold(events, "ro"))
+    found = row.get("actors", [])
+    assert ("actors" in row) == bool(found)
+    assert [one["name"] for one in found] == sorted(one["name"] for one in found)
+    return {one["name"]: one for one in found}
 
 
-def said(conversation: dict[str, Any]) -> list[str]:
-    """The texts of a conversation."""
+def said(items: list[dict[str, Any]]) -> list[str]:
+    """The texts of a conversation's items."""
     return [
         part if isinstance(part, str) else part["text"]
-        for item in conversation["items"]
+        for item in items
         for part in (
             [item["content"]] if isinstance(item["content"], str) else item["content"]
         )
     ]  # fmt: skip
 
 
-def test_one_agent_alone_has_no_actors() -> None:
+def test_the_row_of_one_agent_alone_has_no_actors() -> None:
     assert not actors(call(1), call(2, parent=1))
 
 
@@ -58,36 +62,56 @@ def test_conversations_that_begin_anew_are_apart() -> None:
     )
     assert found == {
         "critic": {
+            "name": "critic",
             "models": ["critic"],
             "model_calls": 2,
             "trainable": False,
+            "usage": {
+                "input_tokens": 20,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": 6,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 26,
+            },
             "conversations": found["critic"]["conversations"],
         }
     }
     first, second = found["critic"]["conversations"]
-    assert (said(first), said(second)) == (["ask 2", "say 2"], ["ask 4", "say 4"])
-    assert "after" not in first
+    assert set(first) == set(second) == {"items"}
+    assert (said(first["items"]), said(second["items"])) == (
+        ["ask 2", "say 2"],
+        ["ask 4", "say 4"],
+    )
 
 
-def test_what_was_said_before_an_actor_began_is_not_said_again() -> None:
+def test_what_an_actor_read_before_it_began_stands_apart() -> None:
     found = actors(
         call(1),
         call(2, "helper", parent=1),
         call(3, "helper", parent=2),
         call(4, "judge", parent=3),
         call(5, "helper", parent=2),
-        call(6, parent=1),
+        call(6, "writer"),
+        call(7, parent=1),
     )
-    helper, judge = found["helper"], found["judge"]
+    helper, judge, writer = found["helper"], found["judge"], found["writer"]
     assert helper["model_calls"] == 3
-    assert [one["after"] for one in helper["conversations"]] == ["c1", "c1"]
-    assert [said(one) for one in helper["conversations"]] == [
-        ["ask 2", "say 2", "ask 3", "say 3"],
-        ["ask 2", "say 2", "ask 5", "say 5"],
+    told = ["What is 2+3?", "ask 1", "say 1"]
+    assert [
+        (one["after"], said(one["first_items"]), said(one["items"]))
+        for one in helper["conversations"]
+    ] == [
+        ("c1", told, ["ask 2", "say 2", "ask 3", "say 3"]),
+        ("c1", told, ["ask 2", "say 2", "ask 5", "say 5"]),
     ]
-    assert [(one["after"], said(one)) for one in judge["conversations"]] == [
-        ("c3", ["ask 4", "say 4"])
-    ]
+    (only,) = judge["conversations"]
+    assert only["after"] == "c3"
+    assert said(only["first_items"]) == [*told, "ask 2", "say 2", "ask 3", "say 3"]
+    assert said(only["items"]) == ["ask 4", "say 4"]
+    (only,) = writer["conversations"]
+    assert "after" not in only
+    assert said(only["first_items"]) == ["What is 2+3?"]
+    assert said(only["items"]) == ["ask 6", "say 6"]
 
 
 def test_an_actor_has_the_reward_of_its_name_and_the_tokens_that_were_captured() -> None:
@@ -102,3 +126,39 @@ def test_an_actor_has_the_reward_of_its_name_and_the_tokens_that_were_captured()
     asked, answered = found["white"]["conversations"][0]["items"]
     assert "generation_token_ids" not in asked
     assert (answered["prompt_token_ids"], answered["generation_token_ids"]) == ([7], [5, 6])
+
+
+def test_tokens_stand_once_and_with_who_sampled_them() -> None:
+    found = actors(
+        call(1, tokens=[1]),
+        call(2, "player", parent=1, tokens=[2]),
+        call(3, "player", parent=2, tokens=[3]),
+        call(4, "player", parent=2, tokens=[4]),
+    )
+    sampled = [
+        [item.get("generation_token_ids") for item in one["first_items"] + one["items"]]
+        for one in found["player"]["conversations"]
+    ]
+    nothing = [None] * 3
+    assert sampled == [
+        [*nothing, None, [2], None, [3]],
+        [*nothing, None, None, None, [4]],
+    ]
+
+
+def test_the_row_of_a_failed_rollout_has_what_actors_said_before() -> None:
+    task = make_task()
+    bodies = [call(1), call(2, "critic", detached=True), failed()]
+    rollout = fold(make_events("ro", 1, *bodies, task=task), "ro")
+    row = failure_row(task, FailedAttempt(rollout.failed.failure, rollout))
+    (critic,) = row["actors"]
+    assert "reward" not in critic
+    assert said(critic["conversations"][0]["items"]) == ["ask 2", "say 2"]
+
+
+def test_a_tasks_own_key_of_this_name_is_kept() -> None:
+    task = make_task(actors=["Keaton"])
+    bodies = [call(1), call(2, "critic", detached=True), verdict(1.0, actors=2), completed()]
+    row = completed_row(task, fold(make_events("ro", 1, *bodies, task=task), "ro"))
+    assert [one["name"] for one in row["actors"]] == ["critic"]
+    assert row["task_extras"] == {"actors": ["Keaton"]}

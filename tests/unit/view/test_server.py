@@ -155,8 +155,8 @@ async def test_a_rollout_in_all_its_parts(client: Client) -> None:
 async def test_actors_and_forks(client: Client) -> None:
     await client.enter()
     _, found = await client.get("api/rollout?key=ro-debate-3-0")
-    assert [one["name"] for one in found["actors"]] == ["writer", "critic"]
-    assert found["actors"][0]["reward"] == 0.5
+    assert [one["name"] for one in found["actors"]] == ["critic", "writer"]
+    assert found["actors"][1]["reward"] == 0.5
     assert found["forks"][0]["reason"] == "HISTORY_REWRITTEN"
     assert found["weights"] == [3, 4]
 

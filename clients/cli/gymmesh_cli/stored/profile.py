@@ -247,9 +247,9 @@ def _tables(made: Profile) -> Iterable[str]:
         ],
     )
     yield from table(
-        ("tool", "calls", "not valid", "rollouts"),
+        ("tool", "calls", "not valid", "errors", "rollouts"),
         [
-            (name, str(one.calls), str(one.invalid), str(one.rollouts))
+            (name, str(one.calls), str(one.invalid), one.errors_text, str(one.rollouts))
             for name, one in sorted(totals.tools.items(), key=lambda kept: -kept[1].calls)
         ],
     )

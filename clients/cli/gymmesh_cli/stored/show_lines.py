@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gymmesh_client.rows import OWN_KEYS
-from gymmesh_data import Conversation, StoredRollout
+from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
+from gymmesh_data.actors import is_own_key
 from gymmesh_responses import dumps
 from gymmesh_runtime.text import one_line
 
@@ -52,19 +52,41 @@ class ConversationView:
         self._tokens = tokens
 
     def lines(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
-        """The rollout: what it was, its messages, its end."""
+        """The rollout: what it was, its messages and those of actors, its end."""
         yield from self._head(rollout)
         for place, message in enumerate(conversation.messages):
             if place == conversation.prompt_length and place:
                 yield _line("─" * self._width, "quiet")
             yield from self._message(message)
+        yield from self._below(rollout, conversation)
+        for actor in actors_of(rollout):
+            yield from self._actor(actor)
+        yield _line("─" * self._width, "quiet")
+        yield from self._end(rollout)
+        yield _line("")
+
+    def _below(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
         for what, count in sorted(conversation.losses.items()):
             yield _line(f"(not shown: {count} {one_line(what)})", "quiet")
         if self._tokens:
             yield from self._token_counts(rollout)
+
+    def _actor(self, actor: Actor) -> Iterator[Line]:
+        """What another actor said; what it went on from is not said again."""
         yield _line("─" * self._width, "quiet")
-        yield from self._end(rollout)
-        yield _line("")
+        text = f"actor {one_line(actor.name)}  reward {_number(actor.reward)}"
+        text += "  trained" if actor.trainable else "  not trained"
+        for piece in self._wrapped(text, ""):
+            yield _line(piece, "head")
+        for place, (one, after) in enumerate(zip(actor.conversations, actor.after, strict=True)):
+            said = conversation_of(one)
+            if place:
+                yield _line("·" * self._width, "quiet")
+            if after:
+                yield _line(f"(goes on from {one_line(after)})", "quiet")
+            for message in said.messages[said.prompt_length if after else 0 :]:
+                yield from self._message(message)
+            yield from self._below(one, said)
 
     def document(self, rollout: StoredRollout, conversation: Conversation) -> dict[str, Any]:
         """The same as JSON values."""
@@ -82,6 +104,7 @@ class ConversationView:
             "failure": row.get("failure"),
             "metadata": rollout.metadata,
             "not_shown": dict(conversation.losses),
+            **({"actors": actors} if (actors := _actors(rollout)) else {}),
         }
 
     def _head(self, rollout: StoredRollout) -> Iterator[Line]:
@@ -160,7 +183,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
     verdict = row.get("verification")
     verdict = verdict if isinstance(verdict, dict) else {}
     if not rollout.failed:
-        reward = "none" if rollout.reward is None else f"{rollout.reward:g}"
+        reward = _number(rollout.reward)
         status = f" ({verdict['status']})" if verdict.get("status") else ""
         reason = f": {verdict['reason']}" if verdict.get("reason") else ""
         yield "reward", f"{reward}{status}{reason}"
@@ -185,11 +208,25 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
             f"{_seconds(timings.get(key))} {name}" for key, name in zip(kinds, names, strict=True)
         )
         yield "time", ", ".join(told)
-    expected = {key: value for key, value in row.items() if key not in OWN_KEYS}
+    expected = {key: value for key, value in row.items() if not is_own_key(row, key)}
     if isinstance(evidence, dict):
         expected = {key: value for key, value in expected.items() if key not in evidence}
     for key, value in expected.items():
         yield "task has", f"{key}: {_plain(value)}"
+
+
+def _actors(rollout: StoredRollout) -> list[dict[str, Any]]:
+    """The other actors as JSON values: what the row says of each, and its messages."""
+    return [
+        actor.said
+        | {"conversations": [{"messages": conversation_of(one).messages} for one in said]}
+        for actor in actors_of(rollout)
+        if (said := actor.conversations)
+    ]
+
+
+def _number(reward: float | None) -> str:
+    return "none" if reward is None else f"{reward:g}"
 
 
 def _failure(failure: Any) -> str:

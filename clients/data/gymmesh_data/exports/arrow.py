@@ -80,6 +80,7 @@ def rollout_schema() -> Any:
         "mask": pa.list_(pa.int8()),
         "logprobs": pa.list_(pa.float32()),
     }
+    outcome = {"name": pa.string(), "outcome": pa.string(), "calls": pa.int64()}
     texts = ("task_id", "rollout_id", "run_id")
     return pa.schema(
         dict.fromkeys(texts, pa.string())
@@ -87,6 +88,7 @@ def rollout_schema() -> Any:
         | dict.fromkeys(("environment", "agent", "model", "stop_reason"), pa.string())
         | {"reward": pa.float64(), "verified": pa.bool_(), "verification": pa.string()}
         | {"steps_taken": pa.int64(), "tools_used": pa.list_(pa.string())}
+        | {"tool_outcomes": pa.list_(pa.struct(outcome))}
         | {"weights_versions": pa.list_(pa.int64())}
         | dict.fromkeys(("input_tokens", "output_tokens"), pa.int64())
         | {"started_at": pa.float64(), "duration_us": pa.int64(), "prompt_length": pa.int64()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gymmesh_data.actors import Actor
 from gymmesh_data.conversation import Conversation
 from gymmesh_data.exports.format import PairFacts, Taken
 from gymmesh_data.pairs import Pair
@@ -23,12 +24,31 @@ def messages(taken: Taken) -> Iterator[Json]:
         "reward": taken.rollout.reward,
         "metadata": metadata_of(taken.rollout, said),
     }
-    if samples := taken.samples():
-        record["samples"] = [
-            {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-            for one in samples
-        ]
+    record |= _samples(taken)
+    if actors := [_actor(actor, spoken) for actor, spoken in taken.of_actors()]:
+        record["actors"] = actors
     yield record
+
+
+def _samples(taken: Taken) -> Json:
+    samples = [
+        {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
+        for one in taken.samples()
+    ]
+    return {"samples": samples} if samples else {}
+
+
+def _actor(actor: Actor, spoken: list[Taken]) -> Json:
+    """An actor beside the root agent; `prompt` is what it had read before it first spoke."""
+    return {
+        "name": actor.name,
+        "reward": actor.reward,
+        "trainable": actor.trainable,
+        "conversations": [
+            {"prompt": one.said.prompt, "messages": one.said.messages} | _samples(one)
+            for one in spoken
+        ],
+    }
 
 
 def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
@@ -51,6 +71,8 @@ def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
         "tools_used": used,
         "verified": rollout.reward is not None,
     }
+    if isinstance(told.get("tool_outcomes"), list):
+        metadata["tool_outcomes"] = told["tool_outcomes"]
     if "weights_versions" in told:
         metadata["weights_versions"] = told["weights_versions"]
     if isinstance(row.get("tags"), dict):

@@ -9,7 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from gymmesh_data.conversation import ChatStyle, Conversation
+from gymmesh_data.actors import Actor, actors_of
+from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_data.row_parts import RowParts
@@ -35,11 +36,13 @@ class Taken:
         rollout: as its row has it.
         said: its messages, in the style of the format.
         with_tokens: whether token ids are asked for.
+        style: how its messages are written.
     """
 
     rollout: StoredRollout
     said: Conversation
     with_tokens: bool = True
+    style: ChatStyle = field(default_factory=ChatStyle)
 
     def samples(self) -> list[Sample]:
         """Its exact tokens; none where they are not asked for, were not captured, or make no
@@ -53,6 +56,22 @@ class Taken:
             if has_tokens(self.rollout):
                 self.said.losses[_NO_SEQUENCE] += 1
             return []
+
+    def of_actors(self) -> Iterator[tuple[Actor, list[Taken]]]:
+        """The actors beside the root agent, each with its conversations.
+
+        Raises UserError for items that are not what their type says. What has no place in messages
+        counts as the rollout's.
+        """
+        for actor in actors_of(self.rollout):
+            found = []
+            for one in actor.conversations:
+                said = conversation_of(one, self.style)
+                self.said.losses += said.losses
+                said.losses = self.said.losses
+                said.prompt_length = _first_answer(said)
+                found.append(Taken(one, said, self.with_tokens, self.style))
+            yield actor, found
 
     def call_tokens(self, place: int) -> Json | None:
         """The item with the token ids of the model call that made a message; None where they are
@@ -123,6 +142,7 @@ class Format:
         pack: makes something else of the JSON lines; None where they are what it is.
         check: raises ConfigError where a library that it needs is missing.
         reads: which parts of a row it is made of.
+        actors: whether it has a place for what actors beside the root agent said.
     """
 
     summary: str
@@ -135,12 +155,21 @@ class Format:
     pack: Pack | None = None
     check: Callable[[], None] | None = None
     reads: RowParts = RowParts.ALL
+    actors: bool = False
 
     def parts(self, distinct: bool) -> RowParts:
         """Which parts of a row an export reads. distinct: rollouts are told apart by messages."""
         if self.reads is RowParts.TOKENS and distinct:
             return RowParts.CHAT_AND_TOKENS
         return self.reads
+
+
+def _first_answer(said: Conversation) -> int:
+    """Where an actor first answers: it may be asked for that in its own conversation."""
+    place = said.prompt_length
+    while place < len(said.messages) and said.messages[place]["role"] != "assistant":
+        place += 1
+    return place
 
 
 def has_tokens(rollout: StoredRollout) -> bool:

@@ -43,6 +43,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         of_rollout=chat.messages,
         reads=RowParts.CHAT_AND_TOKENS,
         tokens=TokenPlace.BESIDE,
+        actors=True,
     ),
     "sft": Format(
         "demonstrations for supervised fine-tuning (TRL)",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from gymmesh_data.actors import actors_of
 from gymmesh_data.conversation import (
     ChatStyle,
     Conversation,
@@ -37,6 +38,7 @@ from gymmesh_data.selection import share_of
 from gymmesh_responses import loads
 
 _NOT_CARRIED = "token ids of rollouts"
+_OF_ACTORS = "conversations of actors"
 
 
 def records(
@@ -96,7 +98,7 @@ def _chosen(
 ) -> Iterator[Taken]:
     """The rollouts that have something to tell, and not what another one told, with their messages.
 
-    Token ids that the format has no place for are counted.
+    Token ids and conversations of actors that the format has no place for are counted.
     """
     distinct, known = options.selection.distinct, set[bytes]()
     # Ids alone need no messages, but where these tell one rollout from another.
@@ -115,7 +117,10 @@ def _chosen(
             known.add(digest)
         if form.tokens is TokenPlace.NONE and said.token_items:
             said.losses[_NOT_CARRIED] += 1
-        yield Taken(rollout, said, options.tokens)
+        if not form.actors:
+            for actor in actors_of(rollout):
+                said.losses[_OF_ACTORS] += len(actor.conversations)
+        yield Taken(rollout, said, options.tokens, style)
 
 
 def _answered(rollout: StoredRollout) -> bool:

@@ -35,6 +35,9 @@ def table_row(taken: Taken) -> Iterator[Json]:
         "verification": as_text(verification) if verification else None,
         "steps_taken": _whole(told, "steps_taken", losses),
         "tools_used": [one for one in _list(told, "tools_used") if isinstance(one, str)],
+        "tool_outcomes": [
+            _outcome(one, losses) for one in _list(told, "tool_outcomes") if isinstance(one, dict)
+        ],
         "weights_versions": [one for one in _list(told, "weights_versions") if type(one) is int],
         "input_tokens": _whole(usage, "input_tokens", losses),
         "output_tokens": _whole(usage, "output_tokens", losses),
@@ -48,6 +51,14 @@ def table_row(taken: Taken) -> Iterator[Json]:
             {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
             for one in taken.samples()
         ],
+    }
+
+
+def _outcome(said: Json, losses: Counter[str]) -> Json:
+    return {
+        "name": _text(said, "name"),
+        "outcome": _text(said, "outcome"),
+        "calls": _whole(said, "calls", losses),
     }
 
 

@@ -14,7 +14,7 @@ _LETTERS: Final = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _STOPS: Final = {"max_tokens": "MAX_OUTPUT_TOKENS", "model_length": "CONTEXT_LENGTH"}
 _OURS: Final = (
     *("task_id", "rollout_id", "repeat_index", "stop_reason", "steps_taken", "tools_used"),
-    *("verified", "weights_versions"),
+    *("tool_outcomes", "verified", "weights_versions"),
 )
 _LIMITS: Final = {"message": "MAX_STEPS", "token": "MAX_OUTPUT_TOKENS", "context": "CONTEXT_LENGTH"}
 

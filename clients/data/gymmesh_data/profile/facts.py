@@ -20,6 +20,7 @@ _STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"
 _MANY_TOOLS: Final = 3
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
 _GREATEST: Final = 1e150
+_UNANSWERED: Final = "UNSPECIFIED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Facts:
         tokens: by kind: input, cached, output, reasoning; those that the row has.
         latency_s: seconds by stage.
         calls: tool calls by name; invalid: those of no such tool, or whose arguments are no object.
+        answered: tool calls by name and outcome, where the row says it; they have those of other
+            actors, too, and not those that were not answered.
         identity: 8 bytes of the rollout's id; empty where the row has none.
         content: 8 bytes of what the model and the tools said.
         empty: whether the model said and called nothing.
@@ -72,6 +75,7 @@ class Facts:
     latency_s: dict[str, float] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     invalid: Counter[str] = field(default_factory=Counter)
+    answered: Counter[tuple[str, str]] = field(default_factory=Counter)
     components: list[tuple[str, float]] = field(default_factory=list)
 
 
@@ -104,6 +108,7 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
         latency_s=_latency(timings, verdict, unread),
         calls=told.calls,
         invalid=told.invalid,
+        answered=_answered(metadata, unread),
         components=_components(verdict, unread),
     )
 
@@ -162,6 +167,17 @@ def _is_object(arguments: Any) -> bool:
         return isinstance(arguments, str) and isinstance(loads(arguments), dict)
     except CodecError:
         return False
+
+
+def _answered(metadata: Json, unread: Unread) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    told = metadata.get("tool_outcomes")
+    for one in told if isinstance(told, list) else []:
+        part = _object(one)
+        calls = _number(part, "calls", "metadata.tool_outcomes calls", unread)
+        if calls is not None and part.get("outcome") != _UNANSWERED:
+            found[str(part.get("name")), str(part.get("outcome"))] += int(calls)
+    return found
 
 
 def _labels(rollout: StoredRollout, fields: Fields) -> tuple[tuple[str, str], ...]:

@@ -71,8 +71,11 @@ def _tables(profile: Profile) -> Iterable[str]:
     )
     yield table(
         "Tools",
-        ("tool", "calls", "not valid", "rollouts"),
-        [(name, t.calls, t.invalid, t.rollouts) for name, t in sorted(totals.tools.items())],
+        ("tool", "calls", "not valid", "errors", "rollouts"),
+        [
+            (name, t.calls, t.invalid, t.errors_text, t.rollouts)
+            for name, t in sorted(totals.tools.items())
+        ],
     )
     yield table(
         "Failures",

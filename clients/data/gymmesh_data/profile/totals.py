@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from gymmesh_client import UserError
 from gymmesh_data.profile.distributions import Distribution, TimeBin, TimeSeries
@@ -19,6 +20,8 @@ from gymmesh_data.profile.reading import read_outcomes
 from gymmesh_data.rollout import StoredRollout
 
 Labels = tuple[tuple[str, str], ...]
+_ERROR: Final = "TOOL_ERROR"
+_INVALID: Final = ("BAD_ARGUMENTS", "UNKNOWN_TOOL")
 
 
 @dataclass(slots=True)
@@ -62,11 +65,39 @@ class TaskTotals:
 
 @dataclass(slots=True)
 class ToolTotals:
-    """Calls of a tool: all, those that were no valid call, and the rollouts that made one."""
+    """Calls of a tool.
+
+    Attributes:
+        invalid: of these, those of no such tool, or with wrong arguments.
+        errors: those that the tool answered with an error; known: those of which the row says how
+            they were answered.
+        rollouts: how many made one.
+    """
 
     calls: int = 0
     invalid: int = 0
+    errors: int = 0
+    known: int = 0
     rollouts: int = 0
+
+    @property
+    def errors_text(self) -> str:
+        """The errors, as far as they are known."""
+        return str(self.errors) if self.known else "not known"
+
+    def add(self, calls: int, invalid: int, outcomes: Mapping[str, int]) -> None:
+        """A rollout's calls.
+
+        Args:
+            calls, invalid: in the root agent's conversation, as far as that tells.
+            outcomes: what the row says of how calls were answered, other actors' too.
+        """
+        known = sum(outcomes.values())
+        self.calls += max(calls, known)
+        self.known += known
+        self.invalid += sum(outcomes.get(one, 0) for one in _INVALID) if known else invalid
+        self.errors += outcomes.get(_ERROR, 0)
+        self.rollouts += 1
 
 
 @dataclass(slots=True)
@@ -146,11 +177,12 @@ class Totals:
         for kinds, values in ((self.tokens, one.tokens), (self.latency, one.latency_s)):
             for name, value in values.items():
                 kinds.setdefault(name, Distribution()).add(value)
-        for name, count in one.calls.items():
+        outcomes: dict[str, dict[str, int]] = {}
+        for (name, outcome), count in one.answered.items():
+            outcomes.setdefault(name, {})[outcome] = count
+        for name in one.calls | dict.fromkeys(outcomes, 0):
             tool = self.tools.setdefault(name, ToolTotals())
-            tool.calls += count
-            tool.invalid += one.invalid[name]
-            tool.rollouts += 1
+            tool.add(one.calls[name], one.invalid[name], outcomes.get(name, {}))
         if one.started_at is not None:
             reward, tokens = one.reward, one.tokens.get("output", 0)
             judged = reward is not None

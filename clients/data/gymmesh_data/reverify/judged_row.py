@@ -1,8 +1,8 @@
 """A row with its new verdict. Pure.
 
-The row is the old one but for the verdict: `reward`, `verification`, `metadata.verified`, and the
-keys that evidence brings. `verification.previous` has the verdicts before, the oldest first, and
-`verification.reverified` says when and by what the new one was given.
+The row is the old one but for the verdict: `reward`, `verification`, `metadata.verified`, the
+rewards of actors, and the keys that evidence brings. `verification.previous` has the verdicts
+before, the oldest first, and `verification.reverified` says when and by what the new one was given.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rows import OWN_KEYS, status_dict, verification_row
+from gymmesh_data.actors import rewarded
 from gymmesh_data.rollout import Json
 from gymmesh_data.tasks import evidence_keys
 from gymmesh_runtime.errors import MeshError, to_status
@@ -42,6 +43,8 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
     judged["reward"], judged["verification"] = new["reward"], new
     if isinstance(judged.get("metadata"), dict):
         judged["metadata"] = judged["metadata"] | {"verified": new["reward"] is not None}
+    if "actors" in judged:
+        judged["actors"] = rewarded(judged["actors"], new["components"])
     for key, value in new["evidence"].items():
         if key not in OWN_KEYS:
             judged.setdefault(key, value)
@@ -53,6 +56,8 @@ def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> J
     verdicts before under `failure.previous`.
     """
     left = {key: value for key, value in row.items() if key not in ("reward", "verification")}
+    if "actors" in left:
+        left["actors"] = rewarded(left["actors"], [])
     left["failure"] = {
         "boundary": "VERIFIER",
         "status": status_dict(to_status(error)),

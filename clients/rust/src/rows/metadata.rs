@@ -1,9 +1,10 @@
 //! Counts and times of a rollout.
 
-use super::put;
 use super::reading::Reading;
 use super::tokens::put_token_notes;
+use super::{enum_name, put};
 use crate::json::{Json, Object};
+use crate::proto::rollout::v1::{ToolCallCompleted, ToolOutcome};
 
 pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) -> Object {
     let rollout = reading.rollout;
@@ -30,6 +31,7 @@ pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) ->
         "tools_used",
         Json::Array(used.into_iter().map(Json::from).collect()),
     );
+    put(&mut out, "tool_outcomes", tool_outcomes(answers()));
     put(&mut out, "verified", judged);
     if let Some(seed) = rollout.started.as_ref().and_then(|started| started.seed) {
         put(&mut out, "seed", Json::int(seed));
@@ -61,4 +63,29 @@ pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) ->
     put(&mut timings, "verify_us", Json::int(verify_us));
     put(&mut out, "timings", Json::Object(timings));
     out
+}
+
+/// How the tool calls of each name were answered, in the order of the first ones. An outcome of a
+/// later contract counts as UNSPECIFIED, as the contract has it.
+fn tool_outcomes<'a>(answers: impl Iterator<Item = &'a ToolCallCompleted>) -> Json {
+    let mut counts: Vec<(&str, ToolOutcome, i128)> = Vec::new();
+    for answer in answers {
+        let outcome = ToolOutcome::try_from(answer.outcome).unwrap_or_default();
+        let known = counts
+            .iter_mut()
+            .find(|(name, counted, _)| *name == answer.name && *counted == outcome);
+        match known {
+            Some((_, _, calls)) => *calls += 1,
+            None => counts.push((&answer.name, outcome, 1)),
+        }
+    }
+    let written = |(name, outcome, calls): (&str, ToolOutcome, i128)| {
+        let outcome = enum_name(Some(outcome.as_str_name()), "TOOL_OUTCOME_", 0);
+        let mut out = Object::new();
+        put(&mut out, "name", name);
+        put(&mut out, "outcome", outcome.as_str());
+        put(&mut out, "calls", Json::int(calls));
+        Json::Object(out)
+    };
+    Json::Array(counts.into_iter().map(written).collect())
 }

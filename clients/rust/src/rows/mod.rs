@@ -1,5 +1,6 @@
 //! Rollouts as rows of JSON lines, as gym-cli writes them. Pure.
 
+mod actors;
 mod extras;
 mod metadata;
 mod model_usage;
@@ -11,6 +12,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
+use self::actors::put_actors;
 use self::extras::with_extras;
 use self::metadata::metadata;
 use self::model_usage::{put_model_usage, usage_of};
@@ -87,6 +89,7 @@ pub fn completed_row(task: &Task, rollout: &Rollout) -> Rowed<Object> {
         Json::Object(metadata(&reading, completed.duration_us, judged)),
     );
     put_model_usage(&mut row, rollout, &[]);
+    put_actors(&mut row, &reading)?;
     with_extras(row, task, evidence)
 }
 
@@ -110,6 +113,7 @@ pub fn failure_row(task: &Task, failure: &Failure, partial: &Rollout) -> Rowed<O
         Json::Object(metadata(&reading, duration_us, false)),
     );
     put_model_usage(&mut row, partial, &usage_of(failure));
+    put_actors(&mut row, &reading)?;
     with_extras(row, task, None)
 }
 

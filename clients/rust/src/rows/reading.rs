@@ -2,7 +2,6 @@
 
 use crate::conversation::final_call;
 use crate::proto::model::v1::TokenCapture;
-use crate::proto::responses::v1::Usage;
 use crate::proto::rollout::v1::{ModelCallCompleted, Rollout};
 
 /// A rollout, and what of it is read more than once.
@@ -23,19 +22,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The root agent's calls: the tokens are those of these.
+    /// The root agent's calls: the response's usage is that of these.
     pub(super) fn steps(&self) -> impl Iterator<Item = &'a ModelCallCompleted> {
         self.rollout
             .model_calls
             .iter()
             .filter(|call| call.actor.is_empty())
-    }
-
-    pub(super) fn tokens(&self, count: impl Fn(&Usage) -> Option<i64>) -> i64 {
-        let usages = self
-            .steps()
-            .filter_map(|call| call.response.as_ref()?.usage.as_ref());
-        usages.filter_map(count).fold(0, i64::wrapping_add)
     }
 
     pub(super) fn captured(&self) -> Vec<(&'a ModelCallCompleted, &'a TokenCapture)> {

@@ -1,13 +1,14 @@
 //! The Responses object of a whole rollout.
 
 use super::reading::Reading;
-use super::tokens::{call_tokens, log_probs, token_ids};
+use super::tokens::{call_tokens, put_tokens};
 use super::{Rowed, get, put};
 use crate::codec::{item_to_json, response::write_response};
 use crate::conversation::thread;
 use crate::json::{Json, Object};
+use crate::proto::responses::v1::Usage;
 use crate::proto::rollout::v1::rollout::Outcome;
-use crate::proto::rollout::v1::{Rollout, StopReason};
+use crate::proto::rollout::v1::{ModelCallCompleted, Rollout, StopReason};
 
 // What the API echoes of a request in every response, with its defaults as JSON.
 const ECHOED: [(&str, &str); 18] = [
@@ -71,7 +72,7 @@ pub(super) fn response(reading: &Reading<'_>, in_force: &Object) -> Rowed<Object
         details.unwrap_or(Json::Null),
     );
     put(&mut out, "output", Json::Array(output(reading)?));
-    put(&mut out, "usage", usage(reading));
+    put(&mut out, "usage", usage(reading.steps()));
     for (key, default) in ECHOED {
         let value = get(in_force, key)
             .filter(|value| **value != Json::Null)
@@ -109,16 +110,20 @@ fn cut_short(rollout: &Rollout) -> Option<Json> {
     )])))
 }
 
-fn usage(reading: &Reading<'_>) -> Json {
-    let input = reading.tokens(|usage| usage.input_tokens);
-    let output = reading.tokens(|usage| usage.output_tokens);
+/// The sum over calls.
+pub(super) fn usage<'a>(calls: impl Iterator<Item = &'a ModelCallCompleted>) -> Json {
+    let said = |call: &'a ModelCallCompleted| call.response.as_ref()?.usage.as_ref();
+    let usages: Vec<&Usage> = calls.filter_map(said).collect();
+    let sum = |count: fn(&Usage) -> Option<i64>| {
+        let counts = usages.iter().filter_map(|usage| count(usage));
+        counts.fold(0, i64::wrapping_add)
+    };
+    let input = sum(|usage| usage.input_tokens);
+    let output = sum(|usage| usage.output_tokens);
     let details =
         |key: &str, count: i64| Json::Object(Object::from([(key.into(), Json::int(count))]));
-    let cached = details("cached_tokens", reading.tokens(|usage| usage.cached_tokens));
-    let reasoning = details(
-        "reasoning_tokens",
-        reading.tokens(|usage| usage.reasoning_tokens),
-    );
+    let cached = details("cached_tokens", sum(|usage| usage.cached_tokens));
+    let reasoning = details("reasoning_tokens", sum(|usage| usage.reasoning_tokens));
     let mut out = Object::new();
     put(&mut out, "input_tokens", Json::int(input));
     put(&mut out, "input_tokens_details", cached);
@@ -143,17 +148,9 @@ fn output(reading: &Reading<'_>) -> Rowed<Vec<Json>> {
         .iter()
         .map(|item| item_to_json(item))
         .collect::<Result<_, _>>()?;
-    let tokens = call_tokens(&reading.captured());
+    let mut tokens = call_tokens(&reading.captured());
     for (place, call) in thread.answers {
-        if let (Some(said), Json::Object(item)) =
-            (tokens.get(call.call_id.as_str()), &mut output[place])
-        {
-            if let Some(prompt) = &said.prompt {
-                put(item, "prompt_token_ids", token_ids(prompt));
-            }
-            put(item, "generation_token_ids", token_ids(said.output));
-            put(item, "generation_log_probs", log_probs(said.logprobs));
-        }
+        put_tokens(&mut output[place], &mut tokens, &call.call_id);
     }
     Ok(output)
 }

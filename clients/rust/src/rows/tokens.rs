@@ -9,9 +9,9 @@ use crate::proto::rollout::v1::ModelCallCompleted;
 
 pub(super) struct CallTokens<'a> {
     /// None when it cannot be put together.
-    pub(super) prompt: Option<Vec<u8>>,
-    pub(super) output: &'a [u8],
-    pub(super) logprobs: &'a [u8],
+    prompt: Option<Vec<u8>>,
+    output: &'a [u8],
+    logprobs: &'a [u8],
 }
 
 pub(super) fn call_tokens<'a>(
@@ -44,12 +44,31 @@ pub(super) fn call_tokens<'a>(
     found
 }
 
-pub(super) fn token_ids(packed: &[u8]) -> Json {
+/// Moves a call's tokens to the last item that the call wrote.
+pub(super) fn put_tokens(
+    item: &mut Json,
+    tokens: &mut BTreeMap<&str, CallTokens<'_>>,
+    call_id: &str,
+) {
+    let Json::Object(item) = item else {
+        return;
+    };
+    let Some(said) = tokens.remove(call_id) else {
+        return;
+    };
+    if let Some(prompt) = &said.prompt {
+        put(item, "prompt_token_ids", token_ids(prompt));
+    }
+    put(item, "generation_token_ids", token_ids(said.output));
+    put(item, "generation_log_probs", log_probs(said.logprobs));
+}
+
+fn token_ids(packed: &[u8]) -> Json {
     let ids = packed.as_chunks::<4>().0.iter();
     Json::Array(ids.map(|id| Json::int(i32::from_le_bytes(*id))).collect())
 }
 
-pub(super) fn log_probs(packed: &[u8]) -> Json {
+fn log_probs(packed: &[u8]) -> Json {
     let numbers = packed
         .as_chunks::<4>()
         .0

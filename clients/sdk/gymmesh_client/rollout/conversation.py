@@ -5,7 +5,7 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
@@ -64,15 +64,11 @@ def thread(
     tools: Iterable[tuple[ToolKey, pb.ToolCallCompleted]],
     turns: Iterable[pb.TurnCompleted],
     call_id: str,
-    within: Container[str] | None = None,
 ) -> Thread:
     """The conversation that leads to a call of a rollout, which has these: its calls by their ids,
     and what its tools answered. Raises as `conversation`.
-
-    Args:
-        within: no further back than these calls go without a break; None: to the beginning.
     """
-    chain, whole = _chain(calls, call_id, within)
+    chain, whole = _chain(calls, call_id)
     # What tools answered, by model call and, within one, by function call.
     outputs: dict[str, dict[str, list[Item]]] = {}
     for (asked_by, function_id), done in tools:
@@ -115,9 +111,7 @@ def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
     return thread(calls, tools, rollout.turns, call_id)
 
 
-def _chain(
-    calls: Mapping[str, Answered], call_id: str, within: Container[str] | None
-) -> tuple[list[tuple[str, Answered]], bool]:
+def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:
     """The calls from the first to `call_id`, each with its id; whether they begin at `started`."""
     chain: list[tuple[str, Answered]] = []
     most = len(calls)
@@ -135,7 +129,4 @@ def _chain(
         if not parent or detached:
             chain.reverse()
             return chain, not detached
-        if within is not None and parent not in within:
-            chain.reverse()
-            return chain, False
         call_id = parent

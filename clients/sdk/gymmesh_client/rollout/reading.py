@@ -20,8 +20,10 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
         last: the end of the final transcript, see `gymmesh_client.rollout.conversation.final_call`.
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
+        actors: the calls of each actor beside the root agent, by its name.
         tools: its tool calls as they were answered, in their order, each with its key.
         tools_used: their names, each once.
+        tool_outcomes: how often a tool of this name was answered with this ToolOutcome.
         steps: how many calls the root agent made; the tokens are those of these.
         started_at: when it started, in seconds since 1970.
         model_us: microseconds that model calls took, actors' included.
@@ -37,8 +39,10 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     last: Answered | None
     last_id: str
     captured: list[pb.ModelCallCompleted]
+    actors: dict[str, list[pb.ModelCallCompleted]]
     tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
     tools_used: list[str]
+    tool_outcomes: dict[tuple[str, int], int]
     steps: int
     input_tokens: int
     output_tokens: int
@@ -53,6 +57,7 @@ def read(parts: RolloutParts) -> RolloutReading:
     """Look at all calls of a rollout."""
     calls: dict[str, Answered] = {}
     captured = []
+    actors: dict[str, list[pb.ModelCallCompleted]] = {}
     last: Answered | None = None
     last_id = ""
     steps = model_us = queue_us = given = wrote = cached = reasoning = 0
@@ -65,7 +70,8 @@ def read(parts: RolloutParts) -> RolloutReading:
         queue_us += timings.queue_us
         if call.HasField("tokens"):
             captured.append(call)
-        if call.actor:
+        if actor := call.actor:
+            actors.setdefault(actor, []).append(call)
             continue
         last, last_id = answered, call_id
         steps += 1
@@ -78,12 +84,13 @@ def read(parts: RolloutParts) -> RolloutReading:
         # With actors alone, it is the last call of all.
         last, last_id = answered, call_id
     tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
-    used: dict[str, None] = {}
+    outcomes: dict[tuple[str, int], int] = {}
     tools_us = 0
     for record in parts.tools:
         done = record.completed or record.answer()
         tools.append((record.key, done))
-        used[done.name] = None
+        answered_so = (done.name, done.outcome)
+        outcomes[answered_so] = outcomes.get(answered_so, 0) + 1
         tools_us += done.timings.total_us
     return RolloutReading(
         parts,
@@ -92,8 +99,10 @@ def read(parts: RolloutParts) -> RolloutReading:
         last,
         last_id,
         captured,
+        actors,
         tools,
-        list(used),
+        list(dict.fromkeys(name for name, _ in outcomes)),
+        outcomes,
         steps,
         given,
         wrote,

@@ -3,7 +3,7 @@
 row       a row: what it holds, and its bytes
 request   what it holds of its task, read once for the repeats
 response  what it holds of its calls: one Responses object
-actors    what its other actors said, for who shows it: no row has it
+actors    what it holds of actors beside the root agent
 """
 
 from gymmesh_client.rows.actors import actors_of

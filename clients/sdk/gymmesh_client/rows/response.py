@@ -6,12 +6,13 @@ wrote, what the tools answered, what the environment said in its turns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import RolloutReading, Thread, call_tokens, thread, token_fields
+from gymmesh_client.rollout import CallTokens, RolloutReading, call_tokens, thread, token_fields
 from gymmesh_responses import JsonValue, items_to_list, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
 
@@ -45,18 +46,25 @@ def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
         "error": error,
         "incomplete_details": details,
         "output": [] if last is None else _output(reading),
-        "usage": _usage(reading),
+        "usage": usage_row(
+            reading.input_tokens,
+            reading.cached_tokens,
+            reading.output_tokens,
+            reading.reasoning_tokens,
+        ),
     }
 
 
-def _usage(reading: RolloutReading) -> dict[str, JsonValue]:
-    """The `usage` of a response: the sum over the root agent's calls."""
+def usage_row(read: int, cached: int, wrote: int, reasoning: int) -> dict[str, JsonValue]:
+    """Tokens that model calls read, some of them cached, and wrote, some of them reasoning, as the
+    `usage` of a response.
+    """
     return {
-        "input_tokens": reading.input_tokens,
-        "input_tokens_details": {"cached_tokens": reading.cached_tokens},
-        "output_tokens": reading.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": reading.reasoning_tokens},
-        "total_tokens": reading.input_tokens + reading.output_tokens,
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": wrote,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": read + wrote,
     }
 
 
@@ -91,20 +99,23 @@ def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
 
 def _output(reading: RolloutReading) -> list[JsonValue]:
     """The transcript, each model call's tokens with the last item that the call wrote."""
-    return with_tokens(
-        thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id), reading
-    )
-
-
-def with_tokens(told: Thread, reading: RolloutReading) -> list[JsonValue]:
-    """The items of a conversation, each model call's tokens with the last item that it wrote."""
-    items, answers, _ = told
+    items, answers, _ = thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id)
     output = items_to_list(items)
-    if not reading.captured:
-        return output
-    tokens = call_tokens(reading.parts.calls)
+    if reading.captured:
+        put_tokens(output, answers, call_tokens(reading.parts.calls))
+    return output
+
+
+def put_tokens(
+    output: list[JsonValue], answers: Sequence[tuple[int, str]], tokens: dict[str, CallTokens]
+) -> None:
+    """Move each model call's tokens to the last item that the call wrote.
+
+    Args:
+        answers: the places of these items, each with the call's id, as a `Thread` has them.
+        tokens: by model call; what is put is taken out, as a row has each token once.
+    """
     for place, call_id in answers:
         item = output[place]
         if call_id in tokens and type(item) is dict:
-            output[place] = item | token_fields(tokens[call_id])
-    return output
+            output[place] = item | token_fields(tokens.pop(call_id))

@@ -11,6 +11,7 @@ A row of a completed rollout holds
 - `reward`: the verdict's; null where there is none (PENDING, SKIPPED), and never 0 for that;
 - every extra key of the task's row, and the verifier's evidence where no other key has the
   name (the whole evidence is in `verification`, too);
+- `actors`, only where others than the root agent called models: see gymmesh_client.rows.actors;
 - the keys in OWN_KEYS. A task's key of one of these names is kept under `task_extras`;
   `metadata` is merged with the task's own where that is an object.
 
@@ -28,6 +29,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_notes
+from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.request import extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted
@@ -55,6 +57,7 @@ OWN_KEYS: Final = frozenset(
         "stop_detail",
         "metadata",
         "model_usage",
+        "actors",
         "failure",
         "task_extras",
     )
@@ -74,6 +77,7 @@ class _Names(dict[int, str]):
 _STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
 _BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
+_TOOL_OUTCOMES: Final = _Names(pb.ToolOutcome, "TOOL_OUTCOME_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ def row_of(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
     _put_model_usage(row, reading, ())
+    _put_actors(row, reading)
     return _with_extras(row, extras_of(task), verification["evidence"])
 
 
@@ -123,6 +128,7 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
     _put_model_usage(row, reading, _usage_of(failure))
+    _put_actors(row, reading)
     return _with_extras(row, extras_of(task), {})
 
 
@@ -217,6 +223,7 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
     row: dict[str, JsonValue] = {
         "steps_taken": reading.steps,
         "tools_used": reading.tools_used,
+        "tool_outcomes": _tool_outcomes(reading),
         "verified": judged,
     }
     if started is not None and started.HasField("seed"):
@@ -232,6 +239,22 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
+
+
+def _tool_outcomes(reading: RolloutReading) -> list[JsonValue]:
+    """How the tool calls of each name were answered, in the order of the first ones.
+
+    An outcome of a later contract counts as UNSPECIFIED, as the contract has it, and so does that
+    of a call which nobody answered.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    for (name, outcome), calls in reading.tool_outcomes.items():
+        key = (name, _TOOL_OUTCOMES.get(outcome, "UNSPECIFIED"))
+        counts[key] = counts.get(key, 0) + calls
+    return [
+        {"name": name, "outcome": outcome, "calls": calls}
+        for (name, outcome), calls in counts.items()
+    ]
 
 
 def _put_model_usage(
@@ -255,6 +278,12 @@ def _put_model_usage(
             known["output_tokens"] += entry.output_tokens
     if sums:
         row["model_usage"] = list(sums.values())
+
+
+def _put_actors(row: dict[str, JsonValue], reading: RolloutReading) -> None:
+    """What actors beside the root agent said, where there are any."""
+    if reading.actors:
+        row["actors"] = actors_of(reading)
 
 
 def _usage_of(failure: pb.Failure) -> Sequence[pb.ModelCallUsage]:

@@ -1,5 +1,5 @@
-"""Which actors spoke in the rollouts of a run, as its trace says it while it grows. Rows have the
-root agent's conversation alone, so that the trace is where the others' names are.
+"""Which actors spoke in the rollouts of a run, as its trace says it while it grows. Rows that an
+earlier version wrote have the root agent's conversation alone.
 """
 
 from __future__ import annotations

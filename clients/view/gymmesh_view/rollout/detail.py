@@ -92,7 +92,8 @@ def _tool(tool: Json) -> Json:
 
 def actors_shown(actors: Mapping[str, Json]) -> list[Json]:
     """Actors as a page has them: `name`, `reward`, `about`, and `conversations`, each with `thread`
-    (its number among all of the rollout, from 1), `after`, `items` and `calls`.
+    (its number among all of the rollout, from 1), `after`, `items` and `calls`. What one goes on
+    from is not said again.
     """
     found: list[Json] = []
     thread = 0
@@ -100,11 +101,12 @@ def actors_shown(actors: Mapping[str, Json]) -> list[Json]:
         conversations = []
         for one in conversations_of(said):
             thread += 1
+            after = text_of(one, "after")
             conversations.append(
                 {
                     "thread": thread,
-                    "after": text_of(one, "after"),
-                    "items": items_of([], one["items"]),
+                    "after": after,
+                    "items": items_of([] if after else one["first_items"], one["items"]),
                     "calls": calls_of(one["items"]),
                 }
             )

@@ -11,14 +11,14 @@ from gymmesh_client import UserError
 from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
 from gymmesh_client.rows import actors_of
 from gymmesh_client.traces import open_trace
-from gymmesh_view.rows.summary import Json, clean
+from gymmesh_view.rows.summary import Json, actors_in, clean
 
 _MOST_SPANS: Final = 2_000
 
 
 def traced(rows: Path, rollout_id: str, attempt: int) -> Json:
     """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`,
-    see `actors_of`; empty where there is no trace of the rollout, or it is damaged.
+    see `actors_in`; empty where there is no trace of the rollout, or it is damaged.
     """
     try:
         with open_trace(rows) as trace:
@@ -70,6 +70,6 @@ def _actors(events: list[pb.RolloutEvent]) -> Json:
         return {}
     try:
         rollout = fold(events, events[0].rollout_id, events[0].attempt)
-        return actors_of(read(RolloutParts.of(rollout)))
+        return actors_in({"actors": actors_of(read(RolloutParts.of(rollout)))})
     except (StreamViolation, ValueError):
         return {}

@@ -149,15 +149,19 @@ def actors_in(row: Json) -> dict[str, Json]:
 
 
 def conversations_of(actor: Json) -> list[Json]:
-    """An actor's conversations, each with `items`: those that rows have, or the one that other
-    writers put beside the actor's name.
+    """An actor's conversations, each with `first_items` and `items`: those that rows have, or the
+    one that other writers put beside the actor's name.
     """
     said = actor.get("conversations")
     if isinstance(said, list):
-        return [one | {"items": _objects(one.get("items"))} for one in said if type(one) is dict]
-    keys = ("first_items", "items", "output", "messages")
-    items = [item for key in keys for item in _objects(actor.get(key))]
-    return [{"items": items}] if items else []
+        return [
+            one | {key: _objects(one.get(key)) for key in ("first_items", "items")}
+            for one in said
+            if type(one) is dict
+        ]
+    first = _objects(actor.get("first_items"))
+    items = [item for key in ("items", "output", "messages") for item in _objects(actor.get(key))]
+    return [{"first_items": first, "items": items}] if first or items else []
 
 
 def texts_of(content: Any) -> Iterator[str]:

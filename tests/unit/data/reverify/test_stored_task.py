@@ -15,7 +15,9 @@ from gymmesh_data import stored_rollout, task_of
 from gymmesh_data.reverify import evidence_keys, stored_task, transcript_of
 from gymmesh_responses import loads, new_message, params_from_json
 
-OWN_METADATA = ("steps_taken", "tools_used", "verified", "seed", "timings", "token_forks")
+OWN_METADATA = (
+    "steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "timings", "token_forks"
+)  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=4),
     lambda below: st.lists(below, max_size=2) | st.dictionaries(st.text(max_size=2), below),

@@ -1,7 +1,6 @@
 package io.gymmesh.client;
 
 import io.gymmesh.client.Conversations.Thread;
-import io.gymmesh.responses.v1.Response;
 import io.gymmesh.responses.v1.ResponseParams;
 import io.gymmesh.responses.v1.Usage;
 import io.gymmesh.rollout.v1.ModelCallCompleted;
@@ -54,7 +53,12 @@ final class RowResponse {
     row.put("error", head.get("error"));
     row.put("incomplete_details", details);
     row.put("output", last == null ? new ArrayList<>() : output(last));
-    row.put("usage", usage());
+    row.put(
+        "usage",
+        usage(
+            rollout.getModelCallsList().stream()
+                .filter(call -> call.getActor().isEmpty())
+                .toList()));
     ECHOED.forEach(
         (key, otherwise) -> row.put(key, inForce.get(key) == null ? otherwise : inForce.get(key)));
     return row;
@@ -81,37 +85,34 @@ final class RowResponse {
   }
 
   /** The transcript, each model call's tokens with the last item that the call wrote. */
-  @SuppressWarnings("unchecked")
   private List<Object> output(ModelCallCompleted last) {
     Thread thread = Conversations.thread(rollout, last.getCallId());
     List<Object> output = Codec.writeItems(thread.items());
     Map<String, Map<String, Object>> tokens = Tokens.byCall(rollout.getModelCallsList());
-    thread
-        .lastWritten()
-        .forEach(
-            (place, callId) -> {
-              if (tokens.containsKey(callId) && output.get(place) instanceof Map) {
-                ((Map<String, Object>) output.get(place)).putAll(tokens.get(callId));
-              }
-            });
+    thread.lastWritten().forEach((place, callId) -> putTokens(output.get(place), tokens, callId));
     return output;
   }
 
-  /** The sum over the root agent's calls. */
-  private Map<String, Object> usage() {
+  /** Moves a call's tokens to the last item that the call wrote. */
+  @SuppressWarnings("unchecked")
+  static void putTokens(Object item, Map<String, Map<String, Object>> tokens, String callId) {
+    if (item instanceof Map && tokens.containsKey(callId)) {
+      ((Map<String, Object>) item).putAll(tokens.remove(callId));
+    }
+  }
+
+  /** The sum over calls. */
+  static Map<String, Object> usage(List<ModelCallCompleted> calls) {
     long input = 0;
     long output = 0;
     long cached = 0;
     long reasoning = 0;
-    for (ModelCallCompleted call : rollout.getModelCallsList()) {
-      if (call.getActor().isEmpty()) {
-        Response response = call.getResponse();
-        Usage usage = response.getUsage();
-        input += usage.getInputTokens();
-        output += usage.getOutputTokens();
-        cached += usage.getCachedTokens();
-        reasoning += usage.getReasoningTokens();
-      }
+    for (ModelCallCompleted call : calls) {
+      Usage usage = call.getResponse().getUsage();
+      input += usage.getInputTokens();
+      output += usage.getOutputTokens();
+      cached += usage.getCachedTokens();
+      reasoning += usage.getReasoningTokens();
     }
     return Codec.writeUsage(
         Usage.newBuilder()

@@ -16,6 +16,7 @@ import io.gymmesh.rollout.v1.Started;
 import io.gymmesh.rollout.v1.StopReason;
 import io.gymmesh.rollout.v1.Task;
 import io.gymmesh.rollout.v1.ToolCallRecord;
+import io.gymmesh.rollout.v1.ToolOutcome;
 import io.gymmesh.rollout.v1.TurnCompleted;
 import io.gymmesh.rollout.v1.Verification;
 import io.gymmesh.rollout.v1.VerificationStatus;
@@ -55,6 +56,7 @@ public final class Rows {
           "stop_detail",
           "metadata",
           "model_usage",
+          "actors",
           "failure",
           "task_extras");
 
@@ -83,6 +85,7 @@ public final class Rows {
     }
     row.put("metadata", metadata(rollout, completed.getDurationUs(), reward != null));
     putModelUsage(row, rollout, List.of());
+    putActors(row, rollout);
     putExtras(row, task, verification.get("evidence"));
     return row;
   }
@@ -98,6 +101,7 @@ public final class Rows {
             : partial.getFailed().getDurationUs();
     row.put("metadata", metadata(partial, duration, false));
     putModelUsage(row, partial, usageOf(failure));
+    putActors(row, partial);
     putExtras(row, task, Map.of());
     return row;
   }
@@ -204,6 +208,7 @@ public final class Rows {
     Map<String, Object> row = new LinkedHashMap<>();
     row.put("steps_taken", steps);
     row.put("tools_used", new ArrayList<Object>(toolsUsed));
+    row.put("tool_outcomes", toolOutcomes(rollout));
     row.put("verified", judged);
     if (rollout.getStarted().hasSeed()) {
       row.put("seed", rollout.getStarted().getSeed());
@@ -217,6 +222,31 @@ public final class Rows {
     timings.put("verify_us", unsigned(rollout.getVerified().getTimings().getTotalUs()));
     row.put("timings", timings);
     return row;
+  }
+
+  /**
+   * How the tool calls of each name were answered, in the order of the first ones. An outcome of a
+   * later contract counts as UNSPECIFIED, as the contract has it.
+   */
+  private static List<Object> toolOutcomes(Rollout rollout) {
+    Map<List<String>, Long> counts = new LinkedHashMap<>();
+    for (ToolCallRecord record : rollout.getToolCallsList()) {
+      ToolOutcome said = record.getCompleted().getOutcome();
+      ToolOutcome outcome =
+          said == ToolOutcome.UNRECOGNIZED ? ToolOutcome.TOOL_OUTCOME_UNSPECIFIED : said;
+      List<String> key = List.of(record.getCompleted().getName(), name(outcome, "TOOL_OUTCOME_"));
+      counts.merge(key, 1L, Long::sum);
+    }
+    List<Object> outcomes = new ArrayList<>();
+    counts.forEach(
+        (key, calls) -> {
+          Map<String, Object> entry = new LinkedHashMap<>();
+          entry.put("name", key.get(0));
+          entry.put("outcome", key.get(1));
+          entry.put("calls", calls);
+          outcomes.add(entry);
+        });
+    return outcomes;
   }
 
   /** What the environment's own model calls consumed, by model. */
@@ -249,6 +279,14 @@ public final class Rows {
           usage.add(entry);
         });
     row.put("model_usage", usage);
+  }
+
+  /** What actors beside the root agent said, where there are any. */
+  private static void putActors(Map<String, Object> row, Rollout rollout) {
+    List<Object> actors = new RowActors(rollout).list();
+    if (!actors.isEmpty()) {
+      row.put("actors", actors);
+    }
   }
 
   /** What a failed turn or verdict says that its model calls consumed. */

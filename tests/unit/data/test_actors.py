@@ -1,0 +1,171 @@
+"""What actors beside the root agent said, as the readers of rows have it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_cli.stored.show_lines import ConversationView
+from gymmesh_client import UserError
+from gymmesh_data import (
+    FORMATS,
+    actors_of,
+    conversation_of,
+    export,
+    stored_rollout,
+    task_of,
+)
+from gymmesh_data.reverify.judged_row import judged_row, unjudged_row
+from gymmesh_runtime.errors import MeshError
+from tests.unit.data.rows import read_records, row, text, write_rows
+
+TOKENS = {
+    "prompt_token_ids": [7, 8],
+    "generation_token_ids": [9],
+    "generation_log_probs": [-0.5],
+}
+ASKED = {"role": "user", "content": "Judge: five"}
+
+
+def actors() -> list[dict[str, Any]]:
+    """A critic with a reward and tokens, and a helper that went on from a call and has neither."""
+    return [
+        {
+            "name": "critic",
+            "trainable": True,
+            "reward": 0.25,
+            "conversations": [{"items": [ASKED, text("too long", **TOKENS)]}],
+        },
+        {
+            "name": "helper",
+            "trainable": False,
+            "conversations": [
+                {
+                    "after": "c1",
+                    "first_items": [{"role": "user", "content": "What is 2 + 3?"}, text("5")],
+                    "items": [text("I agree")],
+                }
+            ],
+        },
+    ]
+
+
+def debate(**more: Any) -> dict[str, Any]:
+    return row(text("5"), **({"actors": actors()} | more))
+
+
+def exported(folder: Path, name: str, made: dict[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    rows = write_rows(folder / "rows.jsonl", [made])
+    summary = export([rows], folder / "out", name, overwrite=True)
+    return read_records(folder / "out"), summary.to_dict()["losses"]
+
+
+def test_messages_have_each_actors_conversations(tmp_path: Path) -> None:
+    (record,), losses = exported(tmp_path, "messages", debate())
+    assert record["actors"] == [
+        {
+            "name": "critic",
+            "reward": 0.25,
+            "trainable": True,
+            "conversations": [
+                {
+                    "prompt": [{"role": "user", "content": "Judge: five"}],
+                    "messages": [
+                        {"role": "user", "content": "Judge: five"},
+                        {"role": "assistant", "content": "too long"},
+                    ],
+                    "samples": [
+                        {"input_ids": [7, 8, 9], "mask": [0, 0, 1], "logprobs": [0.0, 0.0, -0.5]}
+                    ],
+                }
+            ],
+        },
+        {
+            "name": "helper",
+            "reward": 1.0,  # the rollout's: it has none of its own
+            "trainable": False,
+            "conversations": [
+                {
+                    "prompt": [
+                        {"role": "user", "content": "What is 2 + 3?"},
+                        {"role": "assistant", "content": "5"},
+                    ],
+                    "messages": [
+                        {"role": "user", "content": "What is 2 + 3?"},
+                        {"role": "assistant", "content": "5"},
+                        {"role": "assistant", "content": "I agree"},
+                    ],
+                }
+            ],
+        },
+    ]
+    assert not losses
+    (record,), _ = exported(tmp_path, "messages", row(text("5")))
+    assert "actors" not in record
+
+
+@pytest.mark.parametrize("name", ["sft", "openai", "atif", "otel"])
+def test_what_has_no_place_for_them_says_how_many_it_left_out(tmp_path: Path, name: str) -> None:
+    assert not FORMATS[name].actors
+    _, losses = exported(tmp_path, name, debate())
+    assert losses["conversations of actors"] == 2
+
+
+def test_a_mistake_names_the_actors_item(tmp_path: Path) -> None:
+    made = debate()
+    made["actors"][0]["conversations"][0]["items"][0] = {"role": 7}
+    with pytest.raises(UserError, match=r"actors\[0\]\.conversations\[0\]\.items\[0\]\.role"):
+        exported(tmp_path, "messages", made)
+    made["actors"][0]["conversations"][0]["items"] = [7]
+    with pytest.raises(UserError, match=r"actors\[0\]\.conversations\[0\]\.items\[0\]: must be an"):
+        exported(tmp_path, "messages", made)
+
+
+@pytest.mark.parametrize("theirs", [["Keaton"], "two", [{"name": "Keaton"}], {"lead": {}}, []])
+def test_a_key_of_the_tasks_by_that_name_stays_the_tasks(tmp_path: Path, theirs: Any) -> None:
+    """As rows had it before there were any with actors."""
+    rollout = stored_rollout(row(text("5"), actors=theirs), "rows.jsonl:1")
+    assert actors_of(rollout) == []
+    assert task_of(rollout)["actors"] == theirs
+    for name in ("messages", "sft"):
+        (record,), losses = exported(tmp_path, name, rollout.row)
+        assert "actors" not in record
+        assert not losses
+    assert "actors" not in task_of(stored_rollout(debate(), "rows.jsonl:1"))
+
+
+def test_a_new_verdict_brings_new_rewards_of_actors() -> None:
+    verdict = pb.Verification(status=pb.VERIFICATION_STATUS_VERIFIED, reward=0.5)
+    verdict.components.add(name="helper", value=0.75)
+    made = debate()
+    critic, helper = judged_row(made, verdict, {}, frozenset())["actors"]
+    assert "reward" not in critic
+    assert helper["reward"] == 0.75
+    error = MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "broke")
+    left = unjudged_row(made, error, "math", {})["actors"]
+    assert not any("reward" in one for one in left)
+    assert made == debate()
+
+
+def test_show_has_a_part_for_each_actor() -> None:
+    rollout = stored_rollout(debate(), "rows.jsonl:1")
+    view = ConversationView(60)
+    shown = [
+        "".join(text for text, _ in line.parts)
+        for line in view.lines(rollout, conversation_of(rollout))
+    ]
+    place = shown.index("actor critic  reward 0.25  trained")
+    assert shown[place + 1 : place + 5] == ["user", "│ Judge: five", "assistant", "│ too long"]
+    place = shown.index("actor helper  reward 1  not trained")
+    assert shown[place + 1 : place + 4] == ["(goes on from c1)", "assistant", "│ I agree"]
+    assert not any("task has" in line for line in shown)
+    document = json.loads(json.dumps(view.document(rollout, conversation_of(rollout))))
+    assert [one["name"] for one in document["actors"]] == ["critic", "helper"]
+    assert "actors" not in view.document(
+        stored_rollout(row(text("5")), "rows.jsonl:1"), conversation_of(rollout)
+    )
