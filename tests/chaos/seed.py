@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh_cli.development_certificates import issue
+from gymmesh_cli.services.development_certificates import issue
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, plan_processes
 from gymmesh_responses import loads

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_cli.xds import document
+from gymmesh_cli.services.xds import document
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_runtime.config import load_config
 from tests.clients import noted_shop

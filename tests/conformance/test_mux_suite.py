@@ -30,10 +30,10 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire import server
-from gymmesh_runtime.wire.aborting import Ending
+from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.mux import exchange, servicer, stream, table
 from gymmesh_runtime.wire.mux import serving as mux_serving
-from gymmesh_runtime.wire.mux.calls import Event, PeerLeaves
+from gymmesh_runtime.wire.mux.calls import PeerLeaves, TableEvent
 from gymmesh_runtime.wire.mux.frames import unpack
 from gymmesh_runtime.wire.mux.refusals import queue_full
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
@@ -199,7 +199,7 @@ def _known_fields_only() -> Change:
 def _strict_about_late_frames() -> Change:
     receive = CallTable.receive
 
-    def strict(self: CallTable, frame: mux_pb2.Frame) -> Event | None:
+    def strict(self: CallTable, frame: mux_pb2.Frame) -> TableEvent | None:
         late = frame.HasField("cancel") or frame.HasField("credit")
         if late and frame.call not in self._incoming:
             raise Violation("not open")
@@ -211,7 +211,7 @@ def _strict_about_late_frames() -> Change:
 def _no_empty_pieces() -> Change:
     take = CallTable._request_chunk
 
-    def strict(self: CallTable, number: int, chunk: mux_pb2.Chunk) -> Event | None:
+    def strict(self: CallTable, number: int, chunk: mux_pb2.Chunk) -> TableEvent | None:
         if not chunk.payload:
             raise Violation("an empty chunk")
         return take(self, number, chunk)
@@ -232,7 +232,7 @@ def _gone_with_the_last_word() -> Change:
     return _replaced(stream.GrpcStream, "read", cut)
 
 
-class _Bare(Ending):
+class _Bare(EndStatus):
     """Without the typed status."""
 
     async def send(self, rpc: Any) -> None:
@@ -253,7 +253,7 @@ def _deaf_to_cancels() -> Change:
 def _cut_by_go_away() -> Change:
     handle = exchange.Exchange._handle
 
-    def cut(self: exchange.Exchange, event: Event) -> None:
+    def cut(self: exchange.Exchange, event: TableEvent) -> None:
         if isinstance(event, PeerLeaves):
             self.cut()
         else:
@@ -303,7 +303,7 @@ def _nothing(*_: Any) -> None:
         ("the_callers_go_away", _cut_by_go_away()),
         ("the_servers_go_away", _replaced(exchange.Exchange, "leave", _nothing)),
         ("breaks_on_bytes_that_are_no_batch", _unreadable_for_nothing()),
-        ("breaks_on_an_empty_frame", _replaced(servicer, "Ending", _Bare)),
+        ("breaks_on_an_empty_frame", _replaced(servicer, "EndStatus", _Bare)),
         *(
             (case.name, _forgiving())
             for case in load_mux_cases()

@@ -24,7 +24,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
-from gymmesh_cli import exits
+from gymmesh_cli.terminal import exits
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader
 from gymmesh_client.rows import OWN_KEYS as ROW_KEYS
 from gymmesh_client.tasks import OWN_KEYS as TASK_KEYS
@@ -34,7 +34,7 @@ from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, K
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_model.backends import BACKENDS
 from gymmesh_model.backends.local import LocalOptions
-from gymmesh_model.backends.recording import read_row
+from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
 from gymmesh_model.vllm import EngineConfig, ServeConfig

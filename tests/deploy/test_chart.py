@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gymmesh_mesh.prometheus import JOB
+from gymmesh_mesh.processes.prometheus import JOB
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from tests.deploy.chart import BOUND_S, SOURCE, VALUE_FILES, Chart, Rendered

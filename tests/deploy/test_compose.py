@@ -10,7 +10,7 @@ import yaml
 
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.compose import specs_of
-from gymmesh_mesh.prometheus import JOB
+from gymmesh_mesh.processes.prometheus import JOB
 from tests.support.docs import ROOT, parse_command
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())

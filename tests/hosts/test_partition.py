@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 
-from gymmesh_cli.development_certificates import issue
+from gymmesh_cli.services.development_certificates import issue
 from tests.chaos.asked import Wanted, asked
 from tests.chaos.collecting import Collecting, arguments_of
 from tests.chaos.folder import Folder

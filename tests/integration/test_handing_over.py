@@ -16,7 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_resource import Environment, EnvironmentConfig, ResourceService, Rollout, Session, tool
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.conformance.stopping import stoppable
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
@@ -75,7 +75,7 @@ class Caller:
 
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])
-async def test_an_environment_goes_when_its_sessions_have_ended(transport: Transport) -> None:
+async def test_an_environment_goes_when_its_sessions_have_ended(transport: TransportName) -> None:
     directory = PeerDirectory(transport=transport)
     async with registering() as (registry, backend):
         options = ServeOptions(
@@ -121,7 +121,7 @@ async def test_where_nobody_takes_over_sessions_are_not_waited_for() -> None:
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])
 async def test_who_watches_a_registry_is_sent_to_the_next_one_at_once(
-    transport: Transport,
+    transport: TransportName,
 ) -> None:
     directory = PeerDirectory(transport=transport)
     options = ServeOptions(metrics_port=None, drain_s=3600.0)

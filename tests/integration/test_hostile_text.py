@@ -216,5 +216,5 @@ async def test_mistakes(tmp_path: Path, command: list[str]) -> None:
 def test_all_that_gym_cli_writes_goes_through_one_place() -> None:
     folder = Path(__file__).resolve().parents[2] / "clients" / "cli" / "gymmesh_cli"
     writes = re.compile(r"click\.(secho|echo|style)|\bprint\(|sys\.stdout\.write")
-    found = [path.name for path in folder.glob("*.py") if writes.search(path.read_text())]
-    assert found == ["terminal.py"]
+    found = [path for path in folder.rglob("*.py") if writes.search(path.read_text())]
+    assert found == [folder / "terminal" / "writing.py"]

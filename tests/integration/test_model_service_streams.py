@@ -116,7 +116,7 @@ async def test_a_reader_who_leaves_after_the_failure(
 
 
 def _generates(task: asyncio.Task[Any]) -> bool:
-    return any(name in repr(task.get_coro()) for name in ("_generate", "CallTable.ask"))
+    return any(name in repr(task.get_coro()) for name in ("_generate", "CallRegistry.ask"))
 
 
 async def test_a_reader_who_leaves_stops_the_work(backend: str, server: FakeEndpoint) -> None:

@@ -22,7 +22,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
-from gymmesh_runtime.peers import Transport
+from gymmesh_runtime.peers import TransportName
 from gymmesh_runtime.serve import Served, ServeOptions, serving
 from tests.support.cli import sums, write_tasks
 from tests.unit.runtime.probe import MODEL, instance_at, until
@@ -34,8 +34,8 @@ ROLLOUTS: Final = 24
 
 
 @pytest.fixture(params=["auto", "plain"])
-def transport(request: pytest.FixtureRequest) -> Transport:
-    chosen: Transport = request.param
+def transport(request: pytest.FixtureRequest) -> TransportName:
+    chosen: TransportName = request.param
     return chosen
 
 
@@ -70,7 +70,7 @@ async def all_complete(agent: Served, tasks: Path, *, deltas: bool = False) -> N
 
 @pytest.mark.parametrize("deltas", [False, True])
 async def test_one_that_is_gone_costs_no_attempt(
-    tmp_path: Path, transport: Transport, deltas: bool
+    tmp_path: Path, transport: TransportName, deltas: bool
 ) -> None:
     tasks = write_tasks(tmp_path, sums(ROLLOUTS))
     async with AsyncExitStack() as stack:
@@ -93,7 +93,7 @@ async def test_one_that_is_gone_costs_no_attempt(
 
 
 async def test_an_environment_that_opens_no_more_sessions_costs_no_attempt(
-    tmp_path: Path, transport: Transport
+    tmp_path: Path, transport: TransportName
 ) -> None:
     tasks = write_tasks(tmp_path, sums(ROLLOUTS))
     async with AsyncExitStack() as stack:

@@ -28,7 +28,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.serving import registration
 from tests.support.ports import free_port
@@ -53,21 +53,21 @@ Status = health_pb2.HealthCheckResponse
 
 
 @pytest.fixture(params=["auto", "plain"])
-def transport(request: pytest.FixtureRequest) -> Transport:
+def transport(request: pytest.FixtureRequest) -> TransportName:
     """How peers are called: over the mux, or by plain RPCs."""
-    chosen: Transport = request.param
+    chosen: TransportName = request.param
     return chosen
 
 
 @pytest.fixture
-async def directory(transport: Transport) -> AsyncIterator[PeerDirectory]:
+async def directory(transport: TransportName) -> AsyncIterator[PeerDirectory]:
     one = PeerDirectory(transport=transport)
     yield one
     await one.close()
 
 
 @pytest.fixture
-def broken(transport: Transport) -> int:
+def broken(transport: TransportName) -> int:
     """The reason with which a call ends whose connection broke under it."""
     if transport == "auto":
         return errors_pb2.ERROR_REASON_MUX_BROKEN

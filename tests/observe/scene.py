@@ -34,7 +34,7 @@ from deploy.observe.written import rules_text
 from gymmesh_client.control import RemoteRun, open_runs
 from gymmesh_discovery.xds.names import ENDPOINTS, LISTENER
 from gymmesh_mesh import MeshConfig, up
-from gymmesh_mesh.prometheus import free_address, prometheus
+from gymmesh_mesh.processes.prometheus import free_address, prometheus
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.errors import MeshError

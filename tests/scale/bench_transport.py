@@ -26,12 +26,12 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.serving.loop import run
 from gymmesh_runtime.wire.server import MeshServer
 
 MODEL: Final = "gymmesh.model.v1.ModelService"
-WAYS: Final[tuple[Transport, ...]] = ("plain", "auto")
+WAYS: Final[tuple[TransportName, ...]] = ("plain", "auto")
 NAMES: Final = {"plain": "plain RPCs", "auto": "mux"}
 IN_FLIGHT: Final = (1, 64, 512)
 TARGET_US: Final = 100.0  # a unary call, both sides, 64 in flight
@@ -81,7 +81,7 @@ def _request(kind: str = "work") -> model_pb2.CreateResponseRequest:
 class Client:
     """One way to the server."""
 
-    def __init__(self, address: str, way: Transport) -> None:
+    def __init__(self, address: str, way: TransportName) -> None:
         self._directory = PeerDirectory(transport=way)
         self._peer: Any = self._directory.peer(
             discovery_pb2.Instance(id="echo", service=MODEL, name="echo", address=address)

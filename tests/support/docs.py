@@ -31,7 +31,7 @@ from typing import Final
 import click
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.failures import Stage, StepFailed, failure_of
+from gymmesh_agent.failures import FailureStage, StepFailed, failure_of
 from gymmesh_cli.main import cli
 from gymmesh_runtime.errors import CODE_OF_REASON, MeshError
 
@@ -212,5 +212,5 @@ def reason_table() -> str:
 
 
 def _may_succeed(reason: errors_pb2.ErrorReason.ValueType) -> bool:
-    step = StepFailed(MeshError(reason, "it failed"), Stage.TOOL, "tool")
+    step = StepFailed(MeshError(reason, "it failed"), FailureStage.TOOL, "tool")
     return failure_of(step, environment_retry_safe=True).retry_safe

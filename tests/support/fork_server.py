@@ -38,9 +38,9 @@ def preload() -> None:
     """Imports the commands and what they import later. Raises RuntimeError where threads run."""
     import gymmesh_cli
 
-    names = (f"gymmesh_cli.{found.name}" for found in pkgutil.iter_modules(gymmesh_cli.__path__))
-    for name in (*names, *_LATER):
-        if not name.endswith((".__main__", ".new_environment")):
+    every = pkgutil.walk_packages(gymmesh_cli.__path__, "gymmesh_cli.")
+    for name in (*(found.name for found in every), *_LATER):
+        if not name.endswith(".__main__"):
             importlib.import_module(name)
     tasks = Path("/proc/self/task")
     if tasks.exists() and len(list(tasks.iterdir())) > 1:

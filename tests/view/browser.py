@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_view import Source, viewing
+from gymmesh_view import ViewSource, viewing
 
 FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Any]:
 
 
 @contextmanager
-def served(sources: Sequence[Source], index: Path) -> Iterator[str]:
+def served(sources: Sequence[ViewSource], index: Path) -> Iterator[str]:
     """The address of a page, token included, for as long as the context lasts."""
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()

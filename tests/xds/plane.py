@@ -18,7 +18,7 @@ from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.model.v1 import model_pb2, model_pb2_grpc
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_cli.xds import document
+from gymmesh_cli.services.xds import document
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_discovery.xds.servicer import XdsEdge

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gymmesh_cli.xds import bootstrap
+from gymmesh_cli.services.xds import bootstrap
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh import MeshConfig, MeshSettings, remote, up
 from gymmesh_model.config import ModelConfig

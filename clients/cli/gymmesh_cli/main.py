@@ -8,41 +8,47 @@ from typing import Any, Final
 
 import click
 
-from gymmesh_cli.logs import logged
 from gymmesh_cli.terminal import echo, plain_errors
+from gymmesh_cli.terminal.logs import logged
 
 # name: where it is, and its line in the list of commands.
 _COMMANDS: Final = {
-    "collect": ("gymmesh_cli.collect:collect", "Collect verified rollouts of a task file."),
-    "run": ("gymmesh_cli.run:run", "Run one task and watch it live."),
-    "runs": ("gymmesh_cli.runs:runs", "Look at runs, steer them, and join shards."),
-    "up": ("gymmesh_cli.up:up", "Start a mesh's services as processes."),
-    "serve": ("gymmesh_cli.serve:serve", "Serve one service of a mesh in this process."),
-    "env": ("gymmesh_cli.environments:env", "Start, try out and list environments."),
-    "models": ("gymmesh_cli.listing:models", "List a mesh's models, fetch weights, try a call."),
+    "collect": ("gymmesh_cli.collect.collect:collect", "Collect verified rollouts of a task file."),
+    "run": ("gymmesh_cli.collect.run:run", "Run one task and watch it live."),
+    "runs": ("gymmesh_cli.runs.runs:runs", "Look at runs, steer them, and join shards."),
+    "up": ("gymmesh_cli.services.up:up", "Start a mesh's services as processes."),
+    "serve": ("gymmesh_cli.services.serve:serve", "Serve one service of a mesh in this process."),
+    "env": ("gymmesh_cli.environments.env:env", "Start, try out and list environments."),
+    "models": (
+        "gymmesh_cli.services.models:models",
+        "List a mesh's models, fetch weights, try a call.",
+    ),
     "conformance": (
-        "gymmesh_cli.conformance:conformance",
+        "gymmesh_cli.services.conformance:conformance",
         "Test whether a server or a collector keeps to the contract.",
     ),
-    "certs": ("gymmesh_cli.certs:certs", "Make certificates for trying TLS."),
-    "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
-    "data": ("gymmesh_cli.data:data", "Check and generate task files."),
-    "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
-    "import": ("gymmesh_cli.importing:import_", "Make tasks or rollouts of other programs' files."),
+    "certs": ("gymmesh_cli.services.certs:certs", "Make certificates for trying TLS."),
+    "xds": ("gymmesh_cli.services.xds:xds", "Let gRPC clients of any language find services."),
+    "data": ("gymmesh_cli.data.data:data", "Check and generate task files."),
+    "export": ("gymmesh_cli.stored.export:export", "Write rollouts in the format of a trainer."),
+    "import": (
+        "gymmesh_cli.stored.importing:import_",
+        "Make tasks or rollouts of other programs' files.",
+    ),
     "profile": (
-        "gymmesh_cli.profile:profile",
+        "gymmesh_cli.stored.profile:profile",
         "Statistics of rollouts: pass@k, lengths, tools, failures.",
     ),
     "compare": (
-        "gymmesh_cli.compare:compare",
+        "gymmesh_cli.stored.compare:compare",
         "Compare runs of the same tasks, with paired tests.",
     ),
-    "show": ("gymmesh_cli.conversation:show", "Print a stored rollout as a conversation."),
+    "show": ("gymmesh_cli.stored.show:show", "Print a stored rollout as a conversation."),
     "reverify": (
-        "gymmesh_cli.reverify:reverify",
+        "gymmesh_cli.stored.reverify:reverify",
         "Judge stored rollouts again, without inference.",
     ),
-    "view": ("gymmesh_cli.view:view", "Look at rollouts in a local page."),
+    "view": ("gymmesh_cli.stored.view:view", "Look at rollouts in a local page."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import Json, StoredRollout, WrongItem
 from gymmesh_responses import CodecError, dumps, loads
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
 
+# An assistant message has one text, which stands before its calls, and results must follow these.
+_AFTER_CALLS: Final = "places of what a model said between or after its tool calls"
 _TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 
 
@@ -74,7 +76,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     Raises:
         UserError: an item is not what its type says; the text names its place.
     """
-    writer = _Writer(style or ChatStyle())
+    writer = _MessageWriter(style or ChatStyle())
     if rollout.instructions:
         writer.messages.append({"role": "system", "content": rollout.instructions})
     writer.add_all(rollout.first_items, rollout.where, "first item {}")
@@ -84,7 +86,29 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
 
 
-class _Writer:
+def numbered_calls(messages: list[Json]) -> list[Json]:
+    """Messages whose tool calls are called 0, 1, 2 … instead of by their ids, so that conversations
+    can be compared: endpoints make new ids for each. What has no calls is the same object.
+    """
+    numbers: dict[Any, int] = {}
+    count = 0
+    found = []
+    for message in messages:
+        if "tool_calls" in message:
+            calls = []
+            for call in message["tool_calls"]:
+                numbers[call["id"]] = count
+                calls.append({**call, "id": count})
+                count += 1
+            message = {**message, "tool_calls": calls}
+        elif "tool_call_id" in message:
+            name = message["tool_call_id"]
+            message = {**message, "tool_call_id": numbers.get(name, name)}
+        found.append(message)
+    return found
+
+
+class _MessageWriter:
     """Puts items together into messages."""
 
     def __init__(self, style: ChatStyle) -> None:
@@ -116,7 +140,7 @@ class _Writer:
                     self._reasoning(item)
                 else:
                     self.losses[f"items of type {kind}"] += 1
-            except _Wrong as wrong:
+            except WrongItem as wrong:
                 raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
             # Only the last item of a model call has its tokens.
             if "generation_token_ids" in item:
@@ -136,7 +160,11 @@ class _Writer:
         content = self._content(item.get("content"), "content")
         if role == "assistant":
             answer = self._answer
-            if answer is None or answer["content"] is not None or "tool_calls" in answer:
+            if answer is not None and "tool_calls" in answer:
+                # Its calls have no results yet: the same model call goes on.
+                self.losses[_AFTER_CALLS] += 1
+                answer["content"] = _joined(answer["content"], content)
+            elif answer is None or answer["content"] is not None:
                 self._answer = {"role": "assistant", "content": content}
                 self.messages.append(self._answer)
             else:
@@ -146,14 +174,14 @@ class _Writer:
         if role == "developer" and not self._style.developer_role:
             role = "system"
         if role not in ("system", "developer", "user"):
-            raise _Wrong(f".role: must be system, developer, user or assistant, not {role!r}")
+            raise WrongItem(f".role: must be system, developer, user or assistant, not {role!r}")
         self.messages.append({"role": role, "content": content})
 
     def _tool_call(self, item: Json) -> None:
         arguments: Any = item.get("arguments", "")
         name, call_id = item.get("name"), item.get("call_id")
         if not (type(arguments) is type(name) is type(call_id) is str):
-            raise _Wrong(
+            raise WrongItem(
                 ".arguments: must be a text with JSON in it"
                 if type(arguments) is not str
                 else f".{'call_id' if type(name) is str else 'name'}: must be a text"
@@ -183,7 +211,7 @@ class _Writer:
         output, call_id = item.get("output"), item.get("call_id")
         content = output if type(output) is str else self._content(output, "output")
         if type(call_id) is not str:
-            raise _Wrong(".call_id: must be a text")
+            raise WrongItem(".call_id: must be a text")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Json) -> None:
@@ -192,13 +220,15 @@ class _Writer:
             return
         parts = item.get("content") or item.get("summary") or []
         if not isinstance(parts, list):
-            raise _Wrong(": content and summary must be lists")
+            raise WrongItem(": content and summary must be lists")
         texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
         if not texts:
             self.losses["reasoning without a readable text"] += 1
             return
         answer = self._begun()
-        if answer["content"] is not None or "tool_calls" in answer:
+        if "tool_calls" in answer:
+            self.losses[_AFTER_CALLS] += 1
+        elif answer["content"] is not None:
             self._answer = None
             answer = self._begun()
         said = "\n".join(map(str, texts))
@@ -226,7 +256,7 @@ class _Writer:
 
     def _part(self, part: Any, key: str, place: int) -> Json | None:
         if not isinstance(part, dict):
-            raise _Wrong(f".{key}[{place}]: must be an object")
+            raise WrongItem(f".{key}[{place}]: must be an object")
         kind = part.get("type")
         if kind in _TEXTS:
             if part.get("annotations"):
@@ -243,10 +273,6 @@ class _Writer:
         return None
 
 
-class _Wrong(Exception):
-    """What is wrong with an item; the place goes before it."""
-
-
 def _tool(tool: Json, losses: Counter[str]) -> Json | None:
     """A function tool in the form of the Chat Completions API; None for a tool of another type."""
     if tool.get("type") != "function":
@@ -257,9 +283,21 @@ def _tool(tool: Json, losses: Counter[str]) -> Json | None:
     return {"type": "function", "function": function}
 
 
+def _joined(before: Any, more: Any) -> Any:
+    """Two contents of a message as one."""
+    if not before or not more:
+        return before or more
+    if isinstance(before, str) and isinstance(more, str):
+        return f"{before}\n{more}"
+    parts = [
+        [{"type": "text", "text": one}] if isinstance(one, str) else one for one in (before, more)
+    ]
+    return parts[0] + parts[1]
+
+
 def _text(item: Json, key: str, part: str = "", place: int = 0) -> str:
     value = item.get(key)
     if not isinstance(value, str):
         at = f"{part}[{place}]" if part else ""
-        raise _Wrong(f"{at}.{key}: must be a text")
+        raise WrongItem(f"{at}.{key}: must be a text")
     return value

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from gymmesh_data.conversation import numbered_calls
 from gymmesh_data.rollout import Json
 
 K = TypeVar("K")
@@ -59,17 +60,30 @@ def pair_of(better: list[Json], worse: list[Json], rules: PairRules) -> Pair | N
     """The pair that two conversations make; None when they have none.
 
     The prompt is what both begin with. Both must go on with an answer of the model: where the
-    environment said something different first, the difference is not the model's.
+    environment said something different first, the difference is not the model's. The ids of tool
+    calls are the endpoint's, new in each rollout: they make no difference.
     """
     common = 0
-    for one, other in zip(better, worse, strict=False):
-        if one != other:
+    words, others = numbered_calls(better), numbered_calls(worse)
+    for one, other in zip(words, others, strict=False):
+        if not _same(one, other):
             break
         common += 1
     if not _answers_at(better, common) or not _answers_at(worse, common) or not common:
         return None
     end = None if rules.whole else common + 1
     return Pair(better[:common], better[common:end], worse[common:end])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; true, 1 and 1.0 are three, other than in Python."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
 
 
 def _answers_at(messages: list[Json], place: int) -> bool:

@@ -12,13 +12,17 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh_client import UserError
-from gymmesh_responses import dumps
+from gymmesh_responses import dumps_sorted
 
 Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
 _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
 _ONLY_OBJECTS: Final = frozenset((dict,))
+
+
+class WrongItem(Exception):
+    """What is wrong with an item of a rollout; the reader puts the item's place before it."""
 
 
 class StoredRollout(msgspec.Struct, frozen=True):
@@ -52,7 +56,7 @@ class StoredRollout(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> bool:
         """Whether the rollout failed, so that there is nothing to learn from it."""
-        return "failure" in self.row
+        return self.row.get("failure") is not None
 
     def text(self, key: str) -> str:
         """A key of the row that is a text; empty where it is anything else."""
@@ -137,16 +141,13 @@ def _reward(row: Json, where: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"{where}: reward: must be a number or null")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{where}: reward: is beyond the range of a number") from None
 
 
 def _made_id(params: Json) -> str:
     """The same for equal parameters, whatever the order of their keys."""
     told = {key: params.get(key) for key in ("input", "instructions", "tools")}
-    return hashlib.sha256(dumps(_sorted(told))).hexdigest()[:16]
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value
+    return hashlib.sha256(dumps_sorted(told)).hexdigest()[:16]

@@ -105,7 +105,7 @@ class _BothResponse(TypedDict, total=False):
     output: list[_ChatAndTokens]
 
 
-class _Row(TypedDict, total=False):
+class _RowParts(TypedDict, total=False):
     responses_create_params: _Params
     first_items: Any
     reward: Any
@@ -120,15 +120,15 @@ class _Row(TypedDict, total=False):
     failure: Any
 
 
-class _ChatRow(_Row, total=False):
+class _ChatRow(_RowParts, total=False):
     response: _ChatResponse
 
 
-class _TokensRow(_Row, total=False):
+class _TokensRow(_RowParts, total=False):
     response: _TokensResponse
 
 
-class _BothRow(_Row, total=False):
+class _BothRow(_RowParts, total=False):
     response: _BothResponse
 
 

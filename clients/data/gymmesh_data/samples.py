@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import Json, StoredRollout, WrongItem
 
 _UNTRAINED: Final = -100
 _IDS: Final = (int,)
@@ -56,7 +56,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
         NoTokens: the row has no token ids, or the prompt of a call is not known.
         UserError: its lists are no numbers, or disagree.
     """
-    writer = _Writer()
+    writer = _SampleWriter()
     for place, item in enumerate(rollout.output):
         if "generation_token_ids" not in item:
             continue
@@ -67,7 +67,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
             )
         try:
             writer.add(item)
-        except _Wrong as wrong:
+        except WrongItem as wrong:
             raise UserError(f"{_place(rollout, place)}{wrong}") from None
     samples = writer.samples
     if not samples:
@@ -81,15 +81,11 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     return samples
 
 
-class _Wrong(Exception):
-    """What is wrong with an item; the place goes before it."""
-
-
 def _place(rollout: StoredRollout, place: int) -> str:
     return f"{rollout.where}: {rollout.output_key}[{place}]"
 
 
-class _Writer:
+class _SampleWriter:
     """Puts the tokens of calls together.
 
     Attributes:
@@ -113,11 +109,11 @@ class _Writer:
             # Where one of them is empty no prompt begins like this, and ids are compared.
             self._beginning = text[:-1] + b"," + sampled_text[1:-1]
         if not isinstance(prompt, list):
-            raise _Wrong(".prompt_token_ids: must be a list of numbers")
+            raise WrongItem(".prompt_token_ids: must be a list of numbers")
         sampled = _numbers(sampled, _IDS, "generation_token_ids")
         logprobs = _numbers(item.get("generation_log_probs", []), _LOGPROBS, "generation_log_probs")
         if logprobs and len(logprobs) != len(sampled):
-            raise _Wrong(
+            raise WrongItem(
                 f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
                 "generation_log_probs; they must be as many"
             )
@@ -178,4 +174,4 @@ def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:
             return value
     except TypeError:
         pass
-    raise _Wrong(f".{key}: must be a list of numbers")
+    raise WrongItem(f".{key}: must be a list of numbers")

@@ -19,7 +19,8 @@ _READ_BYTES: Final = 128 * 1024
 
 
 def read_rollouts(paths: Iterable[Path], parts: RowParts = RowParts.ALL) -> Iterator[StoredRollout]:
-    """The rollouts of some runs and files, in the order in which they stand there.
+    """The rollouts of some runs and files, in the order in which they stand there; a path that is
+    given twice is read once.
 
     Args:
         parts: which parts of a row are decoded; its other keys are not in `StoredRollout.row`.
@@ -28,8 +29,17 @@ def read_rollouts(paths: Iterable[Path], parts: RowParts = RowParts.ALL) -> Iter
         UserError: a file cannot be read, or has a row that is no rollout's.
     """
     read = row_reader(parts)
-    for path in paths:
+    for path in distinct(paths):
         yield from _run(path, read) if OutputFiles(path).journal.exists() else _file(path, read)
+
+
+def distinct(paths: Iterable[Path]) -> list[Path]:
+    """The paths, each run and file once, however often and by which names it is there."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        journal = OutputFiles(path).journal
+        found.setdefault((journal if journal.exists() else path).resolve(), path)
+    return list(found.values())
 
 
 def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:

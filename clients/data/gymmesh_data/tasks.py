@@ -2,7 +2,8 @@
 
 A row holds every key of its task, and beside them the verifier's evidence. Which keys are evidence
 alone is seen by their place: a row ends with them, in the evidence's order. A key of this kind that
-the environment's own tasks have, too, is taken for the task's.
+the environment's own tasks have, too, is taken for the task's, and so is what is called like the
+right answer, which no verifier found out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _NOTES: Final = frozenset(
         "timings",
     )
 )
+_TRUTHS: Final = frozenset(("expected_answer", "ground_truth", "correct_answer"))
 # Where task files have what a verifier compares with, the most telling first.
 _ANSWERS: Final = (
     "expected_answer",
@@ -56,7 +58,22 @@ def task_of(rollout: StoredRollout) -> Json:
 
 
 def payload_of(row: Json, known: Collection[str] = ()) -> Json:
-    """The task's further keys: all that neither a collector nor a verifier added."""
+    """The task's further keys: all that neither a collector nor a verifier added, as they were when
+    the row was judged, which may have put them right.
+    """
+    return collected_payload(row, known) | corrections_of(row)
+
+
+def corrections_of(row: Json) -> Json:
+    """The keys of the task that its last verdict put right: see docs/reverify.md."""
+    verification = row.get("verification")
+    judged = verification.get("reverified") if isinstance(verification, dict) else None
+    task = judged.get("task") if isinstance(judged, dict) else None
+    return task if isinstance(task, dict) else {}
+
+
+def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
+    """As `payload_of`, but as they were when the rollout was collected."""
     evidence = evidence_keys(row, known)
     payload = {
         key: value for key, value in row.items() if not is_own_key(row, key) and key not in evidence
@@ -91,7 +108,7 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
         if is_own_key(row, key) or place >= before or row[key] != evidence[key]:
             break
         before = place
-        if key not in known:
+        if key not in known and key not in _TRUTHS:
             found.append(key)
     return frozenset(found)
 

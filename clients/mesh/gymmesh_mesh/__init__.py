@@ -6,15 +6,22 @@
 ``up``         every service of a configuration as a process of its own.
 
 Usable from a trainer without the command line.
+
+config.py     the configuration; compose.py makes services of it
+layout.py     which services share a process (pure)
+meshes/       the first three; verifying.py finds environments alone
+processes/    the last; worker.py is one such process, models.py fetches and tries models
+described.py  what the services of a mesh say of themselves
+authoring/    trials and checks for authors of environments
 """
 
 from gymmesh_mesh.compose import Objects
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
-from gymmesh_mesh.discovered import SCHEMES, Target, discovered, read_target
-from gymmesh_mesh.embedded import embedded
-from gymmesh_mesh.mesh import Mesh
+from gymmesh_mesh.meshes.discovered import SCHEMES, Target, discovered, read_target
+from gymmesh_mesh.meshes.embedded import embedded
+from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_mesh.meshes.remote import remote
 from gymmesh_mesh.processes import ServiceInfo, run_up, up
-from gymmesh_mesh.remote import remote
 
 __all__ = [
     "SCHEMES",

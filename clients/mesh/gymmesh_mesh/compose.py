@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gymmesh_model.backends.base import Backend
     from gymmesh_resource import Environment
 
-Kind = Literal["discovery", "model", "environment", "agent"]
+ServiceKind = Literal["discovery", "model", "environment", "agent"]
 _T = TypeVar("_T")
 
 
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 class ServiceSpec:
     """One service to run: its kind, its name in the mesh and its configuration as JSON."""
 
-    kind: Kind
+    kind: ServiceKind
     name: str
     instance_id: str
     config_json: bytes = b"{}"
@@ -55,7 +55,7 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
     ``suffix`` ends the instance ids, which are unique in a registry.
     """
     specs = [registry_spec(config, suffix)]
-    groups: list[tuple[Kind, dict[str, Any]]] = [
+    groups: list[tuple[ServiceKind, dict[str, Any]]] = [
         ("model", dict(config.models)),
         ("environment", dict(config.environments)),
         ("agent", {name: _with_default(one, config) for name, one in config.agents.items()}),
@@ -131,7 +131,7 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)
 
 
-def _encode(kind: Kind, name: str, config: msgspec.Struct) -> bytes:
+def _encode(kind: ServiceKind, name: str, config: msgspec.Struct) -> bytes:
     # The codec's writer rather than msgspec's, which turns .nan and .inf into null.
     try:
         return dumps(msgspec.to_builtins(config, enc_hook=_plain))

@@ -10,7 +10,7 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_runtime.peers import Transport
+from gymmesh_runtime.peers import TransportName
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.telemetry import LogFormat
 
@@ -49,7 +49,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics: bool = True
     drain_s: _Seconds = 10.0
     ready_s: _Seconds = 120.0
-    transport: Transport = "auto"
+    transport: TransportName = "auto"
     layout: Layout = "mesh"
     cells: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0

@@ -16,8 +16,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.processes import StartError
-from gymmesh_model.backends.remedies import excerpt, fix_of, without_fix
-from gymmesh_model.backends.remedies import shown_url as shown_url
+from gymmesh_model.backends.endpoint.remedies import excerpt, fix_of, without_fix
+from gymmesh_model.backends.endpoint.remedies import shown_url as shown_url
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
 from gymmesh_responses import CodecError, loads, params_from_json, text_of

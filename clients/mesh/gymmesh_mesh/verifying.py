@@ -10,7 +10,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_mesh.compose import Objects, make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.discovered import SCHEMES, read_target, watched
+from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.peers import PeerDirectory

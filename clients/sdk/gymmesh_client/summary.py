@@ -18,7 +18,7 @@ from gymmesh_runtime.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.journal.format.layout import OutputFiles
     from gymmesh_client.rollout import RolloutReading
 
 SOLVED: Final = 1.0

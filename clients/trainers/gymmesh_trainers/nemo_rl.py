@@ -32,8 +32,8 @@ from gymmesh_client import UserError, completed_row
 from gymmesh_model.config import ModelConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.addresses import exposure
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.place import Model, Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.place import MeshPlace, Model
 from gymmesh_trainers.rollouts import FailedRollout
 
 __all__ = ["NemoAgent", "metrics_of", "policy_of_head"]
@@ -51,12 +51,12 @@ class NemoAgent:
     """Serves `POST /run` with rollouts in an environment.
 
     Args:
-        place: the environment, see `gymmesh_trainers.place.Place`.
+        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         model: the policy.
         settings: see Settings.
     """
 
-    def __init__(self, place: Place, *, model: Model | None = None, **settings: Any) -> None:
+    def __init__(self, place: MeshPlace, *, model: Model | None = None, **settings: Any) -> None:
         self._collector = TrainerCollector(place, model=model, **settings)
 
     def application(self) -> web.Application:

@@ -20,21 +20,21 @@ from openrlhf.utils.agent import AgentExecutorBase
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_responses import CodecError, loads
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.single import SharedMesh
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.single import SharedMesh
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["executor", "executor_output"]
 
 
 def executor(
-    place: Place, *, backend: dict[str, Any] | None = None, **settings: Any
+    place: MeshPlace, *, backend: dict[str, Any] | None = None, **settings: Any
 ) -> type[AgentExecutorBase]:
     """The class that OpenRLHF makes its executor of.
 
     Args:
-        place: the environment, see `gymmesh_trainers.place.Place`.
+        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         settings: see Settings.
     """

@@ -20,8 +20,8 @@ from typing import Any
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
 from gymmesh_responses import CodecError, loads
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.place import MeshPlace
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 
@@ -32,7 +32,7 @@ class GymmeshGenerator:
     """Generates with rollouts in an environment of gymmesh.
 
     Args:
-        place: the environment, see `gymmesh_trainers.place.Place`.
+        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         client: SkyRL's InferenceEngineClient.
         backend: further arguments of TokenBackend.
         settings: see Settings.
@@ -40,7 +40,7 @@ class GymmeshGenerator:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         tokenizer: Any,
         client: Any,
         *,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymmesh_model.backends.scripted import Answer, ScriptedBackend
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.tasks import TaskLike
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.tasks import TaskLike
 
 __all__ = ["RolloutFailed", "run_one"]
 
@@ -27,7 +27,7 @@ class RolloutFailed(Exception):
 
 
 async def run_one(
-    environment: Place, task: TaskLike, answers: Sequence[Answer], **options: Any
+    environment: MeshPlace, task: TaskLike, answers: Sequence[Answer], **options: Any
 ) -> Rollout:
     """Run a task in an environment with a model that says `answers`, one a model call.
 

@@ -22,8 +22,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_responses import CodecError, loads
+from gymmesh_trainers.collecting.single import SharedMesh
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.single import SharedMesh
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshAgentLoop", "task_of_row"]
@@ -35,7 +35,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
     """One rollout in an environment of gymmesh.
 
     Args:
-        environment: see `gymmesh_trainers.place.Place`; one that a text can name.
+        environment: see `gymmesh_trainers.collecting.place.MeshPlace`; one that a text can name.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         settings: see Settings.
     """

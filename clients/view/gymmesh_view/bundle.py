@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_view.filters import Filters, Sort
-from gymmesh_view.indexing import Indexer, index_path
+from gymmesh_view.index.indexing import Indexer, index_path
+from gymmesh_view.index.store import Store
 from gymmesh_view.reading import Reading, to_json
+from gymmesh_view.rows.filters import Filters, Sort
+from gymmesh_view.rows.sources import ViewSource
+from gymmesh_view.rows.summary import Json
 from gymmesh_view.server import STATIC, static_file
-from gymmesh_view.sources import Source
-from gymmesh_view.store import Store
-from gymmesh_view.summary import Json
 
 _MARK: Final = "gymmesh-bundle"
 _PAGE: Final = 500
@@ -43,7 +43,7 @@ class BundleSummary:
 
 
 def write_bundle(
-    sources: Sequence[Source],
+    sources: Sequence[ViewSource],
     folder: Path,
     filters: Filters,
     sort: Sort,

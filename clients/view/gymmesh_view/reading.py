@@ -13,19 +13,19 @@ from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
 from gymmesh_data import StoredRollout, stored_rollout
 from gymmesh_responses import dumps
-from gymmesh_view.call_tokens import tokens_of
-from gymmesh_view.detail import detail_of, items_of_thread
-from gymmesh_view.row_places import read_row
-from gymmesh_view.sources import Source
-from gymmesh_view.store import RowPlace, Store
-from gymmesh_view.summary import Json, actors_in, clean, row_of
-from gymmesh_view.traced import traced
+from gymmesh_view.index.store import RowPlace, Store
+from gymmesh_view.rollout.call_tokens import tokens_of
+from gymmesh_view.rollout.detail import detail_of, items_of_thread
+from gymmesh_view.rollout.traced import traced
+from gymmesh_view.rows.places import read_row
+from gymmesh_view.rows.sources import ViewSource
+from gymmesh_view.rows.summary import Json, actors_in, clean, row_of
 
 
 class Reading:
     """Answers the page's questions from an index and the rows themselves."""
 
-    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
+    def __init__(self, store: Store, sources: Sequence[ViewSource]) -> None:
         self.store = store
         self.sources = sources
 

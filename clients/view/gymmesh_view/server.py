@@ -20,9 +20,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from gymmesh_client import UserError
-from gymmesh_view.filters import parse_filters, parse_sort
 from gymmesh_view.reading import Reading, to_json
-from gymmesh_view.summary import Json
+from gymmesh_view.rows.filters import parse_filters, parse_sort
+from gymmesh_view.rows.summary import Json
 
 STATIC: Final = {
     "index.html": "text/html; charset=utf-8",

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
-from gymmesh_view.indexing import Indexer, index_path
+from gymmesh_view.index.indexing import Indexer, index_path
+from gymmesh_view.index.store import Store
 from gymmesh_view.reading import Reading
+from gymmesh_view.rows.sources import ViewSource
 from gymmesh_view.server import ViewServer
-from gymmesh_view.sources import Source
-from gymmesh_view.store import Store
 
 
 @asynccontextmanager
 async def viewing(
-    sources: Sequence[Source], *, port: int = 0, index: Path | None = None
+    sources: Sequence[ViewSource], *, port: int = 0, index: Path | None = None
 ) -> AsyncIterator[ViewServer]:
     """Index some sources and serve their page for as long as the context lasts.
 
@@ -44,7 +44,7 @@ async def viewing(
 
 
 async def serve(
-    sources: Sequence[Source], *, port: int, browser: bool, ready: Callable[[str], None]
+    sources: Sequence[ViewSource], *, port: int, browser: bool, ready: Callable[[str], None]
 ) -> None:
     """Serve until this is cancelled.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -91,6 +91,17 @@ def dumps_clean(value: JsonValue) -> bytes:
         return orjson.dumps(value, option=_PLAIN)
     except TypeError:
         return _dumps_slowly(value, _WRITE_DEPTH)
+
+
+def dumps_sorted(value: JsonValue) -> bytes:
+    """`dumps` with the keys of all objects in order, so that equal documents give equal bytes."""
+    return dumps(_sorted(value))
+
+
+def _sorted(value: JsonValue) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(element) for element in value] if isinstance(value, list) else value
 
 
 def read(source: JsonSource) -> JsonValue:

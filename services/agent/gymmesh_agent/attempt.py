@@ -31,7 +31,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout
 
-Outcome: TypeAlias = Completion | rollout_pb2.Failure
+AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
 
 
@@ -62,7 +62,7 @@ class AgentContext:
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
-async def run_attempt(attempt: Attempt) -> None:
+async def run_attempt(attempt: RunningAttempt) -> None:
     """Run one attempt: send its events, the terminal one last, then close the session.
 
     The attempt has ended with the terminal event, so that closing the session delays nothing. One
@@ -70,7 +70,7 @@ async def run_attempt(attempt: Attempt) -> None:
     """
     agent, session, events = attempt.agent, attempt.session, attempt.events
     current_rollout.set(RolloutRef(attempt.id.rollout_id, attempt.id.run_id))
-    outcome: Outcome | None
+    outcome: AttemptOutcome | None
     with attempt_span(attempt.id, agent.name, session.name) as span:
         try:
             await session.open()
@@ -115,7 +115,7 @@ def _uncancel() -> None:
         task.uncancel()
 
 
-class Attempt:
+class RunningAttempt:
     """An attempt under way: what its steps share, and the task that runs them.
 
     Args:
@@ -209,7 +209,7 @@ class Attempt:
             if self.end(None if self.stopped else self.overdue(), None):
                 self.agent.background(self.close_session())
 
-    def cut_off(self) -> Outcome | None:
+    def cut_off(self) -> AttemptOutcome | None:
         """How the attempt ends whose task was cancelled; None: without a terminal event."""
         if self.stopped:
             return None
@@ -276,7 +276,7 @@ class Attempt:
         failed = step_failed(error, self.agent.name)
         return failure_of(failed, environment_retry_safe=self.session.retry_safe)
 
-    def end(self, outcome: Outcome | None, span: MaybeSpan) -> bool:
+    def end(self, outcome: AttemptOutcome | None, span: MaybeSpan) -> bool:
         """Send the terminal event, unless the attempt was stopped, and count.
 
         Returns False when the attempt has ended before.
@@ -314,7 +314,7 @@ class Attempt:
         """The environment's name once an instance was found: a label takes no made-up names."""
         return self.session.name if self.session.instance_id else ""
 
-    def _measure(self, outcome: Outcome | None) -> None:
+    def _measure(self, outcome: AttemptOutcome | None) -> None:
         environment, rollout_id = self._environment_label(), self.id.rollout_id
         metrics, context, took = self.agent.metrics, self._context, self.clock.elapsed()
         metrics.in_flight.inc(-1.0)

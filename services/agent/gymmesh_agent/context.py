@@ -21,15 +21,20 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.environment.session import SessionClient
 from gymmesh_agent.events import EventStream
-from gymmesh_agent.failures import Stage, StepFailed
+from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.model.answer import ModelCall, read_answer
 from gymmesh_agent.model.client import ModelClient, ModelServices
-from gymmesh_agent.model.conversation import Continuations, Conversations, Items, ModelRequest
+from gymmesh_agent.model.conversation import (
+    Continuations,
+    ConversationTree,
+    ItemSequence,
+    ModelRequest,
+)
 from gymmesh_agent.model.tokens import WeightsAge
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
 from gymmesh_agent.telemetry import (
-    Tally,
+    AttemptTally,
     model_span,
     record_call,
     record_tool,
@@ -73,7 +78,7 @@ class TurnAnswer(msgspec.Struct, frozen=True):
         done: whether the episode is over.
     """
 
-    items: Items
+    items: ItemSequence
     reward: float | None
     done: bool
 
@@ -113,9 +118,9 @@ class RolloutContext:
         self.options = plan.options
         self.limits = plan.limits
         self.params = plan.params
-        self.items: Items = (*plan.items, *session.opened.items)
+        self.items: ItemSequence = (*plan.items, *session.opened.items)
         self.multi_turn = session.opened.multi_turn
-        self.tally = Tally()
+        self.tally = AttemptTally()
         self.turn_rewards: list[float] = []
         self._agent = agent
         self._attempt = attempt
@@ -123,7 +128,7 @@ class RolloutContext:
         self._session = session
         self._events = events
         self._clock = clock
-        self._conversations = Conversations(self.items)
+        self._conversations = ConversationTree(self.items)
         self._continuations = Continuations(attempt.name, self._conversations, plan)
         self._models = ModelClient(
             models, attempt, plan, self._continuations, self.tally, clock, events
@@ -153,7 +158,7 @@ class RolloutContext:
 
     async def call_model(
         self,
-        items: Items = (),
+        items: ItemSequence = (),
         *,
         role: str = "policy",
         actor: str = "",
@@ -291,7 +296,7 @@ class RolloutContext:
         try:
             self._weights.now(version)
         except MeshError as error:
-            raise StepFailed(error, Stage.MODEL, model) from error
+            raise StepFailed(error, FailureStage.MODEL, model) from error
 
     def transcript(self) -> list[responses_pb2.Item]:
         """Everything after the first items in the conversation that is judged: the one of the
@@ -326,7 +331,7 @@ class RolloutContext:
         self,
         about: rollout_pb2.ModelCallCompleted,
         role: str,
-        items: Items,
+        items: ItemSequence,
         params: Mapping[str, Any] | None,
     ) -> ModelRequest:
         """The request of a model call: the conversation that it continues, then `items`."""
@@ -342,7 +347,7 @@ class RolloutContext:
         )
 
     async def _ask(
-        self, request: ModelRequest, items: Items, event: rollout_pb2.RolloutEvent
+        self, request: ModelRequest, items: ItemSequence, event: rollout_pb2.RolloutEvent
     ) -> ModelCall:
         """Make a model call, record its answer and send its event, which lacks the answer."""
         completed = event.model_call_completed
@@ -358,7 +363,7 @@ class RolloutContext:
             too_long = error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED
             if too_long and completed.trainable:
                 raise ContextExceeded from error
-            raise StepFailed(error, Stage.MODEL, request.model, call_id) from error
+            raise StepFailed(error, FailureStage.MODEL, request.model, call_id) from error
         capture, breach = self._continuations.answered(request, reply, call)
         self._conversations.add_call(
             call_id, completed.parent_call_id, completed.detached, items, call.output
@@ -377,7 +382,7 @@ class RolloutContext:
             completed.tokens.CopyFrom(capture)
         await self._events.emit(event)
         if breach is not None:
-            raise StepFailed(breach, Stage.MODEL, request.model, call_id)
+            raise StepFailed(breach, FailureStage.MODEL, request.model, call_id)
         if completed.trainable:
             self._learn_from(reply.tokens.weights, request.model, call_id)
         return call
@@ -390,7 +395,7 @@ class RolloutContext:
         try:
             self._weights.add(weights)
         except MeshError as error:
-            raise StepFailed(error, Stage.MODEL, model, call_id) from error
+            raise StepFailed(error, FailureStage.MODEL, model, call_id) from error
 
     async def _call_tool(
         self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
@@ -441,7 +446,7 @@ class RolloutContext:
         error = MeshError(
             errors_pb2.ERROR_REASON_AGENT_FAULT, message, metadata={"agent": self._agent}
         )
-        return StepFailed(error, Stage.AGENT, self._agent)
+        return StepFailed(error, FailureStage.AGENT, self._agent)
 
 
 def _us_since(began_ns: int) -> int:

@@ -34,7 +34,7 @@ Reason = errors_pb2.ErrorReason
 Boundary = rollout_pb2.Boundary
 
 
-class Stage(Enum):
+class FailureStage(Enum):
     """The step of a rollout at which something failed; the value is its name in metadata."""
 
     CREATE_SESSION = "create_session"
@@ -54,7 +54,9 @@ class StepFailed(MeshError):
         call_id: the model call or function call concerned; empty when there was none.
     """
 
-    def __init__(self, error: MeshError, stage: Stage, component: str, call_id: str = "") -> None:
+    def __init__(
+        self, error: MeshError, stage: FailureStage, component: str, call_id: str = ""
+    ) -> None:
         super().__init__(
             error.reason,
             error.message,
@@ -68,14 +70,14 @@ class StepFailed(MeshError):
         self.call_id = call_id
 
 
-_STAGES: Final[Mapping[Stage, rollout_pb2.Boundary.ValueType]] = MappingProxyType(
+_STAGES: Final[Mapping[FailureStage, rollout_pb2.Boundary.ValueType]] = MappingProxyType(
     {
-        Stage.CREATE_SESSION: Boundary.BOUNDARY_RESOURCE,
-        Stage.MODEL: Boundary.BOUNDARY_MODEL,
-        Stage.TOOL: Boundary.BOUNDARY_TOOL,
-        Stage.TURN: Boundary.BOUNDARY_RESOURCE,
-        Stage.VERIFY: Boundary.BOUNDARY_VERIFIER,
-        Stage.AGENT: Boundary.BOUNDARY_AGENT,
+        FailureStage.CREATE_SESSION: Boundary.BOUNDARY_RESOURCE,
+        FailureStage.MODEL: Boundary.BOUNDARY_MODEL,
+        FailureStage.TOOL: Boundary.BOUNDARY_TOOL,
+        FailureStage.TURN: Boundary.BOUNDARY_RESOURCE,
+        FailureStage.VERIFY: Boundary.BOUNDARY_VERIFIER,
+        FailureStage.AGENT: Boundary.BOUNDARY_AGENT,
     }
 )
 
@@ -120,7 +122,7 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
         may_succeed = failed.code in _CODES_TO_RETRY
     else:
         may_succeed, boundary = rule.retry_safe, rule.boundary or boundary
-    untouched = failed.stage is Stage.CREATE_SESSION and failed.reason in _REFUSED
+    untouched = failed.stage is FailureStage.CREATE_SESSION and failed.reason in _REFUSED
     return rollout_pb2.Failure(
         boundary=boundary,
         status=to_status(failed),
@@ -138,7 +140,7 @@ def step_failed(error: Exception, agent: str) -> StepFailed:
     if isinstance(error, StepFailed):
         return error
     if isinstance(error, MeshError):
-        return StepFailed(error, Stage.AGENT, agent)
+        return StepFailed(error, FailureStage.AGENT, agent)
     logged = unforeseen(error, f"agent '{agent}'")
     about = describe(error)
     place = f" at {about['at']}" if "at" in about else ""
@@ -147,7 +149,7 @@ def step_failed(error: Exception, agent: str) -> StepFailed:
         f"agent '{agent}' raised {about['exception']}{place}",
         metadata={"agent": agent, **logged.metadata, **about},
     )
-    return StepFailed(fault, Stage.AGENT, agent)
+    return StepFailed(fault, FailureStage.AGENT, agent)
 
 
 def _but_for_a_stall(failed: StepFailed) -> StepFailed:

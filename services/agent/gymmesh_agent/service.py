@@ -10,7 +10,7 @@ from typing import Any
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.agent import find_agent
-from gymmesh_agent.attempt import AgentContext, Attempt
+from gymmesh_agent.attempt import AgentContext, RunningAttempt
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.server import CollectServer
 from gymmesh_agent.config import AgentConfig
@@ -47,7 +47,7 @@ class AgentService:
         self.instance_id = instance_id
         self._config = config
         self._context: AgentContext | None = None
-        self._running: dict[tuple[str, int], Attempt] = {}
+        self._running: dict[tuple[str, int], RunningAttempt] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
         self._collect = config.collect or CollectConfig()
@@ -188,7 +188,7 @@ class AgentService:
         context: CallContext,
         sink: EventSink,
         waited_s: float,
-    ) -> Attempt:
+    ) -> RunningAttempt:
         """A new attempt. Raises MeshError where the request cannot be run at all."""
         agent_context, task = self._opened(), request.task
         check_name("rollout_id", request.rollout_id)
@@ -203,7 +203,7 @@ class AgentService:
                 f"the task asks for agent '{task.agent}', this is '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": task.agent},
             )
-        attempt = Attempt(agent_context, request, context.deadline, sink, waited_s)
+        attempt = RunningAttempt(agent_context, request, context.deadline, sink, waited_s)
         rollout_id, number = attempt.key
         if attempt.key in self._running:
             raise MeshError(

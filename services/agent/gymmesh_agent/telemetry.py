@@ -34,7 +34,7 @@ from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
 _MOST_TOKENS = 2**63 - 1
 
 
-class Tally(msgspec.Struct):
+class AttemptTally(msgspec.Struct):
     """What an attempt did so far: the fields of `Counts`, and where the time went.
 
     Attributes:
@@ -123,7 +123,7 @@ class RolloutMetrics:
                 measured.stages(stage).observe(spent, rollout_id)
 
     def completed(
-        self, environment: str, rollout_id: str, tally: Tally, weights_lag: int | None
+        self, environment: str, rollout_id: str, tally: AttemptTally, weights_lag: int | None
     ) -> None:
         """A completed rollout was as long as this; weights_lag: in versions, None: not known."""
         lengths = self._lengths(environment)
@@ -237,7 +237,7 @@ def record_verdict(span: MaybeSpan, verdict: rollout_pb2.Verification) -> None:
 
 
 def record_end(
-    span: MaybeSpan, outcome: Completion | rollout_pb2.Failure | None, tally: Tally | None
+    span: MaybeSpan, outcome: Completion | rollout_pb2.Failure | None, tally: AttemptTally | None
 ) -> None:
     """Say in the span of an attempt how it ended; None: it was stopped."""
     if span is None or outcome is None:

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gymmesh_runtime.config import ConfigError, Secret
+from gymmesh_discovery.files import read_token_file
+from gymmesh_runtime.config import Secret
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=3600)]
 _Prefix = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]{1,32}$")]
-Backend = Literal["memory", "consul", "kubernetes"]
+BackendName = Literal["memory", "consul", "kubernetes"]
 
 
 class ConsulTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,7 +98,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     and port at which Prometheus finds what to scrape; empty: none.
     """
 
-    backend: Backend = "memory"
+    backend: BackendName = "memory"
     start: bool = False
     binary: str = "consul"
     consul: ConsulConfig = msgspec.field(default_factory=ConsulConfig)
@@ -137,15 +138,6 @@ def check_server(address: str) -> None:
 def read_token(config: ConsulConfig, env: Mapping[str, str] = os.environ) -> Secret | None:
     """The ACL token, None where there is none. Raises ConfigError for a file without one."""
     if config.token_file:
-        try:
-            text = Path(config.token_file).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            problem = getattr(error, "strerror", None) or "is not UTF-8 text"
-            raise ConfigError(
-                f"the Consul token file '{config.token_file}' cannot be read: {problem}"
-            ) from None
-        if not text or not text.isprintable() or " " in text:
-            raise ConfigError(f"the Consul token file '{config.token_file}' holds no token")
-        return Secret(text)
+        return read_token_file(Path(config.token_file), "Consul token file")
     text = env.get(config.token_env, "").strip() if config.token_env else ""
     return Secret(text) if text else None

@@ -11,16 +11,16 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.answer_cache import AnswerCache
 from gymmesh_model.backends.base import Backend
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.making import make_backend
-from gymmesh_model.backends.progress import Progress
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured
-from gymmesh_model.routing import Limiter
+from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving import (
-    Answer,
     CallCounts,
     CallRunner,
-    Conversations,
+    ConversationCache,
+    CreatedResponse,
     DeltaQueue,
     WeightsClock,
 )
@@ -56,8 +56,10 @@ class ModelService:
         self._backend: Backend | None = None
         self._runner: CallRunner | None = None
         self._weights = WeightsClock(name)
-        self._conversations = Conversations(config.max_conversations, config.max_conversation_bytes)
-        self._limiter = Limiter(name, config.max_concurrency, config.max_queue)
+        self._conversations = ConversationCache(
+            config.max_conversations, config.max_conversation_bytes
+        )
+        self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
         self._counts = CallCounts(name)
 
     @property
@@ -124,10 +126,10 @@ class ModelService:
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
-    ) -> Answer:
+    ) -> CreatedResponse:
         """One answer, whole; see model.proto."""
         keeps = self._opened().features.keep_aborted and bool(request.request_id)
-        return await self._calls().answer(request, context, Progress() if keeps else None)
+        return await self._calls().answer(request, context, CallProgress() if keeps else None)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: CallContext
@@ -135,7 +137,7 @@ class ModelService:
         """Deltas as they come, then the answer, whole. See model.proto."""
         backend = self._opened()
         deltas = DeltaQueue()
-        progress = Progress(deltas.put) if backend.capabilities.streaming else None
+        progress = CallProgress(deltas.put) if backend.capabilities.streaming else None
         task = asyncio.ensure_future(self._calls().answer(request.call, context, progress))
         task.add_done_callback(partial(_ended, deltas))
         try:
@@ -210,7 +212,7 @@ class ModelService:
         return self._runner
 
 
-def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:
+def _ended(deltas: DeltaQueue, task: asyncio.Task[CreatedResponse]) -> None:
     """Ends a stream when its generation is over."""
     deltas.end()
     # Retrieved here, too: when the reader is gone, asyncio would log an error that is not awaited.

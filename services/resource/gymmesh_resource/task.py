@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import CodecError, dumps, loads, params_from_json
+from gymmesh_responses import CodecError, dumps, dumps_sorted, loads, params_from_json
 
 from .errors import TaskInvalid
 
@@ -136,17 +136,8 @@ def _remembered(raw: bytes) -> dict[str, Any] | None:
 
 
 def _content_id(row: Mapping[str, Any]) -> str:
-    written = dumps(_sorted(dict(row)))
+    written = dumps_sorted(row)
     return f"t-{hashlib.blake2b(written, digest_size=16).hexdigest()}"
-
-
-def _sorted(value: Any) -> Any:
-    """The value with its objects' keys in order, so that equal rows give equal bytes."""
-    if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_sorted(element) for element in value]
-    return value
 
 
 def _is(value: object, kind: type) -> bool:

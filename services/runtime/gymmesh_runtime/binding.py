@@ -71,12 +71,6 @@ class BoundMethod:
             self._counts(error.code.name).inc()
             raise
 
-    def undecodable(self) -> MeshError:
-        """Counts a call whose request cannot be decoded; returns its error."""
-        error = self.spec.undecodable_request()
-        self._counts(error.code.name).inc()
-        return error
-
     async def call(
         self,
         request: Any,

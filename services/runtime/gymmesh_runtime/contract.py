@@ -29,6 +29,11 @@ from gymmesh_runtime.errors import MeshError
 CONTRACT_VERSION: Final = "1.0"
 
 
+def speaks_ours(version: str) -> bool:
+    """Whether a contract version is of our major version; empty: a peer that does not say."""
+    return not version or version.partition(".")[0] == CONTRACT_VERSION.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class MethodSpec:
     """One RPC as the contract defines it."""

@@ -21,6 +21,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.telemetry.tracing import traced
+from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.mux.connection import MuxConnection
@@ -33,7 +34,7 @@ Instance = discovery_pb2.Instance
 
 #: How instances in other processes are called: over the mux where they offer it, or
 #: by plain RPCs only.
-Transport: TypeAlias = Literal["auto", "plain"]
+TransportName: TypeAlias = Literal["auto", "plain"]
 
 # With these a call was not begun. A plain RPC that broke off ends with the first as well.
 _NOT_TAKEN: Final = frozenset(
@@ -55,7 +56,7 @@ class PeerDirectory:
         self,
         *,
         watched: bool = False,
-        transport: Transport = "auto",
+        transport: TransportName = "auto",
         credentials: Credentials | None = None,
     ) -> None:
         self._instances: dict[str, Instance] = {}
@@ -207,10 +208,8 @@ class PeerDirectory:
 
     async def close(self) -> None:
         """Closes all channels."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-            self._renewing = None
+        await cancel_and_wait(self._renewing)
+        self._renewing = None
         self._plain.clear()
         self._muxed.clear()
         connections = list(self._connections.values())

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.addresses import advertised, at_port
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
@@ -37,6 +37,7 @@ from gymmesh_runtime.serving import (
 )
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
+from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer
@@ -57,13 +58,14 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 0  # of a service that is served alone
     ports: Mapping[str, int] = field(default_factory=dict)  # by instance id, of several
+    movable: Collection[str] = ()  # instance ids: where their port is taken, any other will do
     metrics_port: int | None = 0  # None: no Prometheus endpoint
     health_port: int | None = None  # a second, plain port with nothing but health; None: none
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0  # for all that is to end at shutdown
     hands_over: bool = False  # another instance follows: what callers hold here may end first
     advertise_host: str = ""  # what others connect to; empty: see advertised.py
-    transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
+    transport: TransportName = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
     traces: bool = False
     traces_endpoint: str = ""  # see tracing.py
@@ -209,13 +211,20 @@ class _ServiceServer:
             credentials=credentials,
         )
         self._registration: Registration | None = None
+        self._moved = False
         self.instance = discovery_pb2.Instance()
 
     async def start(self, metrics_address: str, *, alone: bool) -> None:
-        """Listens; raises OSError."""
+        """Listens, on another port where its own is taken and it may move; raises OSError."""
         usual = self._options.port if alone else 0
         port = self._options.ports.get(self.service.instance_id, usual)
-        bound = await self._server.start(self._options.host, port)
+        try:
+            bound = await self._server.start(self._options.host, port)
+        except OSError:
+            if not port or self.service.instance_id not in self._options.movable:
+                raise
+            self._moved = True
+            bound = await self._server.start(self._options.host, 0)
         self.instance = _served_instance(self.service, self._options, bound, metrics_address)
         served_as = getattr(self.service, "served_as", None)
         if served_as is not None:
@@ -224,7 +233,7 @@ class _ServiceServer:
     def register_with(self, discovery: DiscoveryPeer) -> None:
         """Which registry to enter; a registry itself enters none."""
         if self.service.kind != DISCOVERY:
-            self._registration = Registration(discovery, self.instance)
+            self._registration = Registration(discovery, self.instance, moved=self._moved)
             follow = getattr(self.service, "follow_meta", None)
             if follow is not None:
                 follow(self._meta_changed)
@@ -418,5 +427,4 @@ async def close_bounded(service: Service) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel_and_wait(task)

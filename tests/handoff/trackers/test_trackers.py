@@ -1,7 +1,7 @@
 """A run at W&B, MLflow and Trackio: written by their own libraries, read back by their own code.
 
 Nothing leaves the machine: W&B is offline, MLflow has a database in a file, Trackio a folder. The
-commands are those of docs/training.md.
+commands are those of docs/training.md and docs/profile.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from gymmesh_data.track import TRACKERS
 from tests.support.cli import Ended, gym
 from tests.support.docs import ROOT, read_page
 
-PAGE: Final = read_page(ROOT / "docs" / "training.md")
 SECRET: Final = "open-sesame-1234"
 _ADD: Final = {
     "type": "function_call",
@@ -68,8 +67,12 @@ class Place:
         """The page's command, with the tracker of this place."""
         policy = ("models.policy.backend=replay", "models.policy.path=answers.jsonl")
         sets = [part for one in policy for part in ("--set", one)]
-        command = [*_command(), *sets, "--num-repeats", "3", *more]
-        command[command.index("--track") + 1] = self.tracker
+        command = [*self._command("training.md"), *sets, "--num-repeats", "3", *more]
+        return await gym(*command, cwd=self.folder, env=self.env | env, fresh=True)
+
+    async def profile(self, *more: str, **env: str) -> Ended:
+        """The page's command, likewise, over what was collected."""
+        command = [*self._command("profile.md"), *more]
         return await gym(*command, cwd=self.folder, env=self.env | env, fresh=True)
 
     def known(self) -> dict[str, Any]:
@@ -77,13 +80,15 @@ class Place:
         known: dict[str, Any] = about["trackers"][self.tracker]
         return known
 
-
-def _command() -> list[str]:
-    for block in PAGE.of("console"):
-        for line in block.commands():
-            if "--track" in line:
-                return line[1:]
-    raise AssertionError("docs/training.md shows no command with --track")
+    def _command(self, page: str) -> list[str]:
+        """The command of a page that has --track, with the tracker of this place."""
+        for block in read_page(ROOT / "docs" / page).of("console"):
+            for line in block.commands():
+                if "--track" in line:
+                    command: list[str] = line[1:]
+                    command[command.index("--track") + 1] = self.tracker
+                    return command
+        raise AssertionError(f"docs/{page} shows no command with --track")
 
 
 @pytest.fixture(params=TRACKERS)
@@ -107,19 +112,27 @@ def _wandb(place: Place, run_id: str) -> None:
     assert len(logs) == 2
     history: dict[str, Any] = {}
     for log in logs:
-        records = list(_records(log.read_bytes()))
-        runs = [one.run for one in records if one.HasField("run")]
-        assert {(one.project, one.run_id) for one in runs} == {("gymmesh", run_id)}
-        config = {item.key: json.loads(item.value_json) for item in runs[0].config.update}
+        config, some, table = _of_log(log, run_id)
         _check_config(config)
-        for one in records:
-            for item in one.history.item if one.HasField("history") else ():
-                history[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
+        history |= some
         assert history[_FINISHED] == 6
-        table = json.loads((log.parent / "files" / history["samples.path"]).read_text())
         _check_table(table["columns"], table["data"])
         assert SECRET.encode() not in log.read_bytes()
     _check_measures(history)
+
+
+def _of_log(log: Path, run_id: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The configuration of a run, its last measures, and its table."""
+    records = list(_records(log.read_bytes()))
+    runs = [one.run for one in records if one.HasField("run")]
+    assert {(one.project, one.run_id) for one in runs} == {("gymmesh", run_id)}
+    config = {item.key: json.loads(item.value_json) for item in runs[0].config.update}
+    history: dict[str, Any] = {}
+    for one in records:
+        for item in one.history.item if one.HasField("history") else ():
+            history[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
+    table = json.loads((log.parent / "files" / history["samples.path"]).read_text())
+    return config, history, table
 
 
 def _records(data: bytes) -> Iterator[Any]:
@@ -150,11 +163,17 @@ def _mlflow(place: Place, run_id: str) -> None:
     steps = [one.step for one in client.get_metric_history(run_id, "rollouts/completed")]
     assert steps[-1] == 6
     assert run.data.params["options.repeats"] == "3"
+    config, table = _artifacts(place, run)
+    _check_config(config)
+    _check_table(table["columns"], table["data"])
+
+
+def _artifacts(place: Place, run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration and the table of a run at MLflow."""
     folder = Path(run.info.artifact_uri.removeprefix("file://"))
     folder = folder if folder.is_absolute() else place.folder / folder
-    _check_config(json.loads((folder / "run.json").read_text()))
-    table = json.loads((folder / "samples.json").read_text())
-    _check_table(table["columns"], table["data"])
+    found = [json.loads((folder / f"{name}.json").read_text()) for name in ("run", "samples")]
+    return found[0], found[1]
 
 
 def _trackio(place: Place, name: str) -> None:
@@ -214,6 +233,83 @@ def _check_table(columns: list[str], rows: list[list[Any]]) -> None:
             assert one["prompt"] == "Put two apples and a tea into the basket."
         else:
             assert (one["reward"], one["outcome"]) == (None, "failed: MODEL MODEL_SERVER_ERROR")
+
+
+async def test_a_profile_is_a_run_of_its_own_there(place: Place) -> None:
+    assert (await place.collect()).code == 3
+    about = (place.folder / "rollouts.run.json").read_bytes()
+    done = await place.profile()
+    assert (done.code, done.err) == (0, "")
+    told = next(line for line in done.out.splitlines() if line.startswith("tracked "))
+    group = json.loads(about)["run_id"]
+    config, measures, columns, rows = _PROFILES[place.tracker](place, told.split()[-1], group)
+    _check_config(config)
+    assert config["profile"]["inputs"] == ["rollouts.jsonl"]
+    assert measures["rollouts/judged"] == 3
+    assert (measures["tasks/never_solved"], measures["reward/median"]) == (1, 0.0)
+    _check_measures(measures)
+    _check_table(columns, rows)
+    assert (place.folder / "rollouts.run.json").read_bytes() == about
+
+
+Profiled = tuple[dict[str, Any], dict[str, Any], list[str], list[list[Any]]]
+
+
+def _wandb_profile(place: Place, run_id: str, group: str) -> Profiled:
+    (log,) = place.folder.glob(f"wandb/offline-run-*/run-{run_id}.wandb")
+    config, history, table = _of_log(log, run_id)
+    (run,) = {
+        (one.run.run_group, one.run.job_type)
+        for one in _records(log.read_bytes())
+        if one.HasField("run")
+    }
+    assert run == (group, "profile")
+    assert history[_FINISHED] == 6
+    return config, history, table["columns"], table["data"]
+
+
+def _mlflow_profile(place: Place, run_id: str, group: str) -> Profiled:
+    from mlflow import MlflowClient
+
+    run = MlflowClient(place.env["MLFLOW_TRACKING_URI"]).get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["gymmesh.run_id"] == group
+    config, table = _artifacts(place, run)
+    return config, run.data.metrics, table["columns"], table["data"]
+
+
+def _trackio_profile(place: Place, name: str, group: str) -> Profiled:
+    script = (
+        "import json; from trackio import Api; from trackio.sqlite_storage import SQLiteStorage;"
+        f"run, = [one for one in Api().runs('gymmesh') if one.name == {name!r}];"
+        "print(json.dumps([run.config, SQLiteStorage.get_logs('gymmesh', run.name)]))"
+    )
+    config, logs = json.loads(_python(script, place).splitlines()[-1])
+    assert name.startswith(f"{group}-profile-")
+    table = next(one["samples"]["_value"] for one in logs if "samples" in one)
+    measures = {key: value for one in logs for key, value in one.items()}
+    return config, measures, list(table[0]), [list(one.values()) for one in table]
+
+
+_PROFILES: Final = {
+    "mlflow": _mlflow_profile,
+    "trackio": _trackio_profile,
+    "wandb": _wandb_profile,
+}
+
+
+async def test_a_tracker_that_is_away_changes_no_profile(tmp_path: Path) -> None:
+    place = Place(tmp_path, "mlflow")
+    assert (await place.collect()).code == 3
+    with socket.socket() as nobody:  # bound and not listening
+        nobody.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        env = {"MLFLOW_TRACKING_URI": away, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+        done = await place.profile("--json", **env)
+    assert done.code == 0
+    assert json.loads(done.out)["rollouts"]["judged"] == 3
+    assert done.err.count("the profile is whole without it") == 1
+    assert "messages did not arrive" in done.err
 
 
 async def test_a_tracker_that_is_away_harms_no_run(tmp_path: Path) -> None:

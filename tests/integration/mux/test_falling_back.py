@@ -14,7 +14,7 @@ import pytest
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.connection import MuxConnection
@@ -137,7 +137,7 @@ class CountingChannel(PeerChannel):
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])
 async def test_a_service_offers_the_mux_unless_told_otherwise(
-    directory: PeerDirectory, transport: Transport
+    directory: PeerDirectory, transport: TransportName
 ) -> None:
     def frames() -> float:
         values = [

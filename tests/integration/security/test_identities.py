@@ -20,7 +20,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, audit
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.telemetry.log_limit import LogLimit
@@ -87,7 +87,7 @@ async def served(
 
 
 @asynccontextmanager
-async def calling(address: str, security: SecurityConfig | None, transport: Transport) -> Any:
+async def calling(address: str, security: SecurityConfig | None, transport: TransportName) -> Any:
     directory = PeerDirectory(transport=transport, credentials=Credentials(security))
     try:
         yield directory.peer(instance_at(address))
@@ -107,7 +107,7 @@ async def first_of(frames: Any) -> Any:
 
 @both
 async def test_a_permitted_call_carries_its_callers_name(
-    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: Transport
+    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: TransportName
 ) -> None:
     model = Model()
     async with (
@@ -124,7 +124,7 @@ async def test_a_permitted_call_carries_its_callers_name(
 
 @both
 async def test_a_token_for_another_method(
-    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: Transport
+    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: TransportName
 ) -> None:
     model = Model()
     weights = model_pb2.SetWeightsVersionRequest(version=3)
@@ -152,7 +152,7 @@ async def test_a_token_for_another_method(
 async def test_without_a_token_and_with_a_wrong_one(
     known: SecurityConfig,
     by_token: Callable[[str], SecurityConfig],
-    transport: Transport,
+    transport: TransportName,
     token: str,
 ) -> None:
     model = Model()
@@ -176,7 +176,7 @@ async def test_without_a_token_and_with_a_wrong_one(
 
 
 @both
-async def test_identities_by_certificate(tmp_path: Path, transport: Transport) -> None:
+async def test_identities_by_certificate(tmp_path: Path, transport: TransportName) -> None:
     authority = Authority(tmp_path)
     identities = {
         "agents": IdentityConfig(certificates=("spiffe://mesh/agents",), may=("serve",)),
@@ -319,7 +319,7 @@ async def test_actions_and_refusals_leave_a_line(
 
 @both
 async def test_limits_hold_for_each_by_itself(
-    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: Transport
+    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: TransportName
 ) -> None:
     identities = {
         name: IdentityConfig(token_file=one.token_file, may=("serve",))

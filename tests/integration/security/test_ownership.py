@@ -27,7 +27,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import VERIFY_SERVICE, ResourceService
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
@@ -54,7 +54,7 @@ class Two:
 
 
 @asynccontextmanager
-async def served(folder: Path, service: Service, transport: Transport) -> AsyncIterator[Two]:
+async def served(folder: Path, service: Service, transport: TransportName) -> AsyncIterator[Two]:
     identities, directories = {}, []
     for name in ("ann", "bob"):
         path = folder / name
@@ -77,12 +77,12 @@ async def reason(call: Any) -> str:
 
 
 @pytest.fixture(params=["auto", "plain"])
-def transport(request: pytest.FixtureRequest) -> Transport:
-    param: Transport = request.param
+def transport(request: pytest.FixtureRequest) -> TransportName:
+    param: TransportName = request.param
     return param
 
 
-async def test_sessions(tmp_path: Path, transport: Transport) -> None:
+async def test_sessions(tmp_path: Path, transport: TransportName) -> None:
     service = ResourceService(EnvironmentConfig(use="calendar"), "math", "math-0")
     create = resource_pb2.CreateSessionRequest(
         task=rollout_pb2.Task(task_id="t", environment="math", payload_json=_calendar()),
@@ -117,7 +117,7 @@ async def test_sessions(tmp_path: Path, transport: Transport) -> None:
         assert await reason(ann.CallTool(call, timeout=BOUND_S)) == "SESSION_NOT_FOUND"
 
 
-async def test_sessions_of_each(tmp_path: Path, transport: Transport) -> None:
+async def test_sessions_of_each(tmp_path: Path, transport: TransportName) -> None:
     config = EnvironmentConfig(use="calendar", session_limit_each=1)
     service = ResourceService(config, "math", "math-0")
     task = rollout_pb2.Task(task_id="t", environment="math", payload_json=_calendar())
@@ -145,7 +145,7 @@ def _calendar() -> bytes:
     return json.dumps({"exp_cal_state": {}}).encode()
 
 
-async def test_answers_and_conversations(tmp_path: Path, transport: Transport) -> None:
+async def test_answers_and_conversations(tmp_path: Path, transport: TransportName) -> None:
     recorded = tmp_path / "recorded.jsonl"
     recorded.write_text(
         json.dumps({"match": "*", "answers": [{"text": f"answer {n}"} for n in range(9)]}) + "\n"
@@ -176,7 +176,7 @@ async def test_answers_and_conversations(tmp_path: Path, transport: Transport) -
         await ann.CreateResponse(second, timeout=BOUND_S)
 
 
-async def test_collect_streams(tmp_path: Path, transport: Transport) -> None:
+async def test_collect_streams(tmp_path: Path, transport: TransportName) -> None:
     service = AgentService(AgentConfig(), "tool_loop", "agent-0")
     goes_on = asyncio.Event()
 

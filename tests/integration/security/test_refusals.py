@@ -15,7 +15,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.refusals import Refusals
@@ -52,7 +52,7 @@ async def served(security: SecurityConfig | None) -> AsyncIterator[str]:
         await server.stop(1.0)
 
 
-async def call(address: str, security: SecurityConfig | None, transport: Transport) -> Any:
+async def call(address: str, security: SecurityConfig | None, transport: TransportName) -> Any:
     directory = PeerDirectory(transport=transport, credentials=Credentials(security))
     try:
         peer = directory.peer(instance_at(address))
@@ -63,7 +63,7 @@ async def call(address: str, security: SecurityConfig | None, transport: Transpo
         await directory.close()
 
 
-async def refused(address: str, security: SecurityConfig | None, transport: Transport) -> str:
+async def refused(address: str, security: SecurityConfig | None, transport: TransportName) -> str:
     """The sentence of a refusal."""
     with pytest.raises(MeshError) as caught:
         await call(address, security, transport)
@@ -75,7 +75,7 @@ async def refused(address: str, security: SecurityConfig | None, transport: Tran
 
 @both
 @pytest.mark.parametrize("client", ["required", "none"])
-async def test_a_call_over_tls(world: World, transport: Transport, client: str) -> None:
+async def test_a_call_over_tls(world: World, transport: TransportName, client: str) -> None:
     services = world.ours.tls(world.ours.issue("services"), client_certificates=client)
     caller = world.ours.tls(world.ours.issue("collector") if client == "required" else None)
     async with served(services) as address:
@@ -83,14 +83,14 @@ async def test_a_call_over_tls(world: World, transport: Transport, client: str) 
 
 
 @both
-async def test_without_a_certificate(world: World, transport: Transport) -> None:
+async def test_without_a_certificate(world: World, transport: TransportName) -> None:
     async with served(world.ours.tls(world.ours.issue("services"))) as address:
         said = await refused(address, world.ours.tls(None), transport)
     assert "wants a certificate of its callers, and none was given" in said
 
 
 @both
-async def test_with_one_of_another_authority(world: World, transport: Transport) -> None:
+async def test_with_one_of_another_authority(world: World, transport: TransportName) -> None:
     stranger = world.theirs.issue("collector")
     async with served(world.ours.tls(world.ours.issue("services"))) as address:
         said = await refused(address, world.ours.tls(stranger), transport)
@@ -99,7 +99,7 @@ async def test_with_one_of_another_authority(world: World, transport: Transport)
 
 
 @both
-async def test_with_one_that_has_expired(world: World, transport: Transport) -> None:
+async def test_with_one_that_has_expired(world: World, transport: TransportName) -> None:
     """It was good when the caller was started, and has expired since."""
     pair = world.ours.issue("collector")
     caller = Credentials(world.ours.tls(pair))
@@ -118,7 +118,7 @@ async def test_with_one_that_has_expired(world: World, transport: Transport) -> 
 
 
 @both
-async def test_of_a_server_by_another_name(world: World, transport: Transport) -> None:
+async def test_of_a_server_by_another_name(world: World, transport: TransportName) -> None:
     services = world.ours.tls(world.ours.issue("services", hosts=("elsewhere",)))
     caller = world.ours.issue("collector")
     async with served(services) as address:
@@ -129,14 +129,14 @@ async def test_of_a_server_by_another_name(world: World, transport: Transport) -
 
 
 @both
-async def test_of_a_server_of_another_authority(world: World, transport: Transport) -> None:
+async def test_of_a_server_of_another_authority(world: World, transport: TransportName) -> None:
     async with served(world.theirs.tls(world.theirs.issue("services"))) as address:
         said = await refused(address, world.ours.tls(world.ours.issue("collector")), transport)
     assert f"not of the authority in {world.ours.path}" in said
 
 
 @both
-async def test_of_a_server_that_is_plain(world: World, transport: Transport) -> None:
+async def test_of_a_server_that_is_plain(world: World, transport: TransportName) -> None:
     async with served(None) as address:
         said = await refused(address, world.ours.tls(world.ours.issue("collector")), transport)
     assert "does not speak TLS" in said
@@ -162,7 +162,7 @@ async def test_a_peer_that_is_gone_is_no_matter_of_tls(world: World) -> None:
 
 @both
 async def test_one_behind_something_that_hangs_up_is_no_matter_of_tls(
-    world: World, transport: Transport
+    world: World, transport: TransportName
 ) -> None:
     """As a proxy does whose service is being started again."""
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_cli.development_certificates import issue
+from gymmesh_cli.services.development_certificates import issue
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
 from gymmesh_mesh import Mesh, MeshConfig, embedded, remote, up
 from gymmesh_mesh.config import Defaults, MeshSettings

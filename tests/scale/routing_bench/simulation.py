@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh_model.errors import unreachable
-from gymmesh_model.routing import Endpoint, Pool, Router
+from gymmesh_model.routing import Pool, PoolEndpoint, Router
 
 MakeRouter = Callable[[Sequence[str]], Router]
 
@@ -176,7 +176,7 @@ class _Try:
     call: Call
     prefix: int
     tried: set[int]
-    endpoint: Endpoint
+    endpoint: PoolEndpoint
     asked: float
     rest: deque[Call]
 
@@ -252,7 +252,7 @@ class Simulation:
         replica.queue.append(one)
         self._serve(replica)
 
-    def _failed(self, endpoint: Endpoint, tried: set[int]) -> None:
+    def _failed(self, endpoint: PoolEndpoint, tried: set[int]) -> None:
         self.pool.failed(endpoint, self.now, unreachable("simulated", "it is down"))
         tried.add(endpoint.index)
         self.result.retries += 1

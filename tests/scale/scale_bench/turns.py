@@ -25,7 +25,7 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
 from gymmesh_mesh import embedded
 from gymmesh_model import backends, service
-from gymmesh_model.backends.base import Features, ModelCall
+from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_responses import response_from_json
 from gymmesh_runtime.serving.loop import run
 from tests.scale.report import table
@@ -55,7 +55,7 @@ class Scripted:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The next answer: the call's items say which turn it is."""
         items = call.items if call.items is not None else call.params["input"]
         turn = (len(items) - 1) // 3

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client.journal.keys import KEY_BYTES
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.keys import KEY_BYTES
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     ROWS,
-    Outcome,
+    CurrentOutcome,
     Place,
     Reserved,
     encode,
@@ -98,7 +98,7 @@ class Costs:
 def journal_bytes() -> int:
     """Bytes of the journal for a rollout of one attempt: reserved, then its outcome."""
     key, place = bytes(KEY_BYTES), Place(ROWS, 0, 0, 0, 0, 0, 0)
-    records = (Reserved(((key, 1),)), Outcome(key, 1, COMPLETED, 0, place))
+    records = (Reserved(((key, 1),)), CurrentOutcome(key, 1, COMPLETED, 0, place))
     return sum(len(encode(record)) for record in records)
 
 

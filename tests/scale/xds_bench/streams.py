@@ -17,7 +17,7 @@ from envoy.config.core.v3 import health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gymmesh_cli.xds import document
+from gymmesh_cli.services.xds import document
 from gymmesh_discovery.xds.names import CLUSTER, ENDPOINTS, LISTENER, ROUTE
 from tests.unit.runtime.probe import until
 from tests.xds.plane import ask

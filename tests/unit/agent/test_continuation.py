@@ -10,7 +10,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.model.answer import read_answer
-from gymmesh_agent.model.conversation import Continuations, Conversations, ModelRequest
+from gymmesh_agent.model.conversation import Continuations, ConversationTree, ModelRequest
 from gymmesh_agent.plan import RolloutPlans
 from gymmesh_responses import new_message, params_from_json, response_from_json
 from gymmesh_runtime.errors import MeshError
@@ -42,7 +42,7 @@ class Calls:
     """The calls of one actor, one after the other."""
 
     def __init__(self, *, capture: bool) -> None:
-        self.tree = Conversations(FIRST)
+        self.tree = ConversationTree(FIRST)
         plans = RolloutPlans(AgentConfig(capture_tokens=capture), ())
         plan = plans.read(agent_pb2.RolloutOptions(), params_from_json({}))
         self.continuations = Continuations("r/1", self.tree, plan)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.model.conversation import Conversations
+from gymmesh_agent.model.conversation import ConversationTree
 from gymmesh_responses import new_message
 
 Item = responses_pb2.Item
@@ -20,7 +20,7 @@ def texts(items: Sequence[Item]) -> list[str]:
     return [item.message.text for item in items]
 
 
-def add(tree: Conversations, call_id: str, parent: str = "", *, detached: bool = False) -> None:
+def add(tree: ConversationTree, call_id: str, parent: str = "", *, detached: bool = False) -> None:
     tree.add_call(
         call_id,
         parent=parent,
@@ -32,7 +32,7 @@ def add(tree: Conversations, call_id: str, parent: str = "", *, detached: bool =
 
 @given(order=st.permutations(range(5)))
 def test_outputs_stand_in_the_order_of_the_calls(order: list[int]) -> None:
-    tree = Conversations(says("task"))
+    tree = ConversationTree(says("task"))
     add(tree, "c1")
     for place in order:
         tree.add_tool_output("c1", place, says(f"out{place}")[0])
@@ -42,7 +42,7 @@ def test_outputs_stand_in_the_order_of_the_calls(order: list[int]) -> None:
 
 
 def test_calls_continue_their_parents_and_branches_do_not_mix() -> None:
-    tree = Conversations(says("task"))
+    tree = ConversationTree(says("task"))
     add(tree, "c1")
     add(tree, "c2", "c1")
     add(tree, "c3", "c1")
@@ -56,7 +56,7 @@ def test_calls_continue_their_parents_and_branches_do_not_mix() -> None:
 
 
 def test_a_turn_is_given_what_came_since_the_last_one() -> None:
-    tree = Conversations(says("task"))
+    tree = ConversationTree(says("task"))
     add(tree, "c1")
     add(tree, "c2", "c1")
     assert texts(tree.since_turn("c2")) == ["c1-context", "c1", "c2-context", "c2"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.model.conversation import Conversations
+from gymmesh_agent.model.conversation import ConversationTree
 from gymmesh_responses import new_message
 
 Step = tuple[str, int, bool, bool]
@@ -22,9 +22,9 @@ def _item(text: str) -> responses_pb2.Item:
     return new_message("user", text)
 
 
-def _grown(steps: list[Step], *, asks: bool) -> tuple[Conversations, list[str]]:
+def _grown(steps: list[Step], *, asks: bool) -> tuple[ConversationTree, list[str]]:
     """The tree after these steps; with `asks`, as the agent does it: the base is asked for."""
-    tree, calls = Conversations([_item("task")]), [""]
+    tree, calls = ConversationTree([_item("task")]), [""]
     for number, (kind, pick, detached, asked) in enumerate(steps):
         parent = calls[pick % len(calls)]
         if kind == "call":

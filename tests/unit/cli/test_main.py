@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 import gymmesh_client
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli import main
-from gymmesh_cli.events import EventPrinter
-from gymmesh_cli.options import MeshOptions
-from gymmesh_cli.progress import progress_lines
-from gymmesh_cli.run_one import split_place
-from gymmesh_cli.session import MeshPlan
+from gymmesh_cli.collect.progress import progress_lines
+from gymmesh_cli.collect.run_one import split_place
+from gymmesh_cli.options.shared import MeshOptions
+from gymmesh_cli.shared.session import MeshPlan
+from gymmesh_cli.terminal.events import EventPrinter
 from gymmesh_client import FailedAttempt, Figures, Tally
 from tests.support.rollouts import answer, completed, failed, make_events, make_task, verdict
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_cli.events import EventPrinter
+from gymmesh_cli.terminal.events import EventPrinter
 from gymmesh_client import FailedAttempt
 from gymmesh_client.boundaries import boundary_name
 

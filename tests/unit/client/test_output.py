@@ -20,7 +20,7 @@ from gymmesh_client import (
     open_run,
     prepare,
 )
-from gymmesh_client.journal.keys import rollout_id
+from gymmesh_client.journal.format.keys import rollout_id
 
 ONE = RunIdentity("t", "c", "1.0")
 Done = Iterable[tuple[str, int, str]]

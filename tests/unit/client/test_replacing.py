@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gymmesh_client import OutputFiles, RunIdentity, RunOutput, UserError, open_run, prepare
-from gymmesh_client.journal.frames import HEADER, encode_frame
-from gymmesh_client.journal.records import Session, encode
+from gymmesh_client.journal.format.frames import HEADER, encode_frame
+from gymmesh_client.journal.format.records import RunOpened, encode
 
 ONE = RunIdentity("t", "c", "1.0")
 
@@ -210,13 +210,13 @@ async def test_a_journal_of_somebody_else_s_is_not_believed(
     identity = {"tasks": "t", "config": "c", "version": "1.0"}
     session = {"format": 1, "run_id": "run-1", "session": 1, "identity": identity, "repeats": 1}
     session |= {"shard_rows": None, "zstd": False}
-    files.journal.write_bytes(HEADER + encode_frame(0, 1, encode(Session(session))))
+    files.journal.write_bytes(HEADER + encode_frame(0, 1, encode(RunOpened(session))))
     files.failures.unlink()
     files.rows.write_bytes(b"")
     with open_run(files.rows) as run:
         assert run.run_id == "run-1"
     await prepare(files, ONE, overwrite=False, resume=True).close()
-    files.journal.write_bytes(HEADER + encode_frame(0, 1, encode(Session(session | said))))
+    files.journal.write_bytes(HEADER + encode_frame(0, 1, encode(RunOpened(session | said))))
     for use in (lambda: begin(files, resume=True), lambda: open_run(files.rows)):
         with pytest.raises(UserError, match=r"its .* is") as raised:
             use()

@@ -97,6 +97,7 @@ P = "responses_create_params"
         ({P: {}}, f"{P}.input", "the key is missing"),
         ({P: {"inputs": []}}, f"{P}.input", "rename 'inputs'"),
         ({P: {"input": " "}}, f"{P}.input", "is empty"),
+        ({P: {"input": "a \ud800"}}, f"{P}.input", "has an unpaired surrogate"),
         ({P: {"input": 3}}, f"{P}.input", "not a number"),
         ({P: {"input": ["hi"]}}, f"{P}.input[0]", "must be an object"),
         ({P: {"input": [{"content": "hi"}]}}, f"{P}.input[0].role", "is missing"),

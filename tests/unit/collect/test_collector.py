@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect.collector import Collector, Connection
+from gymmesh_agent.collect.collector import CollectorClient, CollectorConnection
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_runtime.wire.pacing import SendTimer
 from tests.support.collecting import CollectAgent, ask
@@ -77,8 +77,8 @@ async def test_the_end_lets_go_what_is_there() -> None:
 
 async def test_events_are_sent_before_replies_and_on_the_last_connection_only() -> None:
     agent = CollectAgent()
-    collector = Collector(agent, CollectConfig(), lambda changed: None)
-    first, second = Connection(LONG), Connection(LONG)
+    collector = CollectorClient(agent, CollectConfig(), lambda changed: None)
+    first, second = CollectorConnection(LONG), CollectorConnection(LONG)
     assert collector.stream.resume(0, credit=3)
     collector.connect(first)
     starts = agent_pb2.CollectStarts(starts=[agent_pb2.CollectStart(request=ask(1))])
@@ -101,7 +101,7 @@ async def test_events_are_sent_before_replies_and_on_the_last_connection_only() 
 async def test_nothing_follows_the_end_of_an_attempt() -> None:
     """An agent that ignores its cancellation goes on sending events."""
     agent = CollectAgent(pause=lambda event: LONG if event.sequence == 3 else None)
-    collector = Collector(agent, CollectConfig(), lambda changed: None)
+    collector = CollectorClient(agent, CollectConfig(), lambda changed: None)
     assert collector.stream.resume(0, credit=100)
     starts = agent_pb2.CollectStarts(starts=[agent_pb2.CollectStart(request=ask(1))])
     collector.receive(agent_pb2.CollectRequest(starts=starts))
@@ -113,7 +113,7 @@ async def test_nothing_follows_the_end_of_an_attempt() -> None:
     collector.receive(agent_pb2.CollectRequest(cancels=cancels))
     await until(lambda: collector.queue.idle)
     assert collector._take(attempt, agent._script(ask(1))[2]) is None
-    collector.connect(Connection(LONG))
+    collector.connect(CollectorConnection(LONG))
     assert collector.connection is not None
     (data,) = collector.outgoing(collector.connection)
     assert isinstance(data, bytes)

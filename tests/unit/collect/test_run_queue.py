@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect.run_queue import RunQueue, StreamedAttempt, fair_share, next_to_start
+from gymmesh_agent.collect.run_queue import QueuedAttempt, RunQueue, fair_share, next_to_start
 
 
-def attempt(number: int, due: float = math.inf) -> StreamedAttempt:
-    return StreamedAttempt((f"r{number}", 1), agent_pb2.RunRolloutRequest(), due=due)
+def attempt(number: int, due: float = math.inf) -> QueuedAttempt:
+    return QueuedAttempt((f"r{number}", 1), agent_pb2.RunRolloutRequest(), due=due)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_cli.conversation_lines import ConversationView
+from gymmesh_cli.stored.show_lines import ConversationView
 from gymmesh_client import UserError
 from gymmesh_data import (
     FORMATS,

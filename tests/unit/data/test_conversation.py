@@ -51,6 +51,32 @@ def test_calls_that_follow_one_another_are_messages_of_their_own() -> None:
     assert len(messages(text("a", **tokens), call("f", "{}", "c1", **tokens))) == 3
 
 
+def test_a_call_is_followed_by_its_result_whatever_the_model_said_beside_it() -> None:
+    found = conversation_of(
+        stored_rollout(
+            row(
+                text("First"),
+                call("add", "{}", "c1"),
+                REASONING,
+                call("add", "{}", "c2"),
+                text("both."),
+                result("c1", "1"),
+                result("c2", "2"),
+                text("Done."),
+            ),
+            "x",
+        )
+    )
+    roles = [one["role"] for one in found.messages]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+    answer = found.messages[1]
+    assert answer["content"] == "First\nboth."
+    assert answer["reasoning_content"] == "Add."
+    assert [one["id"] for one in answer["tool_calls"]] == ["c1", "c2"]
+    # The order within the answer has no place in a message, which is said.
+    assert sum(found.losses.values()) == 2
+
+
 def test_the_prompt_ends_where_the_model_first_answers() -> None:
     prompt = [
         {"role": "developer", "content": "Be brief."},

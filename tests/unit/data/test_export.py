@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -147,6 +148,62 @@ def test_pairs(rows: Path) -> None:
     assert none == []
 
 
+def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"))])
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    paths = [rows, tmp_path / "." / "rows.jsonl", tmp_path / "link.jsonl"]
+    assert export(paths, tmp_path / "out", "messages").records == 1
+
+
+@pytest.mark.parametrize("name", ["messages", "otel"])
+def test_numbers_beyond_a_double_are_named_or_kept(tmp_path: Path, name: str) -> None:
+    huge = 10**400
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), reward=huge)])
+    with pytest.raises(UserError, match=r"rows.jsonl:1: reward: is beyond the range"):
+        exported(rows, name)
+    used = {"response": {"output": [text("5")], "usage": {"output_tokens": huge}}}
+    records, _ = exported(write_rows(rows, [row(text("5")) | used]), name)
+    assert len(records) == 1
+    assert name == "messages" or str(huge) in json.dumps(records)
+
+
+def test_a_failure_that_is_null_is_none(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), failure=None)])
+    assert len(exported(rows, "messages")[0]) == 1
+
+
+def test_two_exports_do_not_write_the_same_file(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"))])
+    part = tmp_path / "out.jsonl.part"
+    with part.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"of another export")
+        other.flush()
+        with pytest.raises(UserError, match=r"out.jsonl.part: another export is writing it"):
+            export([rows], tmp_path / "out.jsonl", "messages", overwrite=True)
+        assert part.read_bytes() == b"of another export"
+    # What ended before its first checkpoint has nothing to go on with.
+    assert export([rows], tmp_path / "out.jsonl", "messages").records == 1
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
+
+
+def test_tasks_of_several_files_may_have_the_same_id(tmp_path: Path) -> None:
+    found = [
+        row(text("5"), reward=1.0, expected_answer="5"),
+        row(text("6"), reward=0.0, environment="words", expected_answer="6"),
+        row(text("7"), reward=0.5, prompt="What is 3 + 4?", expected_answer="7"),
+        row(text("8"), reward=0.25, repeat=1, expected_answer="5"),
+    ]
+    rows = write_rows(tmp_path / "rows.jsonl", found)
+    records, _ = exported(rows, "trl")
+    told = [(one["environment"], one["ground_truth"], one["mean_reward"]) for one in records]
+    assert told == [("sums", "5", 0.625), ("words", "6", 0.0), ("sums", "7", 0.5)]
+    (pair,), _ = exported(rows, "dpo")
+    assert (pair["chosen_reward"], pair["rejected_reward"]) == (1.0, 0.25)
+    best, _ = exported(rows, "messages", ExportOptions(Selection(per_task=1)))
+    assert [one["reward"] for one in best] == [1.0, 0.0, 0.5]
+
+
 def test_the_best_of_each_task(tmp_path: Path) -> None:
     rewards = [("a", 0.0), ("b", None), ("a", 1.0), ("b", 0.2), ("a", 0.5), ("a", 1.0)]
     found = [
@@ -166,6 +223,19 @@ def test_the_same_answer_twice_is_left_out(tmp_path: Path) -> None:
     records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
     assert len(records) == 1
     assert summary["left_out"] == {"the same as another": 2}
+
+
+def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Path) -> None:
+    found = [
+        row(call("add", '{"a": 1}', f"c{one}"), result(f"c{one}", "1"), text("5"), repeat=one)
+        for one in range(3)
+    ]
+    rows = write_rows(tmp_path / "rows.jsonl", found)
+    records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
+    assert len(records) == 1
+    assert summary["left_out"] == {"the same as another": 2}
+    (kept,) = records
+    assert kept["messages"][2]["tool_call_id"] == "c0"
 
 
 def test_what_a_selection_leaves_out(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_a_face_is_sorted_and_there(name: str) -> None:
 
 
 def test_the_command_has_every_format() -> None:
-    from gymmesh_cli import export
+    from gymmesh_cli.stored import export
     from gymmesh_data import FORMATS
 
     assert [*FORMATS, "hf"] == list(export._FORMATS)

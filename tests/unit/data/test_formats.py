@@ -69,7 +69,9 @@ def read_rollouts_of(found: list[Json]) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["trl", "verl", "nemo-rl", "openrlhf"])
 def test_a_task_is_one_record_with_how_its_rollouts_fared(tmp_path: Path, name: str) -> None:
-    found = [*rows(2, 3), row(text("?"), task="sums/0", repeat=9, reward=None)]
+    found = rows(2, 3)
+    unjudged = row(text("?"), task="sums/0", repeat=9, reward=None)
+    found.append(unjudged | {"responses_create_params": found[0]["responses_create_params"]})
     records, summary = exported(tmp_path, name, found)
     assert len(records) == 2
     assert summary["losses"]["token ids of rollouts"] == 6

@@ -141,6 +141,61 @@ def test_a_prompt_and_a_completion(tmp_path: Path) -> None:
     assert task["reference_answer"] == "5"
 
 
+def test_what_messages_have_beside_is_not_lost(tmp_path: Path) -> None:
+    asked = [{"role": "user", "content": "2 + 3?"}]
+    answered = [*asked, {"role": "assistant", "content": "5"}]
+    rows: list[Json] = [
+        {"messages": asked, "completion": "5", "metadata": {"task_id": "a", "level": "hard"}},
+        {"messages": answered, "response": "6", "metadata": "mine"},
+    ]
+    records, _ = imported(tmp_path, "messages", rows, made="rollouts")
+    for record in records:
+        (said,) = record["response"]["output"]
+        assert said["content"][0]["text"] == "5"
+    assert (records[0]["task_id"], records[0]["metadata"]["level"]) == ("a", "hard")
+    assert "completion" not in records[0]
+    # What the conversation did not take is the task's, as any other key.
+    assert records[1]["task_extras"] == {"metadata": "mine", "response": "6"}
+    tasks, _ = imported(tmp_path, "messages", rows)
+    assert (tasks[0]["metadata"], tasks[0]["reference_answer"]) == ({"level": "hard"}, "5")
+    assert (tasks[1]["metadata"], tasks[1]["response"]) == ("mine", "6")
+
+
+def test_a_column_that_rows_use_themselves_says_nothing_of_the_rollout(tmp_path: Path) -> None:
+    found = {"prompt": "2 + 3?", "completion": "5", "reward": 1.0, "failure": "none", "run_id": 7}
+    (record,), _ = imported(tmp_path, "messages", [found], made="rollouts")
+    assert record["task_extras"] == {"failure": "none", "run_id": 7}
+    (rollout,) = read_rollouts([tmp_path / "out.jsonl"])
+    assert not rollout.failed
+
+
+@pytest.mark.parametrize("reward", ['"0.5"', "[1]", "1" + 400 * "0"])
+@pytest.mark.parametrize("name", ["messages", "verifiers"])
+def test_a_reward_that_is_no_number_is_not_taken_for_none(
+    tmp_path: Path, name: str, reward: str
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"prompt": "2 + 3?", "completion": "5", "reward": {reward}}}\n')
+    with pytest.raises(UserError, match=r"in.jsonl:1: reward: must be a finite number or null"):
+        imported(tmp_path, name, source, made="rollouts")
+
+
+def test_numbers_that_a_table_lacks_are_none(tmp_path: Path) -> None:
+    lacking = {"task_id": ["a", "b"], "prompt": 2 * ["2 + 3?"], "completion": 2 * ["5"]}
+    source = tmp_path / "rows.parquet"
+    numbers = {"reward": [float("nan"), 0.5], "level": [[1.0], [float("nan"), 2.0]]}
+    pyarrow.parquet.write_table(pyarrow.table(lacking | numbers), source)
+    records, _ = imported(tmp_path, "messages", source, made="rollouts")
+    assert [one["reward"] for one in records] == [None, 0.5]
+    assert [one["verification"]["status"] for one in records] == ["SKIPPED", "VERIFIED"]
+    assert [one["metadata"]["verified"] for one in records] == [False, True]
+    assert records[1]["level"] == [None, 2.0]
+    infinite = {"level": [1.0, float("inf")]}
+    pyarrow.parquet.write_table(pyarrow.table(lacking | infinite), source)
+    with pytest.raises(UserError, match="row 1: is not JSON: inf is not a JSON number"):
+        imported(tmp_path, "messages", source)
+
+
 def test_openai_evals(tmp_path: Path) -> None:
     rows: list[Json] = [
         {"item": {"input": [{"role": "user", "content": "2 + 3?"}], "ideal": "5", "level": 1}},
@@ -344,7 +399,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_the_command_has_every_format() -> None:
-    from gymmesh_cli import importing
+    from gymmesh_cli.stored import importing
     from gymmesh_data.imports import IMPORT_FORMATS
 
     assert list(IMPORT_FORMATS) == list(importing._FORMATS)

@@ -58,3 +58,33 @@ def test_what_the_environment_did_makes_no_pair() -> None:
     assert pair_of([USER, said("a"), TOOL, said("b")], [USER, said("a")], rules) is None
     # Without anything in common there is nothing to answer.
     assert pair_of([said("a")], [said("b")], rules) is None
+
+
+def called(arguments: dict[str, Any], call_id: str) -> dict[str, Any]:
+    function = {"name": "add", "arguments": arguments}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }
+
+
+def test_ids_that_an_endpoint_makes_up_make_no_difference() -> None:
+    # Each rollout has ids of its own, and some endpoints call every call the same.
+    better = [USER, called({"a": 2}, "x1"), TOOL | {"tool_call_id": "x1"}]
+    worse = [USER, called({"a": 2}, "y7"), TOOL | {"tool_call_id": "y7"}]
+    for endings in ([said("5")], [called({"a": 3}, "x1"), TOOL | {"tool_call_id": "x1"}]):
+        pair = pair_of([*better, *endings], [*worse, said("6")], PairRules())
+        assert pair is not None
+        assert pair.prompt == better
+        assert (pair.chosen, pair.rejected) == (endings[:1], [said("6")])
+    assert pair_of(better, worse, PairRules()) is None
+
+
+def test_answers_that_only_python_takes_for_equal_are_different() -> None:
+    for one, other in ((True, 1), (1, 1.0), (0, False)):
+        pair = pair_of(
+            [USER, called({"a": one}, "c")], [USER, called({"a": other}, "c")], PairRules()
+        )
+        assert pair is not None
+        assert pair.prompt == [USER]

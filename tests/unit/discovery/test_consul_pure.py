@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.backends.consul.entry import (
-    EntryError,
     host_and_port,
     lease_mark,
     read_entry,
@@ -21,6 +20,7 @@ from gymmesh_discovery.backends.consul.entry import (
 )
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.entry import EntryError
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError, Secret
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model import ModelConfig
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.config import CacheConfig
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_responses import new_message
@@ -192,9 +192,9 @@ def keys(endpoint_model: str = "m", **more: Any) -> AnswerKeys:
     return AnswerKeys(ModelConfig(**{**given, **more}), endpoint_model)
 
 
-def call(params: dict[str, Any] | None = None, **more: Any) -> ModelCall:
+def call(params: dict[str, Any] | None = None, **more: Any) -> BackendCall:
     given = {"rollout_id": "r1", "request_id": "q1", "seed": None, "timeout": 1.0, **more}
-    return ModelCall(params=PARAMS if params is None else params, **given)
+    return BackendCall(params=PARAMS if params is None else params, **given)
 
 
 SAME = [

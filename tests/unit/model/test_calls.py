@@ -6,7 +6,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.serving import CallTable, WeightsClock, calls, spans
+from gymmesh_model.serving import CallRegistry, WeightsClock, calls, spans
 from gymmesh_runtime.errors import MeshError
 
 Answer = model_pb2.CreateResponseResponse
@@ -39,12 +39,12 @@ def aborted(work: str) -> Answer:
     return Answer(call_id="aborted")
 
 
-def ask(table: CallTable, model: Model, digest: bytes = b"d") -> asyncio.Task[Answer]:
+def ask(table: CallRegistry, model: Model, digest: bytes = b"d") -> asyncio.Task[Answer]:
     return asyncio.ensure_future(table.ask("r", digest, WORK, model.generate, aborted))
 
 
 async def test_the_same_id_gets_the_same_answer_while_it_runs_and_later() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     first, second = ask(table, model), ask(table, model)
     await model.started.wait()
     model.go.set()
@@ -55,7 +55,7 @@ async def test_the_same_id_gets_the_same_answer_while_it_runs_and_later() -> Non
 
 
 async def test_another_request_under_the_same_id_is_refused() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     first = ask(table, model)
     await model.started.wait()
     for _ in range(2):
@@ -67,7 +67,7 @@ async def test_another_request_under_the_same_id_is_refused() -> None:
 
 
 async def test_whoever_waits_generates_anew_when_the_first_asker_leaves() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     first, second, third = (ask(table, model) for _ in range(3))
     await model.started.wait()
     first.cancel()
@@ -82,7 +82,7 @@ async def test_whoever_waits_generates_anew_when_the_first_asker_leaves() -> Non
 
 
 async def test_the_generation_ends_with_its_last_asker() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     first, second = ask(table, model), ask(table, model)
     await model.started.wait()
     for asker in (second, first):
@@ -97,7 +97,7 @@ async def test_the_generation_ends_with_its_last_asker() -> None:
 
 
 async def test_a_failure_reaches_all_who_ask() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
 
     async def fail(work: str) -> Answer:
         await model.generate(work)
@@ -113,7 +113,7 @@ async def test_a_failure_reaches_all_who_ask() -> None:
 
 
 async def test_a_failure_is_not_kept() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     model.go.set()
 
     async def fail(work: str) -> Answer:
@@ -125,7 +125,7 @@ async def test_a_failure_is_not_kept() -> None:
 
 
 async def test_abort() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     assert table.abort("r") is False
     first = ask(table, model)
     await model.started.wait()
@@ -136,7 +136,7 @@ async def test_abort() -> None:
 
 
 async def test_an_abort_reaches_all_who_ask_and_cancels_nobody() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
 
     async def asking() -> tuple[Answer, int]:
         answer = await table.ask("r", b"d", WORK, model.generate, aborted)
@@ -156,7 +156,7 @@ async def test_an_abort_reaches_all_who_ask_and_cancels_nobody() -> None:
 
 
 async def test_who_is_cancelled_and_aborted_at_once_is_cancelled() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     first = ask(table, model)
     await model.started.wait()
     assert table.abort("r") is True
@@ -167,7 +167,7 @@ async def test_who_is_cancelled_and_aborted_at_once_is_cancelled() -> None:
 
 
 async def test_an_abort_that_comes_too_late_leaves_no_trace() -> None:
-    table = CallTable()
+    table = CallRegistry()
     started = asyncio.Event()
 
     async def stubborn(work: str) -> Answer:
@@ -191,7 +191,7 @@ async def test_an_abort_that_comes_too_late_leaves_no_trace() -> None:
 
 
 async def test_closing_tells_who_waits() -> None:
-    table, model = CallTable(), Model()
+    table, model = CallRegistry(), Model()
     askers = [ask(table, model) for _ in range(2)]
     await model.started.wait()
     await table.close()
@@ -204,7 +204,7 @@ async def test_closing_tells_who_waits() -> None:
 
 async def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    table, model = CallTable(lambda: now), Model()
+    table, model = CallRegistry(lambda: now), Model()
     model.go.set()
     monkeypatch.setattr(calls, "WINDOW_ANSWERS", 2)
 

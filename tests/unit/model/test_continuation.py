@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.tokens import (
-    Known,
+    KnownPrefix,
     Prefix,
     Renders,
     Rewritten,
@@ -83,7 +83,7 @@ class Talk:
             prefix = dataclasses.replace(prefix, closed=None, rendered=None)
         elif rendered(self.prompt) == self.rendered:
             prefix = dataclasses.replace(prefix, rendered=None, is_rendered=True)
-        known, renders = Known(prefix, bool(turn.reasoning)), Renders()
+        known, renders = KnownPrefix(prefix, bool(turn.reasoning)), Renders()
         self.views = []
         while isinstance(step := next_step(known, renders), View):
             assert step not in self.views
@@ -174,7 +174,7 @@ def test_another_preamble_is_told_from_a_rewritten_history(turn: Turn, change: s
     renders = Renders()
     renders.views[View.PROMPT] = talk._view(View.PROMPT, [], whole)
     renders.views[View.FIRST] = talk._tokens(talk.messages)
-    step = next_step(Known(prefix, reasons=False), renders)
+    step = next_step(KnownPrefix(prefix, reasons=False), renders)
     assert isinstance(step, Rewritten)
     assert step.reason == tokens_pb2.FORK_REASON_PREAMBLE_CHANGED
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_rendered_is_a_fork(missing: View) -> None:
     answered = [*talk.messages, turn.message]
     whole = [*answered, {"role": "user", "content": "b"}]
     renders = Renders()
-    while isinstance(step := next_step(Known(prefix, reasons=False), renders), View):
+    while isinstance(step := next_step(KnownPrefix(prefix, reasons=False), renders), View):
         renders.views[step] = None if step is missing else talk._view(step, answered, whole)
     assert isinstance(step, Rewritten)
     assert step.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES

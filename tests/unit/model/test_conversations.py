@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.serving import Conversations, Turn
+from gymmesh_model.serving import ConversationCache, OpenCall
 from gymmesh_model.tokens import TokenRecord, pack_ids
 from gymmesh_responses import new_message, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
@@ -29,7 +29,7 @@ def request(
     return asked
 
 
-class Cache(Conversations):
+class Cache(ConversationCache):
     """The cache, with a caller's memory of the tokens that it gave."""
 
     def __init__(self, most: int, max_bytes: int) -> None:
@@ -37,7 +37,7 @@ class Cache(Conversations):
         self.tokens: dict[tuple[str, str], bytes] = {}
 
 
-def find(cache: Cache, asked: model_pb2.CreateResponseRequest) -> Turn:
+def find(cache: Cache, asked: model_pb2.CreateResponseRequest) -> OpenCall:
     """Finds a call's place; one that names its parent alone comes with that one's last token."""
     ref = asked.conversation
     if ref.parent_call_id and not ref.parent_token:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.read_response import read_response
-from gymmesh_model.backends.recording import Recording, RecordingError, read_row
+from gymmesh_model.backends.replay.recording import Recording, RecordingError, read_row
 from gymmesh_model.convert import to_chat
 from gymmesh_responses import dumps, loads, response_to_json
 from gymmesh_runtime.errors import MeshError
@@ -146,7 +146,7 @@ def test_whatever_the_policy_wrote_is_kept_as_it_is(
     whole = respond("policy", read_answer("policy", json.dumps(made).encode()), PARAMS)
     native = endpoint._responses_document({}, said, calls, None, finish, (1, 1))
     read = [whole, read_response("policy", (), json.dumps(native).encode())]
-    progress = Progress()
+    progress = CallProgress()
     reader = ChatReader("policy", ChatFold(progress), PARAMS, progress)
     for chunk in endpoint.chat_chunks(made, 900):
         reader.feed(json.dumps(chunk).encode())

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_model.routing import Limiter
+from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_runtime.errors import MeshError
 
 LONG_S = 30.0
 
 
-async def waiting(limiter: Limiter, count: int) -> list[asyncio.Task[None]]:
+async def waiting(limiter: ConcurrencyLimiter, count: int) -> list[asyncio.Task[None]]:
     tasks = [asyncio.ensure_future(limiter.wait(LONG_S)) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
 
 
 async def test_places_are_given_first_come_first_served() -> None:
-    limiter = Limiter("policy", running=1, queue=9)
+    limiter = ConcurrencyLimiter("policy", running=1, queue=9)
     assert limiter.enter()
     assert not limiter.enter()
     first, second = await waiting(limiter, 2)
@@ -36,14 +36,14 @@ async def test_places_are_given_first_come_first_served() -> None:
 
 
 async def test_a_wait_for_a_free_place_is_none() -> None:
-    limiter = Limiter("policy", running=1, queue=1)
+    limiter = ConcurrencyLimiter("policy", running=1, queue=1)
     async with asyncio.timeout(LONG_S):
         await limiter.wait(LONG_S)
     assert (limiter.running, limiter.waiting) == (1, 0)
 
 
 async def test_the_queue_is_bounded() -> None:
-    limiter = Limiter("policy", running=1, queue=2)
+    limiter = ConcurrencyLimiter("policy", running=1, queue=2)
     limiter.enter()
     tasks = await waiting(limiter, 2)
     with pytest.raises(MeshError) as caught:
@@ -61,7 +61,7 @@ async def test_the_queue_is_bounded() -> None:
 
 
 async def test_a_wait_ends_in_time() -> None:
-    limiter = Limiter("policy", running=1, queue=2)
+    limiter = ConcurrencyLimiter("policy", running=1, queue=2)
     limiter.enter()
     with pytest.raises(MeshError) as caught:
         await limiter.wait(0.01)
@@ -71,7 +71,7 @@ async def test_a_wait_ends_in_time() -> None:
 
 
 async def test_a_place_given_to_one_who_goes_is_given_on() -> None:
-    limiter = Limiter("policy", running=1, queue=2)
+    limiter = ConcurrencyLimiter("policy", running=1, queue=2)
     limiter.enter()
     first, second = await waiting(limiter, 2)
     limiter.leave()
@@ -84,7 +84,7 @@ async def test_a_place_given_to_one_who_goes_is_given_on() -> None:
 
 
 async def test_the_number_of_places_changes() -> None:
-    limiter = Limiter("policy", running=1, queue=9)
+    limiter = ConcurrencyLimiter("policy", running=1, queue=9)
     limiter.enter()
     tasks = await waiting(limiter, 3)
     limiter.resize(3)
@@ -115,7 +115,7 @@ def test_no_place_is_lost_or_invented(steps: list[Any]) -> None:
 
 
 async def _play(steps: list[Any]) -> None:
-    limiter, held, tasks = Limiter("policy", 2, queue=8), 0, []
+    limiter, held, tasks = ConcurrencyLimiter("policy", 2, queue=8), 0, []
     for step in steps:
         taken = limiter.running
         if step == "enter":

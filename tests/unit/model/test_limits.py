@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.attempts import Attempts
+from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.errors import unreachable
-from gymmesh_model.routing import Breaker, Pool, RetryBudget
-from gymmesh_model.routing import Endpoint as PoolEndpoint
+from gymmesh_model.routing import Breaker, Pool, PoolEndpoint, RetryBudget
 from gymmesh_runtime.errors import MeshError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_model.backends.recording import read_row
+from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.convert import from_chat, messages_from_input
 from tests.support.optional import require
 from tests.unit.model import documents

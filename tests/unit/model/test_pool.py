@@ -5,7 +5,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import timed_out, unreachable
-from gymmesh_model.routing import Limiter, LoadReport, Pool
+from gymmesh_model.routing import ConcurrencyLimiter, LoadReport, Pool
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
@@ -117,7 +117,7 @@ def test_reroutes_are_counted_by_cause() -> None:
 
 def test_each_has_its_part_of_the_limit() -> None:
     clock = Clock()
-    limiter = Limiter("policy", 30, 10)
+    limiter = ConcurrencyLimiter("policy", 30, 10)
     pool = Pool("policy", BASES, concurrency=30, adapt=AdaptConfig(backoff=0.5), clock=clock)
     pool.govern(limiter)
     first, second, _ = pool.endpoints
@@ -147,7 +147,7 @@ def test_each_has_its_part_of_the_limit() -> None:
 
 
 def test_the_floor_is_kept() -> None:
-    limiter = Limiter("policy", 30, 10)
+    limiter = ConcurrencyLimiter("policy", 30, 10)
     pool = Pool("policy", BASES, concurrency=30, adapt=AdaptConfig(min_concurrency=6))
     pool.govern(limiter)
     for start in range(100):
@@ -157,7 +157,7 @@ def test_the_floor_is_kept() -> None:
 
 
 def test_one_place_is_always_left() -> None:
-    limiter = Limiter("policy", 1, 10)
+    limiter = ConcurrencyLimiter("policy", 1, 10)
     pool = Pool("policy", BASES, concurrency=1)
     pool.govern(limiter)
     assert int(sum(one.limit.limit for one in pool.endpoints) + 1e-6) == 1

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.config import AdaptConfig
 from gymmesh_model.errors import timed_out, unreachable
-from gymmesh_model.routing import Endpoint, Limiter, LoadReport, Pool
+from gymmesh_model.routing import ConcurrencyLimiter, LoadReport, Pool, PoolEndpoint
 from gymmesh_runtime.errors import MeshError
 
 MARGIN = 3
@@ -29,10 +29,10 @@ class Machine(RuleBasedStateMachine):
     @initialize(size=st.integers(1, 4), cap=st.integers(1, 40), floor=st.integers(1, 40))
     def start(self, size: int, cap: int, floor: int) -> None:
         self.now = 0.0
-        self.calls: list[tuple[Endpoint, float, str]] = []
+        self.calls: list[tuple[PoolEndpoint, float, str]] = []
         self.floor = min(floor, cap)
         self.cap = cap
-        self.limiter = Limiter("policy", cap, 10)
+        self.limiter = ConcurrencyLimiter("policy", cap, 10)
         self.pool = Pool(
             "policy",
             [f"http://h{place}/v1" for place in range(size)],
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
             assert self.limiter.limit == max(1, int(whole + 1e-6))
             assert all(one.load >= one.in_flight >= 0 for one in self.pool.endpoints)
 
-    def _ended(self, data: Any) -> tuple[Endpoint, float, str]:
+    def _ended(self, data: Any) -> tuple[PoolEndpoint, float, str]:
         call = self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
         call[0].in_flight -= 1
         return call

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.model.v1 import model_pb2
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sse import EventStream
+from gymmesh_model.backends.endpoint.sse import SseDecoder
 from gymmesh_model.convert import lift_thinking, lower_thinking, messages_from_input
 from gymmesh_model.convert.from_chat import items_from_message
 from gymmesh_model.convert.thinking import ThinkSplitter
@@ -49,13 +49,13 @@ def test_events_survive_any_cut(events: list[list[str]], newline: str, cuts: lis
         text += f"event: x{newline}id: 1{newline}: ping{newline}"
         text += "".join(f"data: {line}{newline}" for line in lines_of) + newline
     text += "data: of an event that never ends"
-    stream = EventStream()
+    stream = SseDecoder()
     got = [data for piece in split(text.encode(), cuts) for data in stream.feed(piece)]
     assert got == ["\n".join(one).encode() for one in events]
 
 
 def test_data_without_a_blank_and_without_a_colon() -> None:
-    assert EventStream().feed(b"data:a\n\ndata\ndata:  b\n\n\n") == [b"a", b"\n b"]
+    assert SseDecoder().feed(b"data:a\n\ndata\ndata:  b\n\n\n") == [b"a", b"\n b"]
 
 
 def chat_document(output: list[Json], finish: str) -> Json:
@@ -73,9 +73,9 @@ def chat_document(output: list[Json], finish: str) -> Json:
 
 def read_chat(events: bytes, cuts: list[int], **more: Any) -> tuple[Any, list[Delta]]:
     deltas: list[Delta] = []
-    progress = Progress(deltas.append)
+    progress = CallProgress(deltas.append)
     reader = ChatReader("policy", ChatFold(progress, **more), {"model": "m"}, progress)
-    stream = EventStream()
+    stream = SseDecoder()
     for piece in split(events, cuts):
         for data in stream.feed(piece):
             reader.feed(data)
@@ -193,8 +193,8 @@ def test_a_responses_stream_is_the_whole_answer(
     document = {"id": "r", "object": "response", "status": "completed", "output": output}
     events = b"".join(map(event, endpoint.responses_events(document, size)))
     deltas: list[Delta] = []
-    reader = ResponsesReader("policy", (), Progress(deltas.append))
-    stream = EventStream()
+    reader = ResponsesReader("policy", (), CallProgress(deltas.append))
+    stream = SseDecoder()
     for piece in split(events, cuts):
         for data in stream.feed(piece):
             reader.feed(data)

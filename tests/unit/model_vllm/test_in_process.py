@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gymmesh_model.backends.vllm import in_process
-from gymmesh_model.backends.vllm.in_process import InProcessTransport, Message, Receive, Send
+from gymmesh_model.backends.vllm.in_process import AsgiMessage, InProcessTransport, Receive, Send
 from gymmesh_model.transport import ConnectionLost, TooLarge
 
 
@@ -16,12 +16,12 @@ class Application:
     """Answers by the path; remembers what it was asked, and how its clients went."""
 
     def __init__(self) -> None:
-        self.scope: Message = {}
+        self.scope: AsgiMessage = {}
         self.body = b""
         self.left = asyncio.Event()
         self.cancelled = asyncio.Event()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         self.scope = scope
         message = await receive()
         assert message["more_body"] is False

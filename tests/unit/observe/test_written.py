@@ -17,7 +17,7 @@ from deploy.observe.alerts import RUNBOOK, alerts
 from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
 from deploy.observe.rules import Times, recordings
-from gymmesh_mesh.prometheus import RULES
+from gymmesh_mesh.processes.prometheus import RULES
 from gymmesh_runtime import metrics
 from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.docs import ROOT, read_page

@@ -13,7 +13,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_agent.failures import Stage, StepFailed, failure_of
+from gymmesh_agent.failures import FailureStage, StepFailed, failure_of
 from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, tool
 from gymmesh_resource.serving import step_timer
 from gymmesh_runtime.errors import MeshError, from_status
@@ -173,7 +173,7 @@ def _timed_out(timeout_s: str) -> StepFailed:
         "model 'policy': the endpoint did not answer",
         metadata={"model": "policy", "timeout_s": timeout_s},
     )
-    return StepFailed(error, Stage.MODEL, "policy", "c1")
+    return StepFailed(error, FailureStage.MODEL, "policy", "c1")
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,12 @@ def happened_in(one: CallTable, *frames: mux_pb2.Frame) -> list[Any]:
     return [_comparable(event) for event in events if event is not None]
 
 
-def _comparable(event: calls.Event) -> Any:
+def _comparable(event: calls.TableEvent) -> Any:
     """An event about a call of ours by the call's name."""
     match event:
         case calls.Arrived(Named() as call, payload):
             return Arrived(call.name, payload)
-        case calls.Ended(Named() as call, status):
+        case calls.CallEnded(Named() as call, status):
             answer = call.response if status is None else None
             return Ended(call.name, status, answer or b"")
         case calls.NoRoom(Named() as call, error):

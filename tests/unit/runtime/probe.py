@@ -15,7 +15,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.wire.server import MeshServer
 
 MODEL = "gymmesh.model.v1.ModelService"
@@ -179,7 +179,7 @@ async def mux(servicers: Mapping[str, object]) -> AsyncIterator[PeerDirectory]:
 
 @asynccontextmanager
 async def elsewhere(
-    servicers: Mapping[str, object], transport: Transport
+    servicers: Mapping[str, object], transport: TransportName
 ) -> AsyncIterator[PeerDirectory]:
     """A path over a socket."""
     async with (

@@ -12,7 +12,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.aborting import Ending
+from gymmesh_runtime.wire.aborting import EndStatus
 from tests.unit.runtime.probe import MODEL, served, stream, unary, until
 
 
@@ -72,4 +72,4 @@ async def test_a_call_that_is_over_before_its_error_is_sent(over: type[Exception
 
     rpc: Any = Over()
     late = MeshError(errors_pb2.ERROR_REASON_DEADLINE_PASSED, "too late")
-    await Ending.of(late).send(rpc)
+    await EndStatus.of(late).send(rpc)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget
-from gymmesh_runtime.wire.mux.calls import Received, Receiving, Refused
+from gymmesh_runtime.wire.mux.calls import CallRefused, Received, Receiving
 from gymmesh_runtime.wire.mux.frames import Begin, Chunk
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
 from tests.unit.runtime.mux_frames import begin, give
@@ -53,7 +53,7 @@ def test_many_tables_share_a_budget_and_give_it_back() -> None:
     for table in tables:
         for number in (1, 3, 5):
             (event,) = give(table, begin(number, b"x" * 500, more=True))
-            if isinstance(event, Refused):
+            if isinstance(event, CallRefused):
                 assert event.error.reason == Reason.ERROR_REASON_QUEUE_FULL
                 assert event.error.metadata == {"queue": "mux", "limit": "4000"}
                 assert event.error.retry_after_s
@@ -110,7 +110,7 @@ def test_metadata_are_bounded(more: bool) -> None:
     table = CallTable(opener=False)
     large = {"key": "x" * 20_000}
     (event,) = give(table, Begin(1, "s/M", 500, large, b"q", more, 0))
-    assert isinstance(event, Refused)
+    assert isinstance(event, CallRefused)
     assert event.error.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
     assert event.error.metadata == {
         "limit_bytes": "16384",

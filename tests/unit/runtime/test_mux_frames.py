@@ -17,13 +17,13 @@ from gymmesh_runtime.wire.mux.chunk_queues import ChunkQueues
 from gymmesh_runtime.wire.mux.frames import (
     CHUNK_BYTES,
     MAX_PAYLOAD_BYTES,
-    Answer,
     Cancel,
     Credit,
     End,
     Frame,
     GoAway,
     Message,
+    UnaryAnswer,
     pack,
     unpack,
 )
@@ -61,11 +61,11 @@ STATUS = status_pb2.Status(code=8, message="full")
         (End(3, None), [F(call=3, end=mux_pb2.End())]),
         (End(3, STATUS), [F(call=3, end=mux_pb2.End(status=STATUS))]),
         (
-            Answer(4, b"a"),
+            UnaryAnswer(4, b"a"),
             [F(call=4, message=mux_pb2.Message(payload=b"a")), F(call=4, end=mux_pb2.End())],
         ),
         (
-            Answer(4, b""),
+            UnaryAnswer(4, b""),
             [F(call=4, message=mux_pb2.Message()), F(call=4, end=mux_pb2.End())],
         ),
         (Cancel(5), [F(call=5, cancel=mux_pb2.Cancel())]),
@@ -158,7 +158,7 @@ async def sent_by(sender: Sender) -> list[Frame]:
 
 
 def small(call: int) -> Frame:
-    return Answer(call, b"small")
+    return UnaryAnswer(call, b"small")
 
 
 async def test_small_frames_do_not_wait_for_a_large_message() -> None:

@@ -12,7 +12,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.calling import call_stream, call_unary
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
-from gymmesh_runtime.wire.mux.frames import Answer
+from gymmesh_runtime.wire.mux.frames import UnaryAnswer
 from tests.unit.runtime.exchange_ends import STREAM, UNARY, Hand, end_of, first_of
 from tests.unit.runtime.probe import stream, unary
 
@@ -52,7 +52,7 @@ async def test_a_call_is_in_the_crowd_until_it_ends_however_it_does() -> None:
         for hand in (hands[0], hands[0], hands[1], hands[1]):
             await hand.get()
         assert in_flight.calls == 4
-        hands[0].send(Answer(1, b""))
+        hands[0].send(UnaryAnswer(1, b""))
         await answered
         cancelled.cancel()
         with pytest.raises(MeshError):

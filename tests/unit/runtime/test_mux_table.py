@@ -16,15 +16,14 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError, to_status
 from gymmesh_runtime.wire.mux.calls import (
+    CallRefused,
     Cancelled,
     Credited,
     PeerLeaves,
     Received,
     Receiving,
-    Refused,
 )
 from gymmesh_runtime.wire.mux.frames import (
-    Answer,
     Cancel,
     Chunk,
     Credit,
@@ -32,6 +31,7 @@ from gymmesh_runtime.wire.mux.frames import (
     Frame,
     GoAway,
     Message,
+    UnaryAnswer,
 )
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
 from tests.unit.runtime.mux_frames import SMALL, Arrived, Ended, begin, give, happened_in, opened
@@ -243,7 +243,7 @@ def test_a_cancelled_request_still_needs_its_end() -> None:
 def test_bounds_refuse_one_call(limit: str, sent: list[Frame], reason: int) -> None:
     one = CallTable(opener=False, limits=SMALL)
     refused = give(one, *sent)[-1]
-    assert isinstance(refused, Refused), limit
+    assert isinstance(refused, CallRefused), limit
     assert refused.error.reason == reason
     assert refused.number == sent[-1].call
     assert not one.end(refused.number)
@@ -352,7 +352,7 @@ class TwoTables(RuleBasedStateMachine):
             self.send(side, Message(number, b"m", True), Chunk(number, b"n", True))
             return
         if not payload.startswith(b"s") and well:
-            self.send(side, Answer(number, b"m"))
+            self.send(side, UnaryAnswer(number, b"m"))
         else:
             self.send(side, End(number, None if well else FAILED))
         assert self.ends[side].end(number)
@@ -375,7 +375,7 @@ class TwoTables(RuleBasedStateMachine):
     def happened(self, side: bool, event: Any) -> None:
         if isinstance(event, Received):
             self.serving[side][event.call.number] = (event.call, event.request)
-        elif isinstance(event, Refused):
+        elif isinstance(event, CallRefused):
             self.send(side, End(event.number, FAILED))
         elif isinstance(event, Cancelled):
             self.ends[side].end(event.call.number)

@@ -16,7 +16,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import peers
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from tests.support.ports import free_port
 from tests.unit.runtime.probe import (
     DISCOVERY,
@@ -302,7 +302,9 @@ async def test_two_instances_at_one_address_share_a_channel(directory: PeerDirec
 
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])
-async def test_closing_the_directory_under_a_call_is_a_typed_failure(transport: Transport) -> None:
+async def test_closing_the_directory_under_a_call_is_a_typed_failure(
+    transport: TransportName,
+) -> None:
     directory, probe = PeerDirectory(transport=transport), Probe()
     async with served({MODEL: probe}) as address:
         peer = directory.peer(instance_at(address))
@@ -319,7 +321,7 @@ async def test_closing_the_directory_under_a_call_is_a_typed_failure(transport: 
 
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])
-async def test_closing_the_directory_while_it_connects(transport: Transport) -> None:
+async def test_closing_the_directory_while_it_connects(transport: TransportName) -> None:
     with socket.socket() as mute:  # takes the connection and says nothing
         mute.bind(("127.0.0.1", 0))
         mute.listen()

@@ -19,7 +19,7 @@ from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.listener import Listener
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, End, Message, pack, unpack
@@ -241,7 +241,7 @@ AGENT = "gymmesh.agent.v1.AgentService"
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])
 async def test_an_answer_that_cannot_be_decoded_is_the_peers_fault(
-    transport: Transport, logged: pytest.LogCaptureFixture
+    transport: TransportName, logged: pytest.LogCaptureFixture
 ) -> None:
     directory = PeerDirectory(transport=transport)
     async with Babbler().served(mux=transport == "auto") as address:

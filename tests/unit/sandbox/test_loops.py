@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gymmesh_resource.sandbox.bench import Figures, measure
+from gymmesh_resource.sandbox.bench import Measurement, measure
 
 from .machine import require_bubblewrap
 
@@ -17,12 +17,16 @@ require_bubblewrap()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_programs_side_by_side(run: Callable[[Coroutine[Any, Any, Figures]], Figures]) -> None:
+def test_programs_side_by_side(
+    run: Callable[[Coroutine[Any, Any, Measurement]], Measurement],
+) -> None:
     # It raises when an answer is lost, or is another program's.
     assert run(measure(executions=60, in_flight=8)).executions == 60
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_programs_started_ahead(run: Callable[[Coroutine[Any, Any, Figures]], Figures]) -> None:
+def test_programs_started_ahead(
+    run: Callable[[Coroutine[Any, Any, Measurement]], Measurement],
+) -> None:
     figures = run(measure(executions=20, in_flight=1, warm=2, pause_s=0.05))
     assert figures.handed_over > 0

@@ -5,6 +5,7 @@ records.py  the records of an export: which rollouts, in which order (pairs and 
             need all rollouts of a task together: spool.py)
 lines.py    a record as a line of JSON
 writing.py  a file of JSON lines that is whole or can be gone on with
+draft.py    a folder that is whole or can be gone on with
 run.py      `export`: puts the three together
 """
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data.exports.lines import without_surrogates
-from gymmesh_data.rollout import Json
-from gymmesh_responses import dumps, loads
+from gymmesh_data.exports.lines import read_line, without_surrogates
+from gymmesh_responses import dumps
 from gymmesh_runtime.extras import Extra
 
 EXTRA: Final = Extra("parquet", ("pyarrow",))
@@ -65,7 +64,7 @@ def pack_verl(lines: Path, target: Path, losses: Counter[str]) -> None:
     schema = pyarrow.schema({"messages": pyarrow.list_(_message_type())} | {"tools": kind})
     with pyarrow.parquet.ParquetWriter(target, schema, compression="zstd") as writer:
         for chunk in _chunks(lines, losses):
-            rows = [_object(line) for line in chunk.splitlines()]
+            rows = [read_line(line) for line in chunk.splitlines()]
             for row in rows:
                 if row["tools"] is not None and dumps(row["tools"]) not in known:
                     row["tools"] = None
@@ -136,7 +135,7 @@ def _tools_type(lines: Path, losses: Counter[str]) -> tuple[Any, set[bytes]]:
     found, counts = dict[bytes, Any](), Counter[bytes]()
     for chunk in _chunks(lines, Counter()):
         for line in chunk.splitlines():
-            tools = _object(line)["tools"]
+            tools = read_line(line)["tools"]
             if tools is not None:
                 key = dumps(tools)
                 found.setdefault(key, tools)
@@ -181,9 +180,3 @@ def _without_empty(kind: Any) -> Any:
         kept = [pair for pair in fields if not (pa.types.is_struct(pair[1]) and not len(pair[1]))]
         return pa.struct(kept)
     return kind
-
-
-def _object(line: bytes) -> Json:
-    found = loads(line)
-    assert isinstance(found, dict)  # written by us a moment ago
-    return found

@@ -20,7 +20,7 @@ _NO_SEQUENCE: Final = "token ids that make no sequence"
 _LISTS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
-class Tokens(Enum):
+class TokenPlace(Enum):
     """What place a format has for token ids, masks, log probabilities and weights versions."""
 
     NONE = "none"
@@ -151,7 +151,7 @@ class Format:
     of_rollout: OfRollout | None = None
     of_pair: OfPair | None = None
     of_task: tuple[KeptOfTask, OfTask] | None = None
-    tokens: Tokens = Tokens.NONE
+    tokens: TokenPlace = TokenPlace.NONE
     pack: Pack | None = None
     check: Callable[[], None] | None = None
     reads: RowParts = RowParts.ALL

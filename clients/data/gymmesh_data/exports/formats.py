@@ -31,7 +31,7 @@ from typing import Final
 
 from gymmesh_data.conversation import ChatStyle
 from gymmesh_data.exports import arrow, atif, chat, inspect_log, otel, table, trainers
-from gymmesh_data.exports.format import Format, Tokens
+from gymmesh_data.exports.format import Format, TokenPlace
 from gymmesh_data.row_parts import RowParts
 
 _OF_TEMPLATES: Final = ChatStyle(arguments_as_objects=True)
@@ -42,7 +42,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         "every rollout as chat messages with reward and metadata",
         of_rollout=chat.messages,
         reads=RowParts.CHAT_AND_TOKENS,
-        tokens=Tokens.BESIDE,
+        tokens=TokenPlace.BESIDE,
         actors=True,
     ),
     "sft": Format(
@@ -56,7 +56,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         "exact token ids with masks and log probabilities",
         of_rollout=chat.tokens,
         reads=RowParts.TOKENS,
-        tokens=Tokens.ONLY,
+        tokens=TokenPlace.ONLY,
     ),
     "dpo": Format(
         "preference pairs (TRL)", style=_OF_TEMPLATES, of_pair=chat.dpo, reads=RowParts.CHAT
@@ -110,14 +110,14 @@ FORMATS: Final[Mapping[str, Format]] = {
     "parquet": Format(
         "every rollout in typed columns, token ids as lists (Parquet)",
         of_rollout=table.table_row,
-        tokens=Tokens.BESIDE,
+        tokens=TokenPlace.BESIDE,
         pack=arrow.pack_parquet,
         check=arrow.require_pyarrow,
     ),
     "arrow": Format(
         "the columns of parquet as a stream of Arrow",
         of_rollout=table.table_row,
-        tokens=Tokens.BESIDE,
+        tokens=TokenPlace.BESIDE,
         pack=arrow.pack_arrow,
         check=arrow.require_pyarrow,
     ),
@@ -125,18 +125,18 @@ FORMATS: Final[Mapping[str, Format]] = {
         "trajectories of ATIF v1.8 (Harbor)",
         style=_OF_TEMPLATES,
         of_rollout=atif.trajectory,
-        tokens=Tokens.BESIDE,
+        tokens=TokenPlace.BESIDE,
     ),
     "inspect": Format(
         "a log of Inspect (.eval)",
         of_rollout=inspect_log.sample,
-        tokens=Tokens.BESIDE,
+        tokens=TokenPlace.BESIDE,
         pack=inspect_log.pack_eval,
     ),
     "otel": Format(
         "GenAI spans of OpenTelemetry as OTLP JSON",
         of_rollout=otel.trace,
-        tokens=Tokens.BESIDE,
+        tokens=TokenPlace.BESIDE,
     ),
 }
 """By the name that `gym-cli export --format` has."""

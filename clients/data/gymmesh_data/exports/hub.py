@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from gymmesh_data.exports.format import Format, Tokens
+from gymmesh_data.exports.format import Format, TokenPlace
 from gymmesh_data.exports.formats import FORMATS
 from gymmesh_data.exports.summary import ExportSummary
 from gymmesh_data.exports.table import table_row
@@ -20,7 +20,7 @@ from gymmesh_data.exports.table import table_row
 # calls as each row has them.
 CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
     "rollouts": (
-        Format("rows of a table", of_rollout=table_row, tokens=Tokens.BESIDE),
+        Format("rows of a table", of_rollout=table_row, tokens=TokenPlace.BESIDE),
         "every rollout, with its exact tokens",
     ),
     "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from gymmesh_data.exports.chat import metadata_of
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.exports.lines import line_of, without_surrogates
+from gymmesh_data.exports.lines import line_of, read_line, without_surrogates
 from gymmesh_data.rollout import Json
 from gymmesh_data.tasks import answer_of, task_of
 from gymmesh_responses import CodecError, loads
@@ -90,7 +90,7 @@ def pack_eval(lines: Path, target: Path, losses: Counter[str]) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
         with lines.open("rb") as file:
             for line in file:
-                one = _object(without_surrogates(line, losses))
+                one = read_line(without_surrogates(line, losses))
                 while (key := _key(one)) in known:
                     one["epoch"] += 1
                 known.add(key)
@@ -98,14 +98,14 @@ def pack_eval(lines: Path, target: Path, losses: Counter[str]) -> None:
                 model = model or one["output"]["model"]
                 environment = environment or one["metadata"]["environment"]
                 archive.writestr(
-                    _member(f"samples/{one['id']}_epoch_{one['epoch']}.json"), _json(one)
+                    _member(f"samples/{one['id']}_epoch_{one['epoch']}.json"), line_of(one)
                 )
                 summaries.append(_summary(one))
         header = _header(summaries, list(ids), model or "unknown", environment or "gymmesh")
         start = {key: header[key] for key in ("version", "eval", "plan")}
-        archive.writestr(_member("_journal/start.json"), _json(start))
-        archive.writestr(_member("summaries.json"), _json(summaries))
-        archive.writestr(_member("header.json"), _json(header))
+        archive.writestr(_member("_journal/start.json"), line_of(start))
+        archive.writestr(_member("summaries.json"), line_of(summaries))
+        archive.writestr(_member("header.json"), line_of(header))
 
 
 def _header(summaries: list[Json], ids: list[str], model: str, environment: str) -> Json:
@@ -265,13 +265,3 @@ def _member(name: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(name)
     member.compress_type = zipfile.ZIP_DEFLATED
     return member
-
-
-def _object(line: bytes) -> Json:
-    found = loads(line)
-    assert isinstance(found, dict)  # written by us a moment ago
-    return found
-
-
-def _json(value: Any) -> bytes:
-    return line_of(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -27,6 +27,13 @@ def line_of(record: JsonValue) -> bytes:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         return dumps(record) + b"\n"
+
+
+def read_line(line: bytes) -> dict[str, Any]:
+    """The record that `line_of` made a line of."""
+    record = loads(line)
+    assert isinstance(record, dict)  # written by us a moment ago
+    return record
 
 
 def without_surrogates(line: bytes, losses: Counter[str]) -> bytes:

@@ -216,8 +216,8 @@ def _value(value: Any) -> Json:
         return {"boolValue": value}
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return {"intValue": str(value)}
-    if isinstance(value, int | float):
-        return {"doubleValue": float(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(one) for one in value]}}
     return {"stringValue": as_text(value)}

@@ -10,7 +10,12 @@ from pathlib import Path
 import msgspec
 
 from gymmesh_data.actors import actors_of
-from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
+from gymmesh_data.conversation import (
+    ChatStyle,
+    Conversation,
+    conversation_of,
+    numbered_calls,
+)
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -20,7 +25,7 @@ from gymmesh_data.exports.format import (
     PairFacts,
     Taken,
     TaskFacts,
-    Tokens,
+    TokenPlace,
     has_tokens,
 )
 from gymmesh_data.exports.lines import line_of
@@ -97,19 +102,20 @@ def _chosen(
     """
     distinct, known = options.selection.distinct, set[bytes]()
     # Ids alone need no messages, but where these tell one rollout from another.
-    in_words = distinct or form.tokens is not Tokens.ONLY
+    in_words = distinct or form.tokens is not TokenPlace.ONLY
     for rollout in selected:
         said = conversation_of(rollout, style) if in_words else Conversation()
         if not (said.answered if in_words else _answered(rollout)):
             summary.left_out["without an answer"] += 1
             continue
         if distinct:
-            digest = blake2b(line_of([said.messages, said.tools]), digest_size=16).digest()
+            told = line_of([numbered_calls(said.messages), said.tools])
+            digest = blake2b(told, digest_size=16).digest()
             if digest in known:
                 summary.left_out["the same as another"] += 1
                 continue
             known.add(digest)
-        if form.tokens is Tokens.NONE and said.token_items:
+        if form.tokens is TokenPlace.NONE and said.token_items:
             said.losses[_NOT_CARRIED] += 1
         if not form.actors:
             for actor in actors_of(rollout):
@@ -147,7 +153,7 @@ def _best_lines(
             if lines:
                 # Not judged is worse than any reward.
                 reward = taken.rollout.reward
-                task, _ = spool.task(taken.rollout.task_id)
+                task, _ = spool.task(_task_key(taken.rollout))
                 spool.add(task, float("-inf") if reward is None else reward, lines)
         for scored in spool.tasks():
             ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
@@ -169,7 +175,7 @@ def _task_lines(
     keep, make = of_task
     with Spool(path) as spool:
         for rollout in selected:
-            task, is_new = spool.task(rollout.task_id)
+            task, is_new = spool.task(_task_key(rollout))
             content = b""
             if is_new:
                 taken = Taken(rollout, conversation_of(_unanswered(rollout), style))
@@ -185,6 +191,15 @@ def _task_lines(
             kept = loads(spool.content(scored[0][1]))
             assert isinstance(kept, dict)  # written by us a moment ago
             yield line_of(make(kept, facts))
+
+
+def _task_key(rollout: StoredRollout) -> str:
+    """What tells a task from all others: ids are only unique within a task file, and the rollouts
+    may be of several, so the environment and the prompt belong to it.
+    """
+    given = line_of(rollout.row["responses_create_params"].get("input"))
+    digest = blake2b(given, digest_size=16).hexdigest()
+    return "\0".join((rollout.text("environment"), digest, rollout.task_id))
 
 
 def _unanswered(rollout: StoredRollout) -> StoredRollout:
@@ -208,7 +223,7 @@ def _pair_lines(
             if said.losses:
                 summary.losses += said.losses
             content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
-            task, _ = spool.task(rollout.task_id)
+            task, _ = spool.task(_task_key(rollout))
             spool.add(task, rollout.reward, content)
         for scored in spool.tasks():
             pairs = list(choose_pairs(scored, options.pairs))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gymmesh_client import OutputFiles, UserError
-from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs
+from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
+from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS
 from gymmesh_data.exports.hub import CONFIGS, DataFile, card
@@ -100,40 +101,38 @@ def export_hub(
 ) -> ExportSummary:
     """Write a folder as the Hugging Face Hub has it: each configuration by split, and a card.
 
-    It is made beside the output and takes its name in the end; one that was interrupted starts
-    anew.
+    It is made beside the output and takes its name in the end.
 
     Args:
         test: which share of the tasks, with all their rollouts, makes the split `test`.
+        resume: go on with one that was interrupted: files that were finished are kept, the others
+            are made. Refused where an input has another size or time than then.
 
     Raises: as `export`.
     """
     options = options or ExportOptions()
-    if resume:
-        raise UserError(f"{output}: a folder starts anew each time; leave out --resume")
     if output.exists():
         ours = _is_ours(output)
         if not (overwrite and ours):
             fix = "replace it with --overwrite" if ours else "move it away"
             raise UserError(f"{output}: is there already; {fix}, or choose another --output")
     files = [one.resolve() for one in _files_of(inputs)]
-    if any(one.is_relative_to(output.resolve()) for one in files):
-        raise UserError(
-            f"{output}: holds what the export reads, and would be replaced; choose another --output"
-        )
-    draft = output.with_name(f"{output.name}.part")
+    draft = FolderDraft(output, _made_of(inputs, options, test))
+    for folder in (output, draft.path):
+        if any(one.is_relative_to(folder.resolve()) for one in files):
+            raise UserError(
+                f"{folder}: holds what the export reads, and would be replaced; choose another "
+                "--output"
+            )
     try:
-        shutil.rmtree(draft, ignore_errors=True)
-        make_folder(draft)
-        total = _fill(inputs, draft, output.name, options, test)
-        if output.exists():
-            shutil.rmtree(output)
-        draft.replace(output)
+        draft.begin(overwrite=overwrite, resume=resume)
+        total = _fill(inputs, draft, options, test)
+        draft.publish()
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
         raise UserError(f"{output}: cannot be written: {cause}") from None
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        draft.drop_if_empty()
     return total
 
 
@@ -141,11 +140,27 @@ def _is_ours(folder: Path) -> bool:
     """Whether a folder has nothing that an export does not make."""
     if not folder.is_dir():
         return False
-    return {one.name for one in folder.iterdir()} <= {"README.md", *CONFIGS}
+    return {one.name for one in folder.iterdir()} <= {"README.md", NOTE, *CONFIGS}
+
+
+def _made_of(inputs: Sequence[Path], options: ExportOptions, test: float) -> Any:
+    """What the files of a folder depend on: which rollouts (the files' sizes and times), and the
+    options.
+    """
+    rows = list[list[str | int]]()
+    for path in inputs:
+        files = OutputFiles(path)
+        for one in (*files.all_shards(), files.journal):
+            with suppress(FileNotFoundError):
+                about = one.stat()
+                rows.append([str(one.absolute()), about.st_size, about.st_mtime_ns])
+    asked = asdict(options)
+    asked["selection"]["environments"] = sorted(options.selection.environments)
+    return {"rollouts": rows, "options": asked, "test": test}
 
 
 def _fill(
-    inputs: Sequence[Path], folder: Path, name: str, options: ExportOptions, test: float
+    inputs: Sequence[Path], draft: FolderDraft, options: ExportOptions, test: float
 ) -> ExportSummary:
     """Write the files of a folder, and its card. Returns what came of all of them; the rollouts
     are those read once.
@@ -159,7 +174,10 @@ def _fill(
         for split, part in splits.items():
             path = f"{config}/{split}.jsonl"
             some = replace(options, selection=chosen, part=part)
-            summary = _export(inputs, folder / path, form, some)
+            summary = draft.finished(path)
+            if summary is None:
+                summary = _export(inputs, draft.path / path, form, some, overwrite=True)
+                draft.finish(path, summary)
             total.records += summary.records
             if config == "rollouts":
                 total.rollouts += summary.rollouts
@@ -169,11 +187,10 @@ def _fill(
                 total.losses[f"{what} ({config})"] += count
             if summary.records:
                 files.append(DataFile(config, split, path, summary))
-            else:
-                (folder / path).unlink()
-    readme = folder / "README.md"
+    readme = draft.path / "README.md"
     readme.touch(OWNER_ONLY)
-    readme.write_text(card(name, files, sorted(options.selection.environments)), encoding="utf-8")
+    text = card(draft.output.name, files, sorted(options.selection.environments))
+    readme.write_text(text, encoding="utf-8")
     return total
 
 

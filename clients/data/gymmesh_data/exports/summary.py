@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,12 @@ class ExportSummary:
     records: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of_dict(cls, said: Mapping[str, Any]) -> ExportSummary:
+        """What `to_dict` made. Raises KeyError, TypeError."""
+        counts = Counter(said["left_out"]), Counter(said["losses"])
+        return cls(said["rollouts"], said["records"], *counts)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

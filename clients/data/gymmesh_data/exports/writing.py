@@ -8,6 +8,7 @@ meanwhile (the rollouts, the options) can leave a file of two halves that do not
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
@@ -36,7 +37,8 @@ class LineFile:
     def refuse(self, *, overwrite: bool, resume: bool) -> None:
         """Refuse what would be written over. Raises UserError."""
         refuse_used(self.path, overwrite=overwrite)
-        if self.part.exists() and not (overwrite or resume):
+        # Without a checkpoint there is nothing to go on with, nor to lose.
+        if self.checkpoint.exists() and self.part.exists() and not (overwrite or resume):
             raise UserError(
                 f"{self.part}: an export was interrupted here; go on with --resume, or start anew "
                 "with --overwrite"
@@ -67,6 +69,7 @@ class LineFile:
             kept, crc = self._kept() if resume else (0, 0)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             with os.fdopen(os.open(self.part, flags, OWNER_ONLY), "r+b") as file:
+                self._lock(file)
                 if os.fstat(file.fileno()).st_size < kept:
                     raise self._changed()
                 file.truncate(kept)
@@ -76,15 +79,28 @@ class LineFile:
                 self._write(file, lines, kept, crc)
                 file.flush()
                 os.fsync(file.fileno())
-            if pack is None:
-                self.part.replace(self.path)
-            else:
-                self._pack(pack)
-            self.checkpoint.unlink(missing_ok=True)
+                if pack is None:
+                    self.part.replace(self.path)
+                else:
+                    self._pack(pack)
+                self.checkpoint.unlink(missing_ok=True)
         except (OSError, sqlite3.Error) as error:
             cause = (getattr(error, "strerror", None) or str(error)).lower()
             raise UserError(f"{self.path}: cannot be written: {cause}") from None
         return kept
+
+    def _lock(self, file: BinaryIO) -> None:
+        """Refuse to write where another export does: both would end well, with a file of two."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = os.path.samestat(os.fstat(file.fileno()), os.stat(self.part))
+        except (BlockingIOError, FileNotFoundError):
+            ours = False
+        if not ours:
+            raise UserError(
+                f"{self.part}: another export is writing it; wait for its end, or choose another "
+                "--output"
+            )
 
     def _pack(self, pack: Callable[[Path, Path], None]) -> None:
         try:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -101,7 +102,27 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
             number = 0
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for row in batch.to_pylist():
-                    yield f"{path}: row {number}", row
+                    yield f"{path}: row {number}", _json_row(row)
                     number += 1
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         raise UserError(f"{path}: is no Parquet file that can be read: {error}") from None
+
+
+def _json_row(row: Any) -> Any:
+    """A row of a table, with null for NaN, as which tables have numbers that are missing; NotJson
+    for one with an infinite number, which JSON does not have.
+    """
+    try:
+        return _without_nan(row)
+    except ValueError as error:
+        return NotJson(str(error))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return None
+        raise ValueError(f"{value} is not a JSON number")
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    return [_without_nan(one) for one in value] if isinstance(value, list) else value

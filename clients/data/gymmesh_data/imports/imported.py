@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gymmesh_client.rows import OWN_KEYS
 from gymmesh_client.tasks.checks import check_params, check_row
-from gymmesh_data.imports.items import Refused, is_answer
+from gymmesh_data.imports.items import RowRefused, is_answer
 from gymmesh_data.rollout import Json
-from gymmesh_responses import dumps
+from gymmesh_responses import dumps_sorted
 
 # Keys of a task's row that gymmesh reads itself; a column of one of these names must be what it is.
 _TASK_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
@@ -52,7 +54,7 @@ def task_row(imported: Imported, environment: str) -> Json:
     """A task for `gym-cli collect`. environment: of tasks that name none; may be empty.
 
     Raises:
-        Refused: it would be no task.
+        RowRefused: it would be no task.
     """
     params: Json = {"input": imported.prompt}
     if imported.tools:
@@ -64,9 +66,9 @@ def task_row(imported: Imported, environment: str) -> Json:
         row["environment"] = environment
     row |= {"responses_create_params": params} | imported.payload
     if not any(item.get("role") == "user" for item in imported.prompt):
-        raise Refused("input: has no message of the user")
+        raise RowRefused("input: has no message of the user")
     for key, problem in (*check_row(row), *check_params(params)):
-        raise Refused(f"{key}: {problem}")
+        raise RowRefused(f"{key}: {problem}")
     return row
 
 
@@ -78,17 +80,17 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
         source: the format that it was imported from.
 
     Raises:
-        Refused: the model says nothing in it.
+        RowRefused: the model says nothing in it.
     """
     if not any(is_answer(item) for item in imported.output):
-        raise Refused("the model says nothing in it; import it with --as tasks")
+        raise RowRefused("the model says nothing in it; import it with --as tasks")
     task = task_row(imported, environment)
     task_id = task.get("task_id") or made_id(task)
     params = task.pop("responses_create_params")
     number = repeat if imported.repeat is None else imported.repeat
     calls = [item for item in imported.output if item.get("type") == "function_call"]
     judged = imported.reward is not None
-    given = task.pop("metadata", None)
+    given = task.pop("metadata") if isinstance(task.get("metadata"), dict) else {}
     row: Json = {
         "responses_create_params": params,
         "response": {
@@ -112,7 +114,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
             "verifier": source,
         },
         "stop_reason": imported.stop_reason or "MODEL_FINISHED",
-        "metadata": (given if isinstance(given, dict) else {})
+        "metadata": given
         | {
             "steps_taken": _steps(imported.output),
             "tools_used": list(dict.fromkeys(call["name"] for call in calls)),
@@ -120,19 +122,40 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
             "imported_from": source,
         },
     }
-    return row | {key: value for key, value in task.items() if key not in row}
+    # As a collector's rows have keys of tasks whose names rows use themselves.
+    extras = {key: task[key] for key in task if key in OWN_KEYS and key not in _TASK_KEYS}
+    if extras:
+        row["task_extras"] = extras
+    return row | {key: value for key, value in task.items() if key not in row and key not in extras}
 
 
 def made_id(task: Json) -> str:
     """An id made of the content, the same for the repeats of a task."""
-    return hashlib.sha256(dumps(_sorted(task))).hexdigest()[:16]
+    return hashlib.sha256(dumps_sorted(task)).hexdigest()[:16]
 
 
 def number_of(value: Any) -> float | None:
-    """A reward: a number, or what is as good as one; None for anything else."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    return None
+    """A reward: a finite number, or what is as good as one; None for anything else."""
+    if not isinstance(value, bool | int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def reward_of(row: Json) -> float | None:
+    """The `reward` of a row; None where it has none.
+
+    Raises:
+        RowRefused: it is no number.
+    """
+    value = row.get("reward")
+    number = number_of(value)
+    if number is None and value is not None:
+        raise RowRefused("reward: must be a finite number or null")
+    return number
 
 
 def _rollout_id(task_id: str, repeat: int) -> str:
@@ -144,9 +167,3 @@ def _steps(output: list[Json]) -> int:
     """Model calls: answers that do not follow one another."""
     said = [is_answer(item) for item in output]
     return sum(on and not before for on, before in zip(said, [False, *said[:-1]], strict=True))
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value

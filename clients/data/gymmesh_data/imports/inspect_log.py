@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gymmesh_data.imports.imported import Imported, number_of
-from gymmesh_data.imports.items import Refused, items_of, tools_of
+from gymmesh_data.imports.items import RowRefused, items_of, tools_of
 from gymmesh_data.rollout import Json
 
 _ATTACHED: Final = "attachment://"
@@ -23,12 +23,12 @@ def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
     """A sample, and its scores by name; None for one that is no number.
 
     Raises:
-        Refused: it is no sample, or its run failed.
+        RowRefused: it is no sample, or its run failed.
     """
     if "input" not in sample or "id" not in sample:
-        raise Refused("has no id and input; this is no sample of a log of Inspect")
+        raise RowRefused("has no id and input; this is no sample of a log of Inspect")
     if isinstance(sample.get("error"), dict):
-        raise Refused(f"its run failed: {str(sample['error'].get('message'))[:200]}")
+        raise RowRefused(f"its run failed: {str(sample['error'].get('message'))[:200]}")
     attached = sample.get("attachments")
     sample = _attached(sample, attached) if isinstance(attached, dict) and attached else sample
     prompt = items_of(sample["input"], "input")

@@ -8,7 +8,7 @@ from gymmesh_data.rollout import Json
 from gymmesh_responses import CodecError, dumps, loads
 
 
-class Refused(Exception):
+class RowRefused(Exception):
     """Why a row cannot be taken: the key, and what is wrong with it."""
 
 
@@ -19,12 +19,12 @@ def items_of(messages: Any, where: str) -> list[Json]:
         where: the key, for messages.
 
     Raises:
-        Refused: they are no messages.
+        RowRefused: they are no messages.
     """
     if isinstance(messages, str):
         return [{"type": "message", "role": "user", "content": messages}]
     if not isinstance(messages, list):
-        raise Refused(f"{where}: must be a text or a list of messages")
+        raise RowRefused(f"{where}: must be a text or a list of messages")
     items: list[Json] = []
     for place, message in enumerate(messages):
         items += _of_message(message, f"{where}[{place}]")
@@ -46,14 +46,14 @@ def tools_of(tools: Any, where: str) -> list[Json]:
     """Tools, in the form of either API or as JSON text, in the form of the Responses API.
 
     Raises:
-        Refused: they are no tools.
+        RowRefused: they are no tools.
     """
     if isinstance(tools, str):
         tools = _json(tools, where)
     if tools is None:
         return []
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise Refused(f"{where}: must be a list of tools, or JSON text of one")
+        raise RowRefused(f"{where}: must be a list of tools, or JSON text of one")
     found: list[Json] = []
     for tool in tools:
         function = tool.get("function")
@@ -67,7 +67,7 @@ def tools_of(tools: Any, where: str) -> list[Json]:
 
 def _of_message(message: Any, where: str) -> list[Json]:
     if not isinstance(message, dict):
-        raise Refused(f"{where}: must be a message, an object with a role and content")
+        raise RowRefused(f"{where}: must be a message, an object with a role and content")
     role, content = message.get("role"), message.get("content")
     if role == "tool":
         output = _text_of(content, where)
@@ -81,7 +81,7 @@ def _of_message(message: Any, where: str) -> list[Json]:
     if role == "assistant":
         return _of_answer(message, where)
     if role not in ("system", "developer", "user"):
-        raise Refused(
+        raise RowRefused(
             f"{where}.role: must be system, developer, user, assistant or tool, not {role!r}"
         )
     return [{"type": "message", "role": role, "content": _content(content, where)}]
@@ -98,7 +98,7 @@ def _of_answer(message: Json, where: str) -> list[Json]:
             elif isinstance(part, dict) and isinstance(part.get("text"), str):
                 said += part["text"]
             else:
-                raise Refused(f"{where}.content: has a part that is no text of the model")
+                raise RowRefused(f"{where}.content: has a part that is no text of the model")
     elif message.get("content") is not None:
         said = _text_of(message["content"], where)
     if thought:
@@ -106,7 +106,7 @@ def _of_answer(message: Json, where: str) -> list[Json]:
         items.append({"type": "reasoning", "summary": [], "content": content})
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise Refused(f"{where}.tool_calls: must be a list")
+        raise RowRefused(f"{where}.tool_calls: must be a list")
     if said or not (thought or calls):
         text = {"type": "output_text", "text": said, "annotations": []}
         items.append({"type": "message", "role": "assistant", "content": [text]})
@@ -119,13 +119,13 @@ def _tool_call(call: Any, where: str) -> Json:
     if isinstance(call, str):
         call = _json(call, where)
     if not isinstance(call, dict):
-        raise Refused(f"{where}: must be an object")
+        raise RowRefused(f"{where}: must be an object")
     function = call.get("function")
     # Inspect has the function's name and its arguments beside the id, as verifiers does.
     held = function if isinstance(function, dict) else call
     name = held.get("name") if held is not call or not isinstance(function, str) else function
     if not isinstance(name, str):
-        raise Refused(f"{where}: must have the name of a function")
+        raise RowRefused(f"{where}: must have the name of a function")
     arguments = held.get("arguments", {})
     if not isinstance(arguments, str):
         arguments = dumps(arguments).decode("utf-8", "surrogatepass")
@@ -141,20 +141,22 @@ def _content(content: Any, where: str) -> Any:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise Refused(f"{where}.content: must be a text or a list of parts")
+        raise RowRefused(f"{where}.content: must be a text or a list of parts")
     return [_part(part, f"{where}.content[{place}]") for place, part in enumerate(content)]
 
 
 def _part(part: Any, where: str) -> Json:
     if not isinstance(part, dict):
-        raise Refused(f"{where}: must be an object")
+        raise RowRefused(f"{where}: must be an object")
     if isinstance(part.get("text"), str):
         return {"type": "input_text", "text": part["text"]}
     image = part.get("image_url", part.get("image"))
     url = image.get("url") if isinstance(image, dict) else image
     if part.get("type") in ("image_url", "image", "input_image") and isinstance(url, str):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
-    raise Refused(f"{where}: is neither text nor an image with an address, but {part.get('type')}")
+    raise RowRefused(
+        f"{where}: is neither text nor an image with an address, but {part.get('type')}"
+    )
 
 
 def _text_of(content: Any, where: str) -> str:
@@ -167,13 +169,13 @@ def _text_of(content: Any, where: str) -> str:
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         if all(isinstance(text, str) for text in texts):
             return "".join(str(text) for text in texts)
-    raise Refused(f"{where}.content: must be a text")
+    raise RowRefused(f"{where}.content: must be a text")
 
 
 def _text(value: Json, key: str, where: str) -> str:
     found = value.get(key)
     if not isinstance(found, str):
-        raise Refused(f"{where}.{key}: must be a text")
+        raise RowRefused(f"{where}.{key}: must be a text")
     return found
 
 
@@ -181,7 +183,7 @@ def _json(text: str, where: str) -> Any:
     try:
         return loads(text)
     except CodecError as error:
-        raise Refused(f"{where}: is no JSON: {error}") from None
+        raise RowRefused(f"{where}: is no JSON: {error}") from None
 
 
 def _without_nulls(value: Any) -> Any:

@@ -15,7 +15,7 @@ from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, ref
 from gymmesh_data.exports.lines import line_of
 from gymmesh_data.imports.files import NotJson, rows_of
 from gymmesh_data.imports.imported import Imported, made_id, rollout_row, task_row
-from gymmesh_data.imports.items import Refused
+from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns
 from gymmesh_data.rollout import Json
 from gymmesh_responses import CodecError
@@ -138,11 +138,11 @@ def _lines(
                 summary.rows += 1
                 try:
                     if isinstance(row, NotJson):
-                        raise Refused(f"is not JSON: {row.why}")
+                        raise RowRefused(f"is not JSON: {row.why}")
                     if not isinstance(row, dict):
-                        raise Refused("must be a JSON object")
+                        raise RowRefused("must be a JSON object")
                     line = make(read(row, options.columns), options, name, seen)
-                except (Refused, CodecError) as refused:
+                except (RowRefused, CodecError) as refused:
                     summary.refused += 1
                     left_out.write(line_of({"place": where, "reason": str(refused)}))
                     if len(summary.problems) < _MOST_SENTENCES:
@@ -172,7 +172,7 @@ def _task(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes
         told = made_id(row["responses_create_params"])
         known = seen.add(f"id {imported.task_id}", told)
         if known is not None and known != told:
-            raise Refused(f"task_id: {imported.task_id!r} is another task's already")
+            raise RowRefused(f"task_id: {imported.task_id!r} is another task's already")
     else:
         known = seen.add(f"row {made_id(row)}", "")
     return b"" if known is not None else line_of(row)
@@ -183,7 +183,7 @@ def _rollout(imported: Imported, options: Imports, name: str, seen: _Seen) -> by
     count = seen.count(told)
     row: Json = rollout_row(imported, options.environment, count, name)
     if imported.repeat is not None and seen.add(f"{told}/{imported.repeat}", "") is not None:
-        raise Refused(
+        raise RowRefused(
             f"repeat {imported.repeat} of task {told!r} was there before; import each run by itself"
         )
     return line_of(row)

@@ -15,15 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from gymmesh_data.imports.imported import Imported, number_of
+from gymmesh_data.imports.imported import Imported, number_of, reward_of
 from gymmesh_data.imports.inspect_log import of_sample
-from gymmesh_data.imports.items import Refused, first_answer, items_of, tools_of
+from gymmesh_data.imports.items import RowRefused, first_answer, items_of, tools_of
 from gymmesh_data.rollout import Json
 
 _INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query", "instruction")
 _ANSWERS: Final = (
     *("expected_answer", "answer", "ground_truth", "solution", "target", "correct_answer"),
     *("ideal", "label"),
+)
+# What the metadata of our own `messages` say of a rollout, and what is read of others'.
+_TOLD: Final = (
+    *("task_id", "rollout_id", "repeat_index", "environment", "stop_reason", "steps_taken"),
+    *("tools_used", "verified", "weights_versions", "tags"),
 )
 _FINISH: Final = {"length": "MAX_OUTPUT_TOKENS", "content_filter": "CONTENT_FILTER"}
 
@@ -45,11 +50,11 @@ class Columns:
     score: str = ""
 
 
-ReadRow: TypeAlias = Callable[[Json, Columns], Imported]
+ImportRow: TypeAlias = Callable[[Json, Columns], Imported]
 
 
 def of_data_set(row: Json, columns: Columns) -> Imported:
-    """A row of a data set: a task. Raises Refused."""
+    """A row of a data set: a task. Raises RowRefused."""
     names = dict(columns.names)
     _guess(names, "input", _INPUTS, row)
     if not any(key in row for key in ("expected_answer",)):
@@ -66,7 +71,7 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
     if "system" in names:
         text = _column(row, names["system"])
         if not isinstance(text, str):
-            raise Refused(f"{names['system']}: must be a text")
+            raise RowRefused(f"{names['system']}: must be a text")
         items.insert(0, {"type": "message", "role": "system", "content": text})
     tools = tools_of(_column(row, names["tools"]), names["tools"]) if "tools" in names else []
     imported = _parted(items)
@@ -76,10 +81,11 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
 
 
 def of_messages(row: Json, columns: Columns) -> Imported:
-    """Messages of a conversation, or a prompt and what came of it. Raises Refused."""
-    known = {"messages", "prompt", "completion", "response", "tools", "reward", "metadata"}
+    """Messages of a conversation, or a prompt and what came of it. Raises RowRefused."""
+    known = {"messages", "tools", "reward", "metadata", "samples", "task_id"}
     metadata = row.get("metadata")
     told: Json = metadata if isinstance(metadata, dict) else {}
+    answer = next((key for key in ("completion", "response") if row.get(key) is not None), "")
     if isinstance(row.get("messages"), list):
         items = items_of(row["messages"], "messages")
         given = row.get("prompt")
@@ -87,22 +93,25 @@ def of_messages(row: Json, columns: Columns) -> Imported:
         follows = prompt is not None and items[: len(prompt)] == prompt
         cut = len(prompt) if prompt is not None and follows else first_answer(items)
         imported = Imported(items[:cut], items[cut:])
+        known |= {"prompt"} if follows else set()
     elif "prompt" in row:
-        imported = Imported(items_of(row["prompt"], "prompt"))
-        said = row.get("completion", row.get("response"))
+        known.add("prompt")
+        items = items_of(row["prompt"], "prompt")
+        imported = Imported(items) if answer else _parted(items)
+    else:
+        raise RowRefused("has neither messages nor prompt; for other columns use --format hf")
+    if answer and not imported.output:
+        known.add(answer)
+        said = row[answer]
         if isinstance(said, str):
             said = [{"role": "assistant", "content": said}]
-        if said is not None:
-            imported.output = items_of(said, "completion")
-        else:
-            imported = _parted(imported.prompt)
-    else:
-        raise Refused("has neither messages nor prompt; for other columns use --format hf")
+        imported.output = items_of(said, answer)
     imported.tools = tools_of(row.get("tools"), "tools")
-    imported.reward = number_of(row.get("reward"))
-    imported.payload = {
-        key: value for key, value in row.items() if key not in known | {"samples", "task_id"}
-    }
+    imported.reward = reward_of(row)
+    imported.payload = {key: value for key, value in row.items() if key not in known}
+    left: Any = {key: told[key] for key in told if key not in _TOLD} if told else metadata
+    if left:
+        imported.payload["metadata"] = left
     for key in ("environment", "tags"):
         if told.get(key) and key not in imported.payload:
             imported.payload[key] = told[key]
@@ -115,7 +124,7 @@ def of_messages(row: Json, columns: Columns) -> Imported:
 
 
 def of_openai_eval(row: Json, columns: Columns) -> Imported:
-    """A row of OpenAI's evals. Raises Refused."""
+    """A row of OpenAI's evals. Raises RowRefused."""
     item = row.get("item", row.get("datasource_item"))
     if not isinstance(item, dict):
         item = {key: value for key, value in row.items() if key not in ("sample", "results")}
@@ -145,9 +154,9 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
 
 
 def of_verifiers(row: Json, columns: Columns) -> Imported:
-    """A line of verifiers' results. Raises Refused."""
+    """A line of verifiers' results. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
-        raise Refused("has no prompt and completion; this is no line of verifiers' results")
+        raise RowRefused("has no prompt and completion; this is no line of verifiers' results")
     said = row["completion"]
     if isinstance(said, str):
         said = [{"role": "assistant", "content": said}]
@@ -166,16 +175,16 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
         for name, value in parts.items()
         if (number := number_of(value)) is not None
     ]
-    imported.reward = number_of(row.get("reward"))
+    imported.reward = reward_of(row)
     if row.get("is_truncated") is True:
         imported.stop_reason = "MAX_OUTPUT_TOKENS"
     if row.get("error"):
-        raise Refused(f"its rollout failed: {str(row['error'])[:200]}")
+        raise RowRefused(f"its rollout failed: {str(row['error'])[:200]}")
     return imported
 
 
 def of_inspect(row: Json, columns: Columns) -> Imported:
-    """A sample of a log of Inspect. Raises Refused."""
+    """A sample of a log of Inspect. Raises RowRefused."""
     imported, scores = of_sample(row)
     _put_reward(imported, scores, columns)
     return imported
@@ -185,16 +194,18 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     """The score that is the reward; the others are components."""
     if columns.score and columns.score not in scores:
         there = ", ".join(scores) or "none"
-        raise Refused(f"has no score {columns.score!r}; there are: {there}")
+        raise RowRefused(f"has no score {columns.score!r}; there are: {there}")
     name = columns.score or ("reward" if "reward" in scores else "")
     if not name and len(scores) == 1:
         (name,) = scores
     if not name and len(scores) > 1:
-        raise Refused(f"has several scores, of which one is the reward: --score {'|'.join(scores)}")
+        raise RowRefused(
+            f"has several scores, of which one is the reward: --score {'|'.join(scores)}"
+        )
     if name:
         imported.reward = scores[name]
         if imported.reward is None:
-            raise Refused(f"its score {name!r} is no number")
+            raise RowRefused(f"its score {name!r} is no number")
     imported.components = [
         {"name": one, "value": value}
         for one, value in scores.items()
@@ -228,7 +239,7 @@ def _guess(
         names[key] = found
     elif needed:
         there = ", ".join(map(str, row)) or "none"
-        raise Refused(
+        raise RowRefused(
             f"has no column that is known as the prompt; say which one is: --column {key}=NAME "
             f"(there are: {there[:200]})"
         )
@@ -241,7 +252,7 @@ def _column(row: Json, column: str) -> Any:
     value: Any = row
     for key in column.split("."):
         if not isinstance(value, dict) or key not in value:
-            raise Refused(f"{column}: there is no such column")
+            raise RowRefused(f"{column}: there is no such column")
         value = value[key]
     return value
 
@@ -256,7 +267,7 @@ def _text_of(value: Any) -> str:
     return str(value) if type(value) is int else ""
 
 
-IMPORT_FORMATS: Final[Mapping[str, ReadRow]] = {
+IMPORT_FORMATS: Final[Mapping[str, ImportRow]] = {
     "hf": of_data_set,
     "messages": of_messages,
     "openai-evals": of_openai_eval,

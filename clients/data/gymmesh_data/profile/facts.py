@@ -6,7 +6,6 @@ text) are left out, and `Unread` counts them by key, so that the report can say 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -20,6 +19,8 @@ CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH"
 _STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"}
 _MANY_TOOLS: Final = 3
 _UNANSWERED: Final = "UNSPECIFIED"
+# Squares of greater numbers, of which distributions are made, would be too large for a float.
+_GREATEST: Final = 1e150
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def _number(part: Json, key: str, name: str, unread: Unread) -> float | None:
     value = part.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _GREATEST:
         unread[name] += 1
         return None
     return value

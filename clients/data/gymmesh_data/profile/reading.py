@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gymmesh_client import OutputFiles, open_run
 from gymmesh_data.rollout import StoredRollout, stored_rollout
-from gymmesh_data.sources import read_rollouts
+from gymmesh_data.sources import distinct, read_rollouts
 
 
 def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
@@ -19,7 +19,7 @@ def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
     Raises:
         UserError: a file cannot be read, or has a row that is no rollout's.
     """
-    for path in {path.resolve(): path for path in paths}.values():
+    for path in distinct(paths):
         yield from read_rollouts([path])
         files = OutputFiles(path)
         if files.journal.exists():

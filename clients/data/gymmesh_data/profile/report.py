@@ -14,6 +14,7 @@ from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k
 from gymmesh_data.profile.facts import Fields
 from gymmesh_data.profile.health import HealthWarning, length_correlation, warnings_of
 from gymmesh_data.profile.totals import TaskTotals, Totals, totals_of
+from gymmesh_data.rollout import StoredRollout
 
 _MOST_GROUPS: Final = 50
 _MOST_MAJORITY: Final = 32  # exact counting of votes takes long beyond
@@ -167,17 +168,25 @@ class Profile:
         }
 
 
-def profile(paths: Sequence[Path], options: ProfileOptions | None = None) -> Profile:
+def profile(
+    paths: Sequence[Path],
+    options: ProfileOptions | None = None,
+    *,
+    on_rollout: Callable[[StoredRollout], None] | None = None,
+) -> Profile:
     """Profile some runs and files together, in one pass over their rows.
 
     A rollout that is in several of them counts once. Failed and unjudged rollouts count in no
     reward, never as 0.
 
+    Args:
+        on_rollout: called with each as it is read.
+
     Raises:
         UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
     """
     options = options or ProfileOptions()
-    totals = totals_of(list(paths), options.solved_at, options.fields)
+    totals = totals_of(list(paths), options.solved_at, options.fields, on_rollout)
     return profile_of(totals, tuple(map(str, paths)), options)
 
 

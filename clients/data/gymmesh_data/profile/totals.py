@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from gymmesh_client import UserError
 from gymmesh_data.profile.distributions import Distribution, TimeBin, TimeSeries
 from gymmesh_data.profile.facts import CUT_SHORT, Facts, Fields, Unread, facts_of
 from gymmesh_data.profile.reading import read_outcomes
+from gymmesh_data.rollout import StoredRollout
 
 Labels = tuple[tuple[str, str], ...]
 _ERROR: Final = "TOOL_ERROR"
@@ -219,14 +220,24 @@ class Totals:
             signs.rewards.add(reward)
 
 
-def totals_of(paths: list[Path], solved_at: float, fields: Fields | None = None) -> Totals:
+def totals_of(
+    paths: list[Path],
+    solved_at: float,
+    fields: Fields | None = None,
+    on_rollout: Callable[[StoredRollout], None] | None = None,
+) -> Totals:
     """The totals of some runs and files, in one pass over their rows.
+
+    Args:
+        on_rollout: called with each as it is read.
 
     Raises:
         UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
     """
     totals = Totals(solved_at, fields or Fields())
     for rollout in read_outcomes(paths):
+        if on_rollout is not None:
+            on_rollout(rollout)
         totals.add(facts_of(rollout, totals.fields, totals.unread))
     if not totals.tasks:
         names = ", ".join(map(str, paths))

@@ -1,10 +1,10 @@
 """`reverify`: judges the rollouts of some sources again, many side by side.
 
 The verdicts go to an output of their own, like a run's: rows in the order in which they were
-judged, failures beside them, a journal that makes it resumable. The source is only read. A new
-verdict does not supersede the old one in the run's own journal: whoever collected the run, with
-its environment as it was, is told apart from whoever judged it later, by what and why; and a source
-need not be a run, or be writable.
+judged, failures beside them, a journal that makes it resumable. The source is only read: it need
+not be a run, nor be writable. A new verdict does not supersede the old one in the run's own
+journal, so that both can be seen: what was judged when the run was collected, with the environment
+of that time, and what was judged later, by which verifier and why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client import RunOutput, UserError
-from gymmesh_client.journal.keys import rollout_key
+from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_client.rows import row_to_json
 from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
@@ -29,7 +29,7 @@ from gymmesh_data.reverify.stored_task import stop_reason_of, stored_task, trans
 from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_data.reverify.verifiers import Verifiers
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_data.tasks import payload_of
+from gymmesh_data.tasks import collected_payload, corrections_of
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import MeshError, reason_name
 
@@ -52,7 +52,7 @@ class ReverifyOptions:
 
 
 @dataclass(slots=True)
-class _Job:
+class _RolloutJob:
     """A rollout to judge, and its id in the output."""
 
     rollout: StoredRollout
@@ -81,7 +81,7 @@ class Reverification:
     stopped: bool = False
     _tasks: dict[Path, TaskSource] = field(default_factory=dict)
     _seen: set[bytes] = field(default_factory=set)
-    _groups: dict[tuple[str, str], list[tuple[_Job, int]]] = field(default_factory=dict)
+    _groups: dict[tuple[str, str], list[tuple[_RolloutJob, int]]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Judge all rollouts that have no new verdict yet.
@@ -113,13 +113,13 @@ class Reverification:
             completed=changes.judged, failed=changes.failed, interrupted=self.stopped, why=why
         )
 
-    def _numbered(self) -> Iterator[tuple[_Job, int]]:
+    def _numbered(self) -> Iterator[tuple[_RolloutJob, int]]:
         jobs = self._jobs()
         if self.output is None:
             return ((job, 1) for job in jobs)
         return self.output.reserving(jobs, lambda job: job.rollout_id)
 
-    def _jobs(self) -> Iterator[_Job]:
+    def _jobs(self) -> Iterator[_RolloutJob]:
         """The rollouts to judge, in the order of the source."""
         taken = 0
         for rollout, path in self.source.rollouts():
@@ -131,7 +131,7 @@ class Reverification:
                 self.changes.left_out["of other environments"] += 1
             elif (name := self._new_id(rollout)) is not None:
                 taken += 1
-                yield _Job(rollout, path, self.source.environment_of(rollout), name)
+                yield _RolloutJob(rollout, path, self.source.environment_of(rollout), name)
 
     def _new_id(self, rollout: StoredRollout) -> str | None:
         """The rollout's id in the output; None where it is there already."""
@@ -148,7 +148,7 @@ class Reverification:
             return None
         return name
 
-    async def _work(self, numbered: Iterator[tuple[_Job, int]]) -> None:
+    async def _work(self, numbered: Iterator[tuple[_RolloutJob, int]]) -> None:
         while not self.stopped and (one := next(numbered, None)) is not None:
             job, attempt = one
             if self.verifiers.judges_groups(job.environment):
@@ -162,7 +162,7 @@ class Reverification:
                 continue
             await self._judged(job, attempt, verdict)
 
-    async def _work_on_groups(self, groups: Iterator[list[tuple[_Job, int]]]) -> None:
+    async def _work_on_groups(self, groups: Iterator[list[tuple[_RolloutJob, int]]]) -> None:
         """Judge the repeats of tasks together; all of a task's rollouts have been read."""
         for group in groups:
             if self.stopped:
@@ -187,7 +187,7 @@ class Reverification:
             for (job, attempt), verdict in zip(group, verdicts, strict=True):
                 await self._judged(job, attempt, verdict)
 
-    def _request(self, job: _Job) -> verify_pb2.VerifyRequest:
+    def _request(self, job: _RolloutJob) -> verify_pb2.VerifyRequest:
         """What the verifier is asked. Raises MeshError TASK_INVALID where the task is missing."""
         rollout = job.rollout
         attempt = rollout.row.get("attempt")
@@ -199,7 +199,7 @@ class Reverification:
             attempt=attempt if type(attempt) is int and attempt > 0 else 1,
         )
 
-    def _task(self, job: _Job) -> pb.Task:
+    def _task(self, job: _RolloutJob) -> pb.Task:
         known = self.verifiers.known_keys.get(job.environment, frozenset())
         from_row = stored_task(job.rollout, job.environment, known)
         tasks = self.options.tasks or self._tasks.get(job.path)
@@ -219,20 +219,22 @@ class Reverification:
             task.seed = from_row.seed
         return task
 
-    async def _judged(self, job: _Job, attempt: int, verdict: pb.Verification) -> None:
+    async def _judged(self, job: _RolloutJob, attempt: int, verdict: pb.Verification) -> None:
         known = self.verifiers.known_keys.get(job.environment, frozenset())
         origin = self._origin(job)
         if self.options.tasks is not None:
             # What it was judged by, where the row says something else.
             origin |= {"tasks": str(self.options.tasks.path), "task": self._corrected(job, known)}
+        elif before := corrections_of(job.rollout.row):
+            origin |= {"task": before}
         row = judged_row(job.rollout.row, verdict, origin, known)
         if self.output is not None:
             await self.output.completed(job.rollout_id, attempt, self._line(job, row))
         self.changes.add(job.environment, job.rollout.reward, row["reward"])
 
-    def _corrected(self, job: _Job, known: frozenset[str]) -> Json:
+    def _corrected(self, job: _RolloutJob, known: frozenset[str]) -> Json:
         """The task's keys that are not as its row has them."""
-        stored = payload_of(job.rollout.row, known)
+        stored = collected_payload(job.rollout.row, known)
         payload: Json = loads(self._task(job).payload_json)
         return {
             key: value
@@ -240,14 +242,14 @@ class Reverification:
             if key not in stored or stored[key] != value
         }
 
-    async def _failed(self, job: _Job, attempt: int, error: MeshError) -> None:
+    async def _failed(self, job: _RolloutJob, attempt: int, error: MeshError) -> None:
         row = unjudged_row(job.rollout.row, error, job.environment, self._origin(job))
         if self.output is not None:
             line = self._line(job, row)
             await self.output.failed(job.rollout_id, attempt, pb.BOUNDARY_VERIFIER, line)
         self.changes.add_failure(job.environment, reason_name(error.reason), error.message)
 
-    def _line(self, job: _Job, row: Json) -> bytes:
+    def _line(self, job: _RolloutJob, row: Json) -> bytes:
         """The row, with the keys by which a run's rows are found."""
         found = {
             "task_id": job.rollout.task_id,
@@ -257,7 +259,7 @@ class Reverification:
         }
         return row_to_json(row | found)
 
-    def _origin(self, job: _Job) -> dict[str, Any]:
+    def _origin(self, job: _RolloutJob) -> dict[str, Any]:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         return {"at": now, "by": self.options.by, **self.verifiers.origin(job.environment)}
 

@@ -13,7 +13,7 @@ from typing import Final
 from gymmesh_client import OutputFiles, UserError, open_run
 from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
 from gymmesh_data.rollout import StoredRollout
-from gymmesh_data.sources import read_rollouts
+from gymmesh_data.sources import distinct, read_rollouts
 
 _CHUNK: Final = 1 << 20
 _ENVIRONMENTS: Final = """
@@ -65,7 +65,7 @@ class Source:
 
     def rollouts(self) -> Iterator[tuple[StoredRollout, Path]]:
         """The rollouts, each with the path it is of. Raises UserError."""
-        for path in self.paths:
+        for path in distinct(self.paths):
             for rollout in read_rollouts([path]):
                 yield rollout, path
 

@@ -68,7 +68,7 @@ class WandbTracker:
             config=run.config,
             id=run.id or None,
             resume="allow" if run.id else None,
-            job_type="collect",
+            job_type=run.kind,
             settings=settings,
         )
         # Steps of W&B's own must grow, and the rollouts of a resumed run may be fewer.

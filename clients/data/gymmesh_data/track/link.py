@@ -30,6 +30,7 @@ class TrackerLink:
     Args:
         tracker: one of `TRACKERS`.
         warn: called once, with a sentence, when something first goes wrong.
+        without: what becomes of the work when the tracker fails, for the sentence.
         command: what is run instead of this package's process.
 
     Attributes:
@@ -38,12 +39,18 @@ class TrackerLink:
     """
 
     def __init__(
-        self, tracker: str, warn: Callable[[str], None], *, command: Sequence[str] = ()
+        self,
+        tracker: str,
+        warn: Callable[[str], None],
+        *,
+        without: str = "the run goes on without it",
+        command: Sequence[str] = (),
     ) -> None:
         self.tracker = tracker
         self.sent = 0
         self.lost = 0
         self._warn = warn
+        self._without = without
         self._warned = False
         # -P: a file called like the library, in the working directory, is not meant.
         own = (sys.executable, "-P", "-m", "gymmesh_data.track.process", tracker)
@@ -166,7 +173,7 @@ class TrackerLink:
     def _say(self, why: str) -> None:
         if not self._warned:
             self._warned = True
-            self._warn(mask_secrets(f"{self.tracker}: {why}; the run goes on without it"))
+            self._warn(mask_secrets(f"{self.tracker}: {why}; {self._without}"))
 
 
 def _said(line: bytes) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from gymmesh_client.run_file import RunDocument, read_run_file
 from gymmesh_client.run_file.file import write_document
 from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of
-from gymmesh_data.track.names import TrackerRun, project_of
+from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
 from gymmesh_data.track.outcomes import WatchedOutput
-from gymmesh_data.track.samples import COLUMNS, Reservoir, Row, sample_of
+from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of
+from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_client import Figures, RunOutput, RunSummary
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
 
 _EVERY_S: Final = 10.0
 _END_S: Final = 60.0
-# What of NAME.run.json is a run's configuration.
-_CONFIG: Final = (
-    "run_id",
-    "repeats",
-    "shard",
-    "configuration",
-    "options",
-    "tasks",
-    "seeds",
-    "services",
-    "versions_seen",
-    "versions",
-)
 
 
 class Tracking:
@@ -60,7 +48,7 @@ class Tracking:
         self._link = link
         self._output = output
         self._project = project_of(link.tracker, project)
-        self._samples: Reservoir[Row] = Reservoir(samples)
+        self._samples: Reservoir[TableRow] = Reservoir(samples)
         self._table_at = 1
         self._recent = Recent()
         self._every_s, self._end_s = every_s, end_s
@@ -84,8 +72,7 @@ class Tracking:
         try:
             yield
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await cancel_and_wait(sending)
             self._send(figures(), groups(), last=True)
             await self._link.end(
                 self._config(),
@@ -116,7 +103,7 @@ class Tracking:
     def _run(self) -> TrackerRun:
         shard, run_id = self._output.shard, self._output.run_id
         name = run_id if shard is None else f"{run_id}-shard-{shard.index}-of-{shard.of}"
-        return TrackerRun(self._project, name, run_id, self._config(), self._known_id())
+        return TrackerRun(self._project, name, run_id, self._config(), id=self._known_id())
 
     def _known_id(self) -> str:
         """The tracker's id of this run, if an earlier session began it in the same project."""
@@ -130,8 +117,7 @@ class Tracking:
         return read_run_file(self._output.files.run, self._output.run_id)
 
     def _config(self) -> dict[str, Any]:
-        about = self._about()
-        return {key: about[key] for key in _CONFIG if about.get(key) is not None}
+        return configuration_of(self._about())
 
     def _keep(self, begun: dict[str, Any]) -> None:
         """Keep the tracker's id of the run in NAME.run.json, for the session that resumes it."""

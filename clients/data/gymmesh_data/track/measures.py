@@ -25,12 +25,12 @@ _LONGEST_NAME: Final = 80
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-class _Usage(msgspec.Struct):
+class _OutputUsage(msgspec.Struct):
     output_tokens: int | None = None
 
 
-class _Response(msgspec.Struct):
-    usage: _Usage | None = None
+class _MeasuredResponse(msgspec.Struct):
+    usage: _OutputUsage | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -42,7 +42,7 @@ class RowFigures(msgspec.Struct):
     """What of a completed rollout's row is measured; all else of it is skipped."""
 
     reward: float | None = None
-    response: _Response | None = None
+    response: _MeasuredResponse | None = None
     metadata: _Metadata | None = None
 
 

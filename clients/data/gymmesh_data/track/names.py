@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -18,6 +19,21 @@ TRACKERS: Final = tuple(_PROJECT_IN)
 DEFAULT_PROJECT: Final = "gymmesh"
 
 
+# What of NAME.run.json is a run's configuration.
+_CONFIG: Final = (
+    "run_id",
+    "repeats",
+    "shard",
+    "configuration",
+    "options",
+    "tasks",
+    "seeds",
+    "services",
+    "versions_seen",
+    "versions",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TrackerRun:
     """A run as its tracker is to have it.
@@ -27,6 +43,7 @@ class TrackerRun:
         name: what people see.
         group: what runs that belong together share: the shards of one.
         config: the run's configuration, JSON values without secrets.
+        kind: what made it, for trackers that tell jobs apart.
         id: the tracker's own id of a run that is gone on with; empty for a new one.
     """
 
@@ -34,6 +51,7 @@ class TrackerRun:
     name: str
     group: str
     config: dict[str, Any] = field(default_factory=dict)
+    kind: str = "collect"
     id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,6 +62,11 @@ class TrackerRun:
 def extra_of(tracker: str) -> Extra:
     """What is to be installed for a tracker of `TRACKERS`."""
     return Extra(tracker, (tracker,))
+
+
+def configuration_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What of NAME.run.json a tracker is to have as the run's configuration."""
+    return {key: about[key] for key in _CONFIG if about.get(key) is not None}
 
 
 def project_of(tracker: str, asked: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from gymmesh_client.collect.outcomes import Outcomes
     from gymmesh_client.tasks import Shard
-    from gymmesh_client.traces.writer import Recording
+    from gymmesh_client.traces.writer import AttemptRecording
 
 J = TypeVar("J")
 OnRow = Callable[[bytes, bool], None]
@@ -68,7 +68,7 @@ class WatchedOutput:
     async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None:
         await self._output.tried(rollout, attempt, boundary)
 
-    async def recording(self, rollout: str, attempt: int, /) -> Recording:
+    async def recording(self, rollout: str, attempt: int, /) -> AttemptRecording:
         return await self._output.recording(rollout, attempt)
 
     def describe(self, **parts: Any) -> None:

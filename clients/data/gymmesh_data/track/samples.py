@@ -15,7 +15,7 @@ from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.text import mask_secrets
 
 T = TypeVar("T")
-Row = list[str | int | float | None]
+TableRow = list[str | int | float | None]
 
 COLUMNS: Final = (
     "rollout",
@@ -53,14 +53,18 @@ class Reservoir(Generic[T]):
         self.kept[place : place + 1] = [one]
 
 
-def sample_of(line: bytes) -> Row | None:
+def sample_of(line: bytes) -> TableRow | None:
     """What the table shows of a rollout's row, by `COLUMNS`: secrets out, long texts cut short.
     None where it is no row that can be read.
     """
     try:
-        rollout = stored_rollout(loads(line), "")
+        return sample_of_rollout(stored_rollout(loads(line), ""))
     except (CodecError, UserError):
         return None
+
+
+def sample_of_rollout(rollout: StoredRollout) -> TableRow:
+    """What the table shows of a rollout; see `sample_of`."""
     usage = rollout.row["response"].get("usage")
     tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
     return [

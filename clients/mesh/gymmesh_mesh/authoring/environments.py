@@ -27,7 +27,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import close_bounded
 
 if TYPE_CHECKING:
-    from gymmesh_resource.environments.web_search.index import Tokenizer as Tokenizer
+    from gymmesh_resource.environments.web_search.index import TokenizerName as TokenizerName
 
 __all__ = [
     "About",
@@ -65,7 +65,7 @@ def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
 
 
 def index_documents(
-    documents: Sequence[Path], output: Path, tokenizer: Tokenizer
+    documents: Sequence[Path], output: Path, tokenizer: TokenizerName
 ) -> tuple[int, list[str]]:
     """Write the index of the environment web_search: how many documents are in it, and a line
     for each file that was passed over. Raises ConfigError.

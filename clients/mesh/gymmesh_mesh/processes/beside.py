@@ -12,7 +12,7 @@ from gymmesh_mesh.processes.process import ServiceInfo, StartError
 
 def observed(config: MeshConfig, program: str) -> MeshConfig:
     """The configuration with targets for Prometheus. Raises StartError if there can be none."""
-    from gymmesh_mesh.prometheus import PrometheusError, find_prometheus, free_address
+    from gymmesh_mesh.processes.prometheus import PrometheusError, find_prometheus, free_address
 
     try:
         find_prometheus(program)
@@ -29,7 +29,7 @@ def observed(config: MeshConfig, program: str) -> MeshConfig:
 
 async def enter_prometheus(stack: AsyncExitStack, config: MeshConfig, program: str) -> ServiceInfo:
     """Starts Prometheus for as long as the stack is open."""
-    from gymmesh_mesh.prometheus import PrometheusError, prometheus
+    from gymmesh_mesh.processes.prometheus import PrometheusError, prometheus
 
     try:
         one = await stack.enter_async_context(prometheus(config.discovery.http_sd, program))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,13 +24,21 @@ class RestartedProcess:
     """One process, started again when it dies.
 
     It keeps its ports, so that its callers find it again, and its instance ids: the registry takes
-    the same service at the same address for one that was started again.
+    the same service at the same address for one that was started again. A port that the system
+    chose may be somebody else's meanwhile; the service then gets another, and its callers learn it
+    from the registry. A registry is not moved, since nothing says where it is then, and a port of
+    the configuration is a promise.
     """
 
     def __init__(self, plan: ProcessPlan, config: MeshConfig, echo: Callable[[str], None]) -> None:
         self._plan = plan
         self._config = config
         self._echo = echo
+        self._movable = [
+            spec.instance_id
+            for spec in plan.specs
+            if spec.kind != "discovery" and not plan.ports.get(spec.instance_id)
+        ]
         self._options: dict[str, Any] = {}
         self._process: ServiceProcess | None = None
         self.infos: list[ServiceInfo] = []
@@ -43,7 +51,7 @@ class RestartedProcess:
     async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
         """Waits for its services to be SERVING. Raises StartError."""
         assert self._process is not None
-        infos = await self._process.serve(options)
+        infos = await self._process.serve({**options, "movable": self._movable})
         ports = {
             spec.instance_id: int(info.address.rpartition(":")[2])
             for spec, info in zip(self._plan.specs, infos, strict=True)
@@ -57,17 +65,17 @@ class RestartedProcess:
 
     async def death(self) -> str:
         """Start it again each time it dies, `mesh.restarts` times; then return why it died."""
-        limit = self._config.mesh.restarts
+        limit, failed = self._config.mesh.restarts, ""
         for restart in range(limit + 1):
             assert self._process is not None
             await self._process.process.wait()
-            reason = await self._process.why_it_ended()
+            reason = failed or await self._process.why_it_ended()
             if restart == limit:
                 break
             pause = min(_FIRST_RESTART_S * 2.0**restart, _LONGEST_RESTART_S)
             _log.warning("%s\nrestart %d of %d in %g s", reason, restart + 1, limit, pause)
             await asyncio.sleep(pause)
-            await self._start_again()
+            failed = await self._start_again()
         return reason if not limit else f"{reason}\nit was restarted {limit} times"
 
     async def stop(self) -> None:
@@ -75,8 +83,9 @@ class RestartedProcess:
         if self._process is not None:
             await self._process.stop(self._config.mesh.drain_s)
 
-    async def _start_again(self) -> None:
-        """Starts the process anew; one that does not come up is dead again."""
+    async def _start_again(self) -> str:
+        """Starts the process anew. One that does not come up is dead again; returns why."""
+        before = self.infos
         await self.stop()
         await self.start()
         assert self._process is not None
@@ -85,11 +94,25 @@ class RestartedProcess:
             async with asyncio.timeout(ready_s):
                 await self.serve(self._options)
         except StartError as error:
-            _log.warning("%s", error)
-            await self._process.stop(0.0)
+            failed = str(error)
         except TimeoutError:
-            _log.warning("'%s' was not ready again within %.0f s", self._plan.name, ready_s)
-            await self._process.stop(0.0)
+            failed = f"'{self._plan.name}' was not ready again within {ready_s:.0f} s"
+        else:
+            for sentence in _moves(before, self.infos):
+                _log.warning("%s", sentence)
+            return ""
+        await self._process.stop(0.0)
+        return failed
+
+
+def _moves(before: Sequence[ServiceInfo], after: Sequence[ServiceInfo]) -> list[str]:
+    """A sentence for each service that has another address than before."""
+    return [
+        f"the port of the {old.kind} service '{old.name}' at {old.address} was taken meanwhile; "
+        f"it is at {new.address} now"
+        for old, new in zip(before, after, strict=True)
+        if old.address != new.address
+    ]
 
 
 def ready_seconds(config: MeshConfig) -> float:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import get_args
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_mesh.compose import Kind, ServiceSpec, make_service, registry_spec, specs_of
+from gymmesh_mesh.compose import ServiceKind, ServiceSpec, make_service, registry_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul
 from gymmesh_mesh.processes import StartError
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serve import Served, ServeOptions, serve
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[ServiceKind, ...] = get_args(ServiceKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ServingPlace:
 
 async def serve_one(
     config: MeshConfig,
-    kind: Kind,
+    kind: ServiceKind,
     name: str,
     place: ServingPlace,
     on_ready: Callable[[discovery_pb2.Instance], None],
@@ -89,7 +89,9 @@ async def serve_one(
         raise StartError(f"the {kind} service '{name}' could not start: {error}") from error
 
 
-def _specs(config: MeshConfig, kind: Kind, name: str, place: ServingPlace) -> Sequence[ServiceSpec]:
+def _specs(
+    config: MeshConfig, kind: ServiceKind, name: str, place: ServingPlace
+) -> Sequence[ServiceSpec]:
     """The service, last, and the registry that it registers in by itself, if it does."""
     found = [one for one in specs_of(config, suffix=place.instance) if one.kind == kind]
     spec = next((one for one in found if one.name == name), None)

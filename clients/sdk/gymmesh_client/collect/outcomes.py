@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from gymmesh_client.journal.keys import rollout_id, rollout_ids
+from gymmesh_client.journal.format.keys import rollout_id, rollout_ids
 from gymmesh_client.tasks import Shard
-from gymmesh_client.traces import Recording
+from gymmesh_client.traces import AttemptRecording
 
 J = TypeVar("J")
 
@@ -44,7 +44,7 @@ class Outcomes(Protocol):
 
     async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None: ...
 
-    async def recording(self, rollout: str, attempt: int, /) -> Recording: ...
+    async def recording(self, rollout: str, attempt: int, /) -> AttemptRecording: ...
 
     def describe(self, **parts: Any) -> None: ...
 
@@ -96,7 +96,7 @@ class MemoryOutput:
     async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None:
         """Keeps nothing."""
 
-    async def recording(self, rollout: str, attempt: int, /) -> Recording:
+    async def recording(self, rollout: str, attempt: int, /) -> AttemptRecording:
         """There is none: `traced` is false."""
         raise NotImplementedError("nothing is traced in memory")
 

@@ -25,7 +25,7 @@ from gymmesh_client.collect_stream.state import (
     key_of,
 )
 from gymmesh_runtime import metrics
-from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.wire.event_batches import EventBatch, read_response
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
@@ -352,7 +352,7 @@ def _violation(expected: str, got: str) -> MeshError:
 
 
 def _check_contract(theirs: str, address: str) -> None:
-    if theirs and theirs.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
+    if not speaks_ours(theirs):
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
             f"the agent at {address} speaks contract version '{theirs}' and this client "

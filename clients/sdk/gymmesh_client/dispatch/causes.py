@@ -15,6 +15,7 @@ from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_runtime.waits import doubled_s
 
 Reason = errors_pb2.ErrorReason
 _LONGEST_S: Final = 60.0
@@ -40,7 +41,7 @@ class Cause:
         """Seconds to wait after this happened `times` times, multiplied by `factor`; what the
         failing side asked for is the least.
         """
-        doubled: float = factor * self.first_s * 2.0 ** min(times - 1, 30)
+        doubled = factor * doubled_s(self.first_s, times)
         return min(_LONGEST_S, max(doubled, retry_after_s or 0.0))
 
 

@@ -31,6 +31,7 @@ from gymmesh_client.dispatch.faults import Faults, Streak
 from gymmesh_client.dispatch.gate import AgentGates, Route, ServiceGates
 from gymmesh_client.dispatch.pace import Pace
 from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
+from gymmesh_runtime.waits import doubled_s
 
 _LONGEST_SENTENCE = 300
 # A rollout that finds a service away so often, with others being served in between, may be what
@@ -38,7 +39,7 @@ _LONGEST_SENTENCE = 300
 _SPARED_MOST = 5
 # Before the first attempt after one that cost nothing; it doubles from one to the next.
 _LOST_WAIT_S = 1.0
-_MOST_DOUBLINGS = 4
+_LOST_LONGEST_S = 16.0
 _RETRIES_AT_LEAST = 100
 
 
@@ -303,7 +304,7 @@ class Dispatcher(Generic[W]):
             assignment.spared += 1
         counts = assignment.spared > _SPARED_MOST
         # Not before the next probe, so that another rollout may be that.
-        doubled = _LOST_WAIT_S * 2.0 ** min(assignment.failures, _MOST_DOUBLINGS)
+        doubled = doubled_s(_LOST_WAIT_S, assignment.failures + 1, _LOST_LONGEST_S)
         wait = gate.opens_at - now + self._options.wait_factor * doubled
         if not self._may_retry(assignment, now + wait, counts):
             return self._give_up(ended, mendable=True)

@@ -13,6 +13,7 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.dispatch.causes import Ended
+from gymmesh_runtime.waits import doubled_s
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 15.0
@@ -63,7 +64,7 @@ class Gate:
         if now >= self.opens_at:
             # Refusals of rollouts that started together are one.
             self._refusals += 1
-            wait = self.wait_factor * _FIRST_S * 2.0 ** min(self._refusals - 1, 30)
+            wait = self.wait_factor * doubled_s(_FIRST_S, self._refusals)
             self.opens_at = now + min(_LONGEST_S, max(wait, retry_after_s or 0.0))
 
     def passed(self) -> None:

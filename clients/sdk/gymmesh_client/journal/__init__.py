@@ -1,18 +1,18 @@
 """The journal of a run: which outcomes are on disk, and where their rows are. See docs/journal.md.
 
-Pure: `keys`, `records` and `frames` (the log's bytes), `state` (what the log amounts to), `moves`
-(where rows are after a compaction). At the edge: `disk`, `layout` (the files' names), `row_files`,
-`log` (reading it), `journal` (commits), `writer` (many appends, one commit), `compaction`, `index`
-(SQLite, made by `index_build`) and `reader`; `foreign_files` looks at what was there before.
+Pure: `format` (ids, the log's bytes, the files' names), `state` (what the log amounts to), `moves`
+(where rows are after a compaction). At the edge: `disk`, `row_files`, `log` (reading it), `journal`
+(commits), `writer` (many appends, one commit), `compaction`, `index` (SQLite) and `reader`;
+`foreign_files` looks at what was there before.
 """
 
 from gymmesh_client.journal.compaction import compact_run
 from gymmesh_client.journal.disk import Disk, OutputError
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import is_run_id
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import Attempt, RunReader, open_run
-from gymmesh_client.journal.records import is_run_id
 from gymmesh_client.journal.writer import Done, waited
 
 __all__ = [

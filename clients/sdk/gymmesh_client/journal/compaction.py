@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client.journal.index import open_index
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import SUPERSEDED, Compacted, Place, Removed, RowFile
+from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import SUPERSEDED, Compacted, Place, Removed, RowFile
 from gymmesh_client.journal.row_files import ZSTD_FRAME, RowReader, Zstd
 from gymmesh_client.problems import UserError
 

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.frames import HEADER
-from gymmesh_client.journal.index_tables import APPLICATION_ID, INDEX_BEGIN
-from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.format.frames import HEADER
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.index.tables import APPLICATION_ID, INDEX_BEGIN
 from gymmesh_client.journal.row_files import ZSTD_FRAME
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads

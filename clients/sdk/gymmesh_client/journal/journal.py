@@ -4,8 +4,8 @@ The order of a commit is the law: rows are written and on disk before the log na
 the commit is done when the log is on disk. Whatever is cut off in between, a row that the log
 does not name was never an outcome.
 
-Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are `frames` and `records`,
-rows go through `row_files`, and what it all amounts to is `state`.
+Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are those of `format`, rows
+go through `row_files`, and what it all amounts to is `state`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from gymmesh_client.journal.disk import (
     lock_existing,
     reason,
 )
-from gymmesh_client.journal.frames import HEADER, LogFrame, encode_frame
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILURES,
     FORMAT,
     ROWS,
     BadRecord,
     Compacted,
-    Outcome,
+    CurrentOutcome,
     Record,
-    Session,
+    RunOpened,
     Superseded,
     decode,
     encode,
 )
+from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
+from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import RowFiles
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
@@ -61,7 +61,7 @@ class NewOutcome(msgspec.Struct, gc=False):
     row: bytes
 
 
-Entry = NewOutcome | Record
+LogEntry = NewOutcome | Record
 
 
 class Journal:
@@ -98,7 +98,7 @@ class Journal:
             disk.write(fd, HEADER, 0)
             journal = Journal(files, disk, fd)
             journal._end = len(HEADER)
-            journal._write([Session({"format": FORMAT, **session})])
+            journal._write([RunOpened({"format": FORMAT, **session})])
             # The old journal goes first: rows without one belong to no run.
             leftovers = _leftovers(files)
             files.journal.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class Journal:
             os.close(fd)
             raise
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """Put entries on disk, all or none.
 
         Raises:
@@ -160,7 +160,7 @@ class Journal:
             self.row_files.sync()
             self._write(
                 [
-                    Outcome(one.key, one.attempt, one.status, one.boundary, next(places))
+                    CurrentOutcome(one.key, one.attempt, one.status, one.boundary, next(places))
                     if isinstance(one, NewOutcome)
                     else one
                     for one in entries
@@ -173,7 +173,7 @@ class Journal:
                 self.disk.cut(self._fd, before)
             raise self.fail(error) from None
 
-    def supersede(self, outcomes: Iterable[Outcome], why: int) -> None:
+    def supersede(self, outcomes: Iterable[CurrentOutcome], why: int) -> None:
         """Make outcomes no longer current; rows stay until a compaction. Raises OutputError."""
         records = [Superseded(one.key, one.attempt, why, one.place) for one in outcomes]
         if records:
@@ -184,13 +184,13 @@ class Journal:
         self._broken = cannot_write(self.files.rows, error)
         return self._broken
 
-    def current(self, matches: Callable[[Outcome], bool]) -> list[Outcome]:
+    def current(self, matches: Callable[[CurrentOutcome], bool]) -> list[CurrentOutcome]:
         """The current outcomes that match, with the places where their rows are now."""
-        found: dict[bytes, Outcome] = {}
+        found: dict[bytes, CurrentOutcome] = {}
         with mapped(self._fd) as data:
             for frame in frames_of(data, self.files):
                 for record in decode(frame.payload):
-                    if isinstance(record, Outcome) and matches(record):
+                    if isinstance(record, CurrentOutcome) and matches(record):
                         found[record.key] = record
                     elif isinstance(record, Superseded):
                         found.pop(record.key, None)
@@ -208,7 +208,7 @@ class Journal:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def _check(self, entries: Sequence[Entry]) -> None:
+    def _check(self, entries: Sequence[LogEntry]) -> None:
         """Raise ValueError where a rollout would have two outcomes, or lose one that is not."""
         changed: dict[bytes, bool] = {}
         for entry in entries:

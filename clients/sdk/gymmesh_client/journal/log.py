@@ -1,6 +1,6 @@
 """Reading a journal's log: its commits, its latest session, the order in which rollouts began.
 
-Nothing here changes a file. `journal` writes the log; `frames` and `records` know its bytes.
+Nothing here changes a file. `journal` writes the log; `format` knows its bytes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import lock, reason
-from gymmesh_client.journal.frames import HEADER, Damage, LogFrame, scan
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import HEADER, Damage, LogFrame, scan
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     RELEASED_TYPE,
     RESERVED_TYPE,
     SESSION_TYPE,
     BadRecord,
     Released,
     Reserved,
-    Session,
+    RunOpened,
     bodies,
     decode,
     decode_one,
@@ -93,7 +93,7 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
                 # A session is always the first record of its commit.
                 if frame.payload[:1] == SESSION_TYPE:
                     record = next(decode(frame.payload))
-                    found = record.info if isinstance(record, Session) else found
+                    found = record.info if isinstance(record, RunOpened) else found
     except BadRecord as error:
         raise UserError(f"{files.journal}: is damaged: {error}") from None
     finally:

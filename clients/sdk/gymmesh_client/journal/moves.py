@@ -1,6 +1,6 @@
 """Where rows are after a compaction, as its record says. Pure.
 
-Called by whatever goes through the log and needs places: `index_build`, and `Journal.current`.
+Called by whatever goes through the log and needs places: `index`, and `Journal.current`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 
-from gymmesh_client.journal.records import SUPERSEDED, Compacted, Place
+from gymmesh_client.journal.format.records import SUPERSEDED, Compacted, Place
 
 
 class Moves:

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 from gymmesh_client.journal.disk import Disk, reason
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
 from gymmesh_client.problems import UserError
 
 _ZSTD_LEVEL: Final = 3

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     ROWS,
@@ -19,14 +19,14 @@ from gymmesh_client.journal.records import (
     AttemptFailed,
     BadRecord,
     Compacted,
-    Outcome,
+    CurrentOutcome,
     Place,
     Record,
     Released,
     Reserved,
     RowFile,
     RunEnded,
-    Session,
+    RunOpened,
     Superseded,
 )
 
@@ -73,7 +73,7 @@ class RunState:
             BadRecord: it contradicts those before it: a second outcome, or one superseded that
                 is not current.
         """
-        if isinstance(record, Outcome):
+        if isinstance(record, CurrentOutcome):
             self._outcome(record)
         elif isinstance(record, Reserved):
             self._used(record.attempts)
@@ -97,7 +97,7 @@ class RunState:
             self.compacted[file] = record.number
             self.superseded = [place for place in self.superseded if place.file != file]
             self.reach((SUPERSEDED, 0), record.kept_at + sum(one.length for one in record.removed))
-        elif isinstance(record, Session):
+        elif isinstance(record, RunOpened):
             self.session, self.ended = record.info, None
         elif isinstance(record, RunEnded):
             self.ended = record.info
@@ -107,7 +107,7 @@ class RunState:
         if end > self.ends.get(file, 0):
             self.ends[file] = end
 
-    def _outcome(self, record: Outcome) -> None:
+    def _outcome(self, record: CurrentOutcome) -> None:
         key, attempt, status, _, place = record
         was = self._rollouts.get(key, 0)
         if was & _STATUS:

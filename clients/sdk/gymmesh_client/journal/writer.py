@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from gymmesh_client.journal.journal import Entry, Journal, NewOutcome
-from gymmesh_client.journal.records import Record
+from gymmesh_client.journal.format.records import Record
+from gymmesh_client.journal.journal import Journal, LogEntry, NewOutcome
 from gymmesh_runtime import metrics
 
 COMMIT_DELAY_S: Final = 0.05
@@ -53,7 +53,7 @@ class JournalWriter:
         self._journal = journal
         self._delay_s = delay_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._entries: list[Entry] = []  # of the group that gathers
+        self._entries: list[LogEntry] = []  # of the group that gathers
         self._waiting: list[Done] = []
         self._claimed: set[bytes] = set()  # rollouts whose outcomes are not on disk yet
         self._timer: asyncio.TimerHandle | None = None
@@ -61,7 +61,7 @@ class JournalWriter:
         self._began = 0.0  # when the last group was handed over, in the loop's seconds
         self._closed = False
 
-    def put(self, entry: Entry, done: Done) -> None:
+    def put(self, entry: LogEntry, done: Done) -> None:
         """Commit an entry with its group; `done` is called once it is on disk, or with an
         OutputError when it could not be written, and then nothing more will be.
 
@@ -81,7 +81,7 @@ class JournalWriter:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._delay_s, self._hand_over, loop)
 
-    async def append(self, entry: Entry) -> None:
+    async def append(self, entry: LogEntry) -> None:
         """As `put`; returns once the entry is on disk.
 
         When the caller is cancelled the entry is written all the same.
@@ -120,7 +120,7 @@ class JournalWriter:
     def _committed(
         self,
         loop: asyncio.AbstractEventLoop,
-        entries: Sequence[Entry],
+        entries: Sequence[LogEntry],
         waiting: Sequence[Done],
         error: BaseException | None,
     ) -> None:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import cannot_write
-from gymmesh_client.journal.index import open_index
+from gymmesh_client.journal.format.keys import rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import COMPLETED, FAILED, RunEnded
+from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_key
-from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
-from gymmesh_client.journal.records import COMPLETED, FAILED, RunEnded
 from gymmesh_client.output.run_output import check, make_folder_of
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole, write_whole_bytes

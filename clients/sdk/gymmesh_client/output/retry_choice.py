@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.records import FAILED, Outcome
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.records import FAILED, CurrentOutcome
 from gymmesh_client.problems import UserError
 
 _PREFIX: Final = "BOUNDARY_"
@@ -65,7 +65,7 @@ class RetryChoice:
             for repeat in range(repeats)
         )
 
-    def matches(self, outcome: Outcome, keys: frozenset[bytes]) -> bool:
+    def matches(self, outcome: CurrentOutcome, keys: frozenset[bytes]) -> bool:
         """Whether an outcome is chosen; `keys` are those of the tasks."""
         if outcome.status == FAILED and (self.failed or outcome.boundary in self.boundaries):
             return True

@@ -23,12 +23,9 @@ from typing import Any, Final, TypeVar
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.disk import Disk, cannot_write, reason
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
-from gymmesh_client.journal.index import open_index
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.keys import rollout_id, rollout_ids, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     FAILURES,
@@ -38,8 +35,11 @@ from gymmesh_client.journal.records import (
     Released,
     Reserved,
     RunEnded,
-    Session,
+    RunOpened,
 )
+from gymmesh_client.journal.index.index import open_index
+from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import RetryChoice
@@ -54,7 +54,7 @@ from gymmesh_client.replacing import (
 from gymmesh_client.run_file import RunFile, RunIdentity, session_info
 from gymmesh_client.run_file.comparing import what_changed
 from gymmesh_client.tasks import Shard, session_of, shard_of
-from gymmesh_client.traces import Recording, TraceWriter
+from gymmesh_client.traces import AttemptRecording, TraceWriter
 from gymmesh_responses import CodecError, loads
 
 J = TypeVar("J")
@@ -168,7 +168,7 @@ class RunOutput:
         """
         await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
 
-    async def recording(self, rollout: str, attempt: int) -> Recording:
+    async def recording(self, rollout: str, attempt: int) -> AttemptRecording:
         """Where an attempt's events go, once the trace, which there must be, is not too far
         behind.
 
@@ -338,7 +338,7 @@ def prepare(
     try:
         retried = _give_up(journal, retry or RetryChoice())
         _kept(journal, on_row, on_failure)
-        journal.commit([Session(_next_session(journal, identity, repeats, left_out) | part)])
+        journal.commit([RunOpened(_next_session(journal, identity, repeats, left_out) | part)])
     except BaseException:
         journal.close()
         raise

@@ -10,7 +10,7 @@ from gymmesh_client.run_file.file import read_run_file
 from gymmesh_client.run_file.task_lines import TaskLines
 
 if TYPE_CHECKING:
-    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.journal.format.layout import OutputFiles
     from gymmesh_client.run_file.identity import RunIdentity
 
 

@@ -17,7 +17,7 @@ from gymmesh_client.run_file.document import FORMAT, RunDocument
 from gymmesh_responses import CodecError, loads
 
 if TYPE_CHECKING:
-    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.journal.format.layout import OutputFiles
     from gymmesh_client.run_file.identity import RunIdentity
 
 

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import FORMAT
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import FORMAT
 from gymmesh_client.problems import UserError
 from gymmesh_client.run_file.secrets import without_secrets
 from gymmesh_client.run_file.task_lines import TaskLines

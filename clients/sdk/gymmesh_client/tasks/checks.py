@@ -91,6 +91,15 @@ def check_input(params: dict[str, JsonValue]) -> Mistakes:
     elif type(given) is str and not given.strip():
         # A list without items is for an environment that opens the conversation.
         yield key, "is empty; give a text, or a list of items"
+    elif type(given) is str and _has_surrogate(given):
+        # The contract has it as text, which is UTF-8; a message's content may be anything.
+        yield (
+            key,
+            (
+                "has an unpaired surrogate, which no text of UTF-8 can hold; take it out, or give "
+                'it as a message: [{"role": "user", "content": …}]'
+            ),
+        )
     elif type(given) is list:
         for place, item in enumerate(given):
             yield from _item(item, f"{key}[{place}]")
@@ -211,8 +220,12 @@ def _text(row: dict[str, JsonValue], key: str) -> Mistakes:
         yield key, f"must be a string, not {kind_of(value)}"
     elif not value:
         yield key, "is empty; leave the key out or give a name"
-    elif any("\ud800" <= char <= "\udfff" for char in value):
+    elif _has_surrogate(value):
         yield key, "holds an unpaired surrogate"
+
+
+def _has_surrogate(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _is_number(value: JsonValue) -> bool:

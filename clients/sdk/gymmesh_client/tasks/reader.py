@@ -25,7 +25,7 @@ from gymmesh_client.tasks.checks import (
     check_row,
     named,
 )
-from gymmesh_responses import CodecError, JsonValue, dumps, loads, params_from_json
+from gymmesh_responses import CodecError, JsonValue, dumps, dumps_sorted, loads, params_from_json
 
 OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
 PARAMS_KEY: Final = "responses_create_params"
@@ -206,17 +206,8 @@ def _digest(data: bytes) -> bytes:
 
 def _content_id(row: dict[str, JsonValue], copies: dict[bytes, int]) -> str:
     """An id made of the row's content; a suffix distinguishes identical rows."""
-    digest = _digest(dumps(_sorted(row)))
+    digest = _digest(dumps_sorted(row))
     copy = copies.get(digest, 0)
     copies[digest] = copy + 1
     name = f"t-{digest.hex()}"
     return f"{name}-{copy + 1}" if copy else name
-
-
-def _sorted(value: JsonValue) -> JsonValue:
-    """The value with its objects' keys in order, so that equal rows give equal bytes."""
-    if type(value) is dict:
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if type(value) is list:
-        return [_sorted(element) for element in value]
-    return value

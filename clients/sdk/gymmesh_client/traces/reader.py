@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.disk import reason
-from gymmesh_client.journal.keys import rollout_key
-from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.format.keys import rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.row_files import load_zstandard
 from gymmesh_client.problems import UserError
 from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write
-from gymmesh_client.journal.keys import rollout_key
+from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_client.journal.log import mapped
 from gymmesh_client.journal.row_files import load_zstandard
 from gymmesh_client.traces.blocks import Piece, encode_block, encode_events, scan_blocks
@@ -24,13 +24,13 @@ _LEVEL: Final = 3
 BACKLOG: Final = 512
 
 
-class _Ended(NamedTuple):
+class _EndedAttempt(NamedTuple):
     key: bytes
     attempt: int
     events: list[pb.RolloutEvent]
 
 
-class Recording:
+class AttemptRecording:
     """The events of one attempt while it goes; nothing of it is written before `end`."""
 
     __slots__ = ("_attempt", "_events", "_rollout", "_writer")
@@ -67,7 +67,7 @@ class TraceWriter:
         self._disk = disk or Disk()
         self._backlog = backlog
         self._compress = load_zstandard().ZstdCompressor(level=_LEVEL, write_checksum=True).compress
-        self._queue: SimpleQueue[_Ended | None] = SimpleQueue()
+        self._queue: SimpleQueue[_EndedAttempt | None] = SimpleQueue()
         self._error: OutputError | None = None
         self._room: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,15 +82,15 @@ class TraceWriter:
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
         self._thread.start()
 
-    def record(self, rollout: str, attempt: int) -> Recording:
+    def record(self, rollout: str, attempt: int) -> AttemptRecording:
         """Begin with an attempt."""
-        return Recording(self, rollout, attempt)
+        return AttemptRecording(self, rollout, attempt)
 
     def put(self, rollout: str, attempt: int, events: list[pb.RolloutEvent]) -> None:
         """Hand over an attempt's events; never waits."""
         with self._lock:
             self._waiting += 1
-        self._queue.put(_Ended(rollout_key(rollout), attempt, events))
+        self._queue.put(_EndedAttempt(rollout_key(rollout), attempt, events))
 
     async def room(self) -> None:
         """Wait until the backlog is short enough for another attempt to begin.
@@ -142,9 +142,9 @@ class TraceWriter:
             if self._loop is not None and self._room is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._room.set)
 
-    def _next_group(self) -> tuple[list[tuple[_Ended, bytes]], bool]:
+    def _next_group(self) -> tuple[list[tuple[_EndedAttempt, bytes]], bool]:
         """Attempts for one block, serialised; and whether more may come."""
-        group: list[tuple[_Ended, bytes]] = []
+        group: list[tuple[_EndedAttempt, bytes]] = []
         size, until = 0, time.monotonic() + _BLOCK_S
         while size < _BLOCK_BYTES:
             try:
@@ -158,7 +158,7 @@ class TraceWriter:
             size += len(data)
         return group, True
 
-    def _write(self, group: list[tuple[_Ended, bytes]]) -> None:
+    def _write(self, group: list[tuple[_EndedAttempt, bytes]]) -> None:
         pieces, offset = [], 0
         for ended, data in group:
             pieces.append(Piece(ended.key, ended.attempt, offset, len(data)))

@@ -8,7 +8,7 @@ export interface Route {
   query: URLSearchParams;
 }
 
-// What chooses rollouts; gymmesh_view/filters.py reads the same names.
+// What chooses rollouts; gymmesh_view/rows/filters.py reads the same names.
 export const FILTERS = [
   "text",
   "run",

@@ -135,7 +135,7 @@ export function overviewOf(rows: Row[]): Overview {
 }
 
 // Bins of one width. Where none has two different values in it, those that are not empty, each
-// from its value to its value; as gymmesh_view/store.py does it.
+// from its value to its value; as gymmesh_view/index/store.py does it.
 export function histogram(values: number[]): Bin[] {
   const distinct = [...new Set(values)].sort((a, b) => a - b);
   const [low, high] = [distinct[0] ?? 0, distinct[distinct.length - 1] ?? 0];

@@ -13,8 +13,8 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect import errors
 from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.run_queue import StreamedAttempt
-from gymmesh_agent.collect.stream import CollectStream
+from gymmesh_agent.collect.run_queue import QueuedAttempt
+from gymmesh_agent.collect.stream import ServedStream
 from gymmesh_agent.events import EventSink, Room
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
@@ -37,7 +37,7 @@ class Host(Protocol):
         """Run an attempt, whose events go to `sink`, until it is cancelled. Raises MeshError."""
 
 
-class Connection(SendTimer):
+class CollectorConnection(SendTimer):
     """One connection of a collector.
 
     Attributes:
@@ -59,8 +59,8 @@ class Connection(SendTimer):
             self.close()
 
 
-class Collector:
-    """One collector.
+class CollectorClient:
+    """A collector that this agent serves.
 
     Args:
         host: runs its attempts.
@@ -79,30 +79,30 @@ class Collector:
         self,
         host: Host,
         config: CollectConfig,
-        changed: Callable[[Collector], None],
+        changed: Callable[[CollectorClient], None],
         *,
         cursor: int = 0,
     ) -> None:
         max_bytes = int(config.buffer_mb * 1024 * 1024)
-        self.stream = CollectStream(host.name, config.queue, max_bytes, cursor=cursor)
+        self.stream = ServedStream(host.name, config.queue, max_bytes, cursor=cursor)
         self.queue = self.stream.queue
-        self.connection: Connection | None = None
+        self.connection: CollectorConnection | None = None
         self.lost_at: float | None = None
         self.gone = False
         self._host = host
         self._changed = changed
-        self._tasks: dict[StreamedAttempt, asyncio.Task[None]] = {}
+        self._tasks: dict[QueuedAttempt, asyncio.Task[None]] = {}
         self._room = asyncio.Event()
         self._waits = metrics.COLLECT_WAIT_SECONDS.labels(host.name)
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: CollectorConnection) -> None:
         """Send on this connection from now on; an earlier one ends."""
         if self.connection is not None:
             self.connection.end(errors.cancelled("another connection has taken this stream over"))
         self.connection, self.lost_at = connection, None
         self.send()
 
-    def disconnect(self, connection: Connection) -> None:
+    def disconnect(self, connection: CollectorConnection) -> None:
         """A connection has ended."""
         if self.connection is connection:
             self.connection, self.lost_at = None, time.monotonic()
@@ -126,7 +126,9 @@ class Collector:
         elif self.stream.buffer.unsent:
             self.connection.send_within()
 
-    def outgoing(self, connection: Connection) -> Iterator[agent_pb2.CollectResponse | bytes]:
+    def outgoing(
+        self, connection: CollectorConnection
+    ) -> Iterator[agent_pb2.CollectResponse | bytes]:
         """What is to leave on a connection now; nothing when it is not the last one."""
         if self.connection is connection:
             yield from self.stream.outgoing()
@@ -151,7 +153,7 @@ class Collector:
         self.stop()
         self._room.set()
 
-    async def _run(self, attempt: StreamedAttempt) -> None:
+    async def _run(self, attempt: QueuedAttempt) -> None:
         """Run an attempt to its end."""
         waited_s = time.monotonic() - attempt.asked_at
         self._waits.observe(waited_s, attempt.key[0])
@@ -175,7 +177,7 @@ class Collector:
         self._changed(self)
 
     def _take(
-        self, attempt: StreamedAttempt, event: rollout_pb2.RolloutEvent
+        self, attempt: QueuedAttempt, event: rollout_pb2.RolloutEvent
     ) -> Awaitable[None] | None:
         """An EventSink for an attempt: its events gather in the stream."""
         if attempt.ended or self.gone:
@@ -192,7 +194,7 @@ class Collector:
         self._room.clear()
         return Room(self._room)
 
-    def _cancel(self, attempts: Iterable[StreamedAttempt]) -> None:
+    def _cancel(self, attempts: Iterable[QueuedAttempt]) -> None:
         for attempt in attempts:
             task = self._tasks.get(attempt)
             if task is not None:

@@ -12,7 +12,7 @@ from gymmesh_agent.collect.send_buffer import Key
 
 
 @dataclass(slots=True, eq=False)
-class StreamedAttempt:
+class QueuedAttempt:
     """An attempt that a collector asked for.
 
     Attributes:
@@ -48,8 +48,8 @@ class RunQueue:
     """
 
     max_waiting: int
-    waiting: dict[Key, StreamedAttempt] = field(default_factory=dict)
-    running: dict[Key, StreamedAttempt] = field(default_factory=dict)
+    waiting: dict[Key, QueuedAttempt] = field(default_factory=dict)
+    running: dict[Key, QueuedAttempt] = field(default_factory=dict)
     _ended: set[Key] = field(default_factory=set)
     _earliest: float = math.inf  # none of those that wait is due before
 
@@ -62,7 +62,7 @@ class RunQueue:
         """Whether a start of this attempt is a repetition."""
         return key in self.waiting or key in self.running or key in self._ended
 
-    def add(self, attempt: StreamedAttempt) -> bool:
+    def add(self, attempt: QueuedAttempt) -> bool:
         """Have an attempt wait that is not known; False when the queue is full."""
         if len(self.waiting) >= self.max_waiting:
             return False
@@ -70,7 +70,7 @@ class RunQueue:
         self._earliest = min(self._earliest, attempt.due)
         return True
 
-    def start_next(self) -> StreamedAttempt | None:
+    def start_next(self) -> QueuedAttempt | None:
         """The attempt that waited longest, which runs from now on."""
         if not self.waiting:
             return None
@@ -98,7 +98,7 @@ class RunQueue:
         self.waiting.clear()
         return waiting
 
-    def finish(self, attempt: StreamedAttempt) -> None:
+    def finish(self, attempt: QueuedAttempt) -> None:
         """An attempt does not run any more."""
         self.running.pop(attempt.key, None)
 

@@ -12,11 +12,11 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.collect import errors
-from gymmesh_agent.collect.collector import Collector, Connection, Host
+from gymmesh_agent.collect.collector import CollectorClient, CollectorConnection, Host
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.run_queue import fair_share, next_to_start
 from gymmesh_runtime import metrics
-from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields
+from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields, speaks_ours
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.security.ownership import owned
@@ -42,7 +42,7 @@ class CollectServer:
         self._host = host
         self._config = config
         self._instance_id = instance_id
-        self._collectors: dict[str, Collector] = {}  # by stream id
+        self._collectors: dict[str, CollectorClient] = {}  # by stream id
         self._finished: dict[str, int] = {}  # of streams with nothing more to do: the last cursor
         self._ticks: asyncio.Task[None] | None = None
         self._draining = False
@@ -64,7 +64,7 @@ class CollectServer:
         hello = await _read_hello(requests)
         stream_id = owned(identity, hello.stream_id)
         collector, resumed = self._open(hello, stream_id)
-        connection = Connection(self._config.flush_ms / 1000)
+        connection = CollectorConnection(self._config.flush_ms / 1000)
         collector.connect(connection)
         reader = asyncio.create_task(self._read(requests, collector, connection))
         self._connections += 1
@@ -116,7 +116,7 @@ class CollectServer:
         if self._ticks is not None:
             self._ticks.cancel()
 
-    def _open(self, hello: agent_pb2.CollectHello, stream_id: str) -> tuple[Collector, bool]:
+    def _open(self, hello: agent_pb2.CollectHello, stream_id: str) -> tuple[CollectorClient, bool]:
         """The collector that says hello, and whether its stream goes on or is new."""
         known = self._collectors.get(stream_id)
         if known is not None and known.stream.resume(hello.last_cursor, hello.credit):
@@ -132,7 +132,7 @@ class CollectServer:
         # is lost, and asks once more, must not find it.
         lost = hello.last_cursor not in (0, self._finished.pop(stream_id, 0))
         cursor = min(hello.last_cursor, _MAX_CURSOR) + lost
-        new = Collector(self._host, self._config, self._on_change, cursor=cursor)
+        new = CollectorClient(self._host, self._config, self._on_change, cursor=cursor)
         new.stream.resume(0, hello.credit)
         self._collectors[stream_id] = new
         self._count()
@@ -151,7 +151,10 @@ class CollectServer:
         return agent_pb2.CollectResponse(welcome=welcome)
 
     def _receive(
-        self, request: agent_pb2.CollectRequest, collector: Collector, connection: Connection
+        self,
+        request: agent_pb2.CollectRequest,
+        collector: CollectorClient,
+        connection: CollectorConnection,
     ) -> bool:
         """Do what a message says; False where that has ended the connection with an error."""
         try:
@@ -166,8 +169,8 @@ class CollectServer:
     async def _read(
         self,
         requests: AsyncIterator[agent_pb2.CollectRequest],
-        collector: Collector,
-        connection: Connection,
+        collector: CollectorClient,
+        connection: CollectorConnection,
     ) -> None:
         """Do what the messages of a connection say, to its end."""
         try:
@@ -185,7 +188,7 @@ class CollectServer:
             connection.finishing = True
             self._end_where_done(collector)
 
-    def _on_change(self, collector: Collector) -> None:
+    def _on_change(self, collector: CollectorClient) -> None:
         """An attempt of a collector has ended."""
         self._start_attempts()
         if not collector.queue.running:
@@ -197,7 +200,7 @@ class CollectServer:
         while (collector := next_to_start(collectors, capacity)) is not None:
             collector.start_next()
 
-    def _end_where_done(self, collector: Collector) -> None:
+    def _end_where_done(self, collector: CollectorClient) -> None:
         """End a connection that has nothing more to do."""
         connection = collector.connection
         if connection is None or not collector.queue.idle:
@@ -207,7 +210,7 @@ class CollectServer:
         elif self._draining and collector.stream.settled:
             connection.end(errors.draining(self._host.name))
 
-    def _finish(self, stream_id: str, collector: Collector) -> None:
+    def _finish(self, stream_id: str, collector: CollectorClient) -> None:
         """Forget a stream with nothing more to do, but for the cursor at which it could go on.
 
         Its collector comes back where it had not said all: gRPC ends the requests of a connection
@@ -219,7 +222,7 @@ class CollectServer:
                 del self._finished[next(iter(self._finished))]
         self._forget(stream_id, collector)
 
-    def _forget(self, stream_id: str, collector: Collector) -> None:
+    def _forget(self, stream_id: str, collector: CollectorClient) -> None:
         if self._collectors.get(stream_id) is collector:
             del self._collectors[stream_id]
         collector.abandon()
@@ -275,7 +278,7 @@ async def _read_hello(requests: AsyncIterator[agent_pb2.CollectRequest]) -> agen
 
 def _check_contract(theirs: str) -> None:
     theirs = theirs[:_MAX_VERSION]
-    if theirs and theirs.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
+    if not speaks_ours(theirs):
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
             f"the collector speaks contract version {theirs!r}, this agent {CONTRACT_VERSION}",

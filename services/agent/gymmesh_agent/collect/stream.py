@@ -15,7 +15,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect import errors
-from gymmesh_agent.collect.run_queue import RunQueue, StreamedAttempt
+from gymmesh_agent.collect.run_queue import QueuedAttempt, RunQueue
 from gymmesh_agent.collect.send_buffer import Key, SendBuffer
 from gymmesh_runtime.contract import required_fields
 from gymmesh_runtime.errors import MeshError, to_status
@@ -31,7 +31,7 @@ _TERMINAL: Final = frozenset(("completed", "failed"))
 _MISSING: Final = required_fields(agent_pb2.RunRolloutRequest)
 
 
-class CollectStream:
+class ServedStream:
     """One stream, over any number of connections.
 
     Args:
@@ -71,7 +71,7 @@ class CollectStream:
         self.replies.clear()
         return self.buffer.resume(last_cursor, credit)
 
-    def receive(self, request: agent_pb2.CollectRequest, now: float) -> list[StreamedAttempt]:
+    def receive(self, request: agent_pb2.CollectRequest, now: float) -> list[QueuedAttempt]:
         """Do what a message says; returns the running attempts that it cancels.
 
         Raises:
@@ -96,7 +96,7 @@ class CollectStream:
             raise errors.invalid_message(reason, kind, "comes only once")
         return []
 
-    def add_event(self, attempt: StreamedAttempt, event: rollout_pb2.RolloutEvent) -> None:
+    def add_event(self, attempt: QueuedAttempt, event: rollout_pb2.RolloutEvent) -> None:
         """An attempt's next event happened."""
         if event.WhichOneof("event") in _TERMINAL:
             attempt.ended = True
@@ -106,7 +106,7 @@ class CollectStream:
             self.buffer.add(event.SerializeToString())
         attempt.events += 1
 
-    def finish(self, attempt: StreamedAttempt, error: MeshError) -> None:
+    def finish(self, attempt: QueuedAttempt, error: MeshError) -> None:
         """An attempt does not run any more; `error` says why, if it had no terminal event."""
         if not attempt.ended:
             # The collector gets an end of every attempt.
@@ -169,21 +169,21 @@ class CollectStream:
                 self.refuse([key], self.refusal)
             elif not self.queue.knows(key):
                 due = now + start.timeout_ms / 1000 if start.timeout_ms else math.inf
-                if not self.queue.add(StreamedAttempt(key, request, now, due)):
+                if not self.queue.add(QueuedAttempt(key, request, now, due)):
                     full.append(key)
         if full:
             waiting = len(self.queue.waiting)
             why = f"{waiting} starts of this collector wait already"
             self.refuse(full, errors.queue_full(why, "collect", waiting))
 
-    def _cancel(self, keys: Sequence[Key]) -> list[StreamedAttempt]:
+    def _cancel(self, keys: Sequence[Key]) -> list[QueuedAttempt]:
         self.refuse([key for key in keys if self.queue.remove_waiting(key)], errors.cancelled())
         running = [self.queue.running[key] for key in keys if key in self.queue.running]
         for attempt in running:
             attempt.cancelled = True
         return running
 
-    def _failed(self, attempt: StreamedAttempt, error: MeshError) -> rollout_pb2.RolloutEvent:
+    def _failed(self, attempt: QueuedAttempt, error: MeshError) -> rollout_pb2.RolloutEvent:
         """The terminal event of an attempt that sent events, but not this one."""
         boundary = rollout_pb2.BOUNDARY_AGENT
         if attempt.cancelled:

@@ -17,7 +17,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_agent.environment.verification import check_group, rollout_verdict, violated
-from gymmesh_agent.failures import Stage, StepFailed
+from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.plan import AttemptId, RolloutClock, add_items
 from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.context import CallContext
@@ -206,7 +206,7 @@ class SessionClient:
                     self._held(), self._hop(), again=True
                 )
         except MeshError as error:
-            raise StepFailed(error, Stage.CREATE_SESSION, self.name) from error
+            raise StepFailed(error, FailureStage.CREATE_SESSION, self.name) from error
         except asyncio.CancelledError:
             self._lost = self._asked and not self.session_id
             raise
@@ -229,7 +229,7 @@ class SessionClient:
             return reply
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
-                raise StepFailed(error, Stage.TOOL, name, call_id) from error
+                raise StepFailed(error, FailureStage.TOOL, name, call_id) from error
             return resource_pb2.CallToolResponse(
                 text=text_to_bytes(error.message), outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
             )
@@ -249,7 +249,7 @@ class SessionClient:
                 raise violated("reward", f"the reward of the turn is {reply.reward}")
             return reply
         except MeshError as error:
-            raise StepFailed(error, Stage.TURN, self.name) from error
+            raise StepFailed(error, FailureStage.TURN, self.name) from error
 
     async def verify(
         self,
@@ -274,7 +274,7 @@ class SessionClient:
             component = reply.verification.verifier or self.name
             return rollout_verdict(reply.verification, self.environment, turn_rewards)
         except MeshError as error:
-            raise StepFailed(error, Stage.VERIFY, component) from error
+            raise StepFailed(error, FailureStage.VERIFY, component) from error
 
     async def close(self) -> None:
         """Close the session, also one whose opening was cut off. Bounded; raises no MeshError."""

@@ -33,7 +33,7 @@ from gymmesh_runtime.errors import MeshError
 # Keeping a conversation costs both sides more than sending one as short as this again.
 _FEW_ITEMS: Final = 6
 
-Items: TypeAlias = Sequence[responses_pb2.Item]
+ItemSequence: TypeAlias = Sequence[responses_pb2.Item]
 
 
 class _Node(msgspec.Struct, eq=False):
@@ -54,9 +54,9 @@ class _Node(msgspec.Struct, eq=False):
     parent: _Node | None
     detached: bool
     from_first: bool
-    context: Items
-    output: Items
-    before: Items | None
+    context: ItemSequence
+    output: ItemSequence
+    before: ItemSequence | None
     continued: bool = False
     tool_outputs: dict[int, responses_pb2.Item] | None = None
     turns: list[responses_pb2.Item] | None = None
@@ -71,7 +71,7 @@ class _Node(msgspec.Struct, eq=False):
             items += self.turns
 
 
-class Conversations:
+class ConversationTree:
     """All conversations of an attempt, as a tree of model calls.
 
     Args:
@@ -81,11 +81,11 @@ class Conversations:
     put together from its calls each time it goes on.
     """
 
-    def __init__(self, first: Items) -> None:
+    def __init__(self, first: ItemSequence) -> None:
         self._first = first
         self._nodes: dict[str, _Node] = {}
         # The last base returned: for which parent, and the items.
-        self._base: tuple[str, Items] | None = None
+        self._base: tuple[str, ItemSequence] | None = None
 
     def base(self, parent: str, detached: bool) -> Sequence[responses_pb2.Item]:
         """The items before the context items of a call that is yet to be made; not to be changed.
@@ -233,7 +233,7 @@ class ModelRequest(msgspec.Struct, eq=False):
     model: str
     role: str
     changes: Mapping[str, Any] | None
-    items: Items
+    items: ItemSequence
     parent: str
     continuation: Continuation | None
     is_plain: bool = False
@@ -265,7 +265,7 @@ class Continuations:
     """
 
     def __init__(
-        self, conversation_id: str, conversations: Conversations, plan: RolloutPlan
+        self, conversation_id: str, conversations: ConversationTree, plan: RolloutPlan
     ) -> None:
         self._id = conversation_id
         self._conversations = conversations
@@ -279,7 +279,7 @@ class Continuations:
         model: str,
         role: str,
         changes: Mapping[str, Any] | None,
-        items: Items,
+        items: ItemSequence,
         above: str,
         base: int,
     ) -> ModelRequest:

@@ -17,17 +17,17 @@ from gymmesh_runtime.errors import MeshError
 
 
 @dataclass(slots=True)
-class _Call:
-    parent: _Call | None  # whose tokens stand before `own`
+class _CallTokens:
+    parent: _CallTokens | None  # whose tokens stand before `own`
     own: bytes
     prompt_tokens: int
     total: int
     prompt_items: int
     output_items: int
 
-    def chain(self) -> list[_Call]:
-        calls: list[_Call] = []
-        node: _Call | None = self
+    def chain(self) -> list[_CallTokens]:
+        calls: list[_CallTokens] = []
+        node: _CallTokens | None = self
         while node is not None:
             calls.append(node)
             node = node.parent
@@ -58,7 +58,7 @@ class CapturedTokens:
     __slots__ = ("_calls",)
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _CallTokens] = {}
 
     def settle(
         self,
@@ -84,7 +84,7 @@ class CapturedTokens:
         own = settled.capture.prompt_token_ids + capture.output_token_ids
         prompt = before + len(settled.capture.prompt_token_ids) // TOKEN_BYTES
         total = before + len(own) // TOKEN_BYTES
-        self._calls[call_id] = _Call(above, own, prompt, total, prompt_items, output_items)
+        self._calls[call_id] = _CallTokens(above, own, prompt, total, prompt_items, output_items)
         return settled
 
     def prefix(self, call_id: str, *, unchanged: bool) -> model_pb2.PrefixTokens | None:
@@ -187,8 +187,8 @@ def diverged(call_id: str, position: int) -> MeshError:
 
 
 def _check(
-    above: _Call | None, capture: tokens_pb2.TokenCapture
-) -> tuple[SettledTokens, _Call | None]:
+    above: _CallTokens | None, capture: tokens_pb2.TokenCapture
+) -> tuple[SettledTokens, _CallTokens | None]:
     """What is said of the call, and the call whose tokens stand before its own."""
     prefix = capture.prompt_prefix_tokens
     if above is None:

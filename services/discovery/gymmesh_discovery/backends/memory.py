@@ -12,6 +12,7 @@ from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
+from gymmesh_runtime.waits import cancel_and_wait
 
 _SWEEP_S: Final = 1.0
 
@@ -33,10 +34,8 @@ class MemoryRegistry:
 
     async def close(self) -> None:
         """Stops the sweeper."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
-            self._sweeper = None
+        await cancel_and_wait(self._sweeper)
+        self._sweeper = None
 
     async def register(
         self, instance: discovery_pb2.Instance, lease_s: int, held_lease: str

@@ -26,9 +26,9 @@ from google.protobuf import any_pb2
 from google.protobuf.message import Message
 
 from gymmesh_discovery.xds.endpoints import (
-    Endpoint,
     Instance,
     UnusableInstanceError,
+    XdsEndpoint,
     assignment_of,
     endpoint_of,
 )
@@ -38,7 +38,7 @@ from gymmesh_discovery.xds.names import (
     ENDPOINTS,
     LISTENER,
     ROUTE,
-    Target,
+    XdsTarget,
     parse_target,
     targets_of,
 )
@@ -71,7 +71,7 @@ class Catalog:
         #: False while a registry that has just started may not know yet what is alive.
         self.settled = True
         self.problems: dict[str, str] = {}
-        self._groups: dict[str, dict[str, Endpoint]] = {}  # by group and instance id
+        self._groups: dict[str, dict[str, XdsEndpoint]] = {}  # by group and instance id
         self._group_of: dict[str, str] = {}  # by instance id
         self._assignments: dict[str, Resource] = {}
         self._touched: set[str] = set()
@@ -185,7 +185,7 @@ def _listener(name: str) -> listener_pb2.Listener:
     return listener
 
 
-def _route(name: str, target: Target) -> route_pb2.RouteConfiguration:
+def _route(name: str, target: XdsTarget) -> route_pb2.RouteConfiguration:
     """Sends every call to the cluster of the same name."""
     action = route_components_pb2.RouteAction(cluster=name)
     if target.affinity:
@@ -197,7 +197,7 @@ def _route(name: str, target: Target) -> route_pb2.RouteConfiguration:
     return route_pb2.RouteConfiguration(name=name, virtual_hosts=[host])
 
 
-def _cluster(name: str, target: Target) -> cluster_pb2.Cluster:
+def _cluster(name: str, target: XdsTarget) -> cluster_pb2.Cluster:
     """Round robin, or ring hash, over the endpoints of the group."""
     cluster = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
     cluster.eds_cluster_config.service_name = target.group

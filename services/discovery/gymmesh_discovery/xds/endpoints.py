@@ -13,7 +13,7 @@ from google.protobuf import wrappers_pb2
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.xds.names import group_of
-from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.contract import speaks_ours
 
 Instance = discovery_pb2.Instance
 
@@ -23,7 +23,6 @@ _HEALTH: Final = {
     discovery_pb2.HEALTH_SERVING: health_check_pb2.HEALTHY,
     discovery_pb2.HEALTH_DRAINING: health_check_pb2.DRAINING,
 }
-_OUR_MAJOR: Final = CONTRACT_VERSION.partition(".")[0]
 
 
 class UnusableInstanceError(Exception):
@@ -31,7 +30,7 @@ class UnusableInstanceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class XdsEndpoint:
     """One address of a group. ``place`` is region, zone and sub-zone."""
 
     group: str
@@ -42,7 +41,7 @@ class Endpoint:
     health: int
 
 
-def endpoint_of(instance: Instance) -> Endpoint | None:
+def endpoint_of(instance: Instance) -> XdsEndpoint | None:
     """The endpoint of an instance, None for a kind that is not offered over xDS.
 
     Raises UnusableInstanceError for an address that is no IP address and port, which is all that
@@ -52,7 +51,7 @@ def endpoint_of(instance: Instance) -> Endpoint | None:
     if group is None:
         return None
     version = instance.contract_version
-    if version and version.partition(".")[0] != _OUR_MAJOR:
+    if not speaks_ours(version):
         raise UnusableInstanceError(f"it speaks contract version '{version}'")
     address, port = _ip_and_port(instance.address)
     weight = min(instance.weight or 1, _HEAVIEST)
@@ -61,15 +60,17 @@ def endpoint_of(instance: Instance) -> Endpoint | None:
     # their own.
     sub_zone = at.host if weight == 1 else f"{at.host};weight={weight}"
     health = _HEALTH.get(instance.health, health_check_pb2.UNHEALTHY)
-    return Endpoint(group, address, port, weight, (at.region, at.zone, sub_zone), health)
+    return XdsEndpoint(group, address, port, weight, (at.region, at.zone, sub_zone), health)
 
 
-def assignment_of(group: str, endpoints: Iterable[Endpoint]) -> endpoint_pb2.ClusterLoadAssignment:
+def assignment_of(
+    group: str, endpoints: Iterable[XdsEndpoint]
+) -> endpoint_pb2.ClusterLoadAssignment:
     """All endpoints of a group by locality, in an order that depends on them alone."""
-    by_address: dict[tuple[str, int], Endpoint] = {}
+    by_address: dict[tuple[str, int], XdsEndpoint] = {}
     for one in sorted(endpoints, key=_order):
         by_address[one.address, one.port] = one  # clients refuse an address that stands there twice
-    places: dict[tuple[str, str, str], list[Endpoint]] = {}
+    places: dict[tuple[str, str, str], list[XdsEndpoint]] = {}
     for _, one in sorted(by_address.items()):
         places.setdefault(one.place, []).append(one)
     assignment = endpoint_pb2.ClusterLoadAssignment(cluster_name=group)
@@ -86,17 +87,17 @@ def assignment_of(group: str, endpoints: Iterable[Endpoint]) -> endpoint_pb2.Clu
     return assignment
 
 
-def _order(one: Endpoint) -> tuple[bool, int, int, tuple[str, str, str]]:
+def _order(one: XdsEndpoint) -> tuple[bool, int, int, tuple[str, str, str]]:
     # Of two with one address the one that takes calls comes last, and stays.
     return one.health == health_check_pb2.HEALTHY, one.health, one.weight, one.place
 
 
-def _weight_of(members: list[Endpoint]) -> int:
+def _weight_of(members: list[XdsEndpoint]) -> int:
     healthy = sum(one.weight for one in members if one.health == health_check_pb2.HEALTHY)
     return healthy or 1
 
 
-def _lb_endpoint(one: Endpoint) -> endpoint_components_pb2.LbEndpoint:
+def _lb_endpoint(one: XdsEndpoint) -> endpoint_components_pb2.LbEndpoint:
     endpoint = endpoint_components_pb2.LbEndpoint(health_status=one.health)
     socket = endpoint.endpoint.address.socket_address
     socket.address = one.address

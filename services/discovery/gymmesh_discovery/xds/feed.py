@@ -12,6 +12,7 @@ from gymmesh_discovery.view import Change
 from gymmesh_discovery.xds.catalog import Catalog
 from gymmesh_runtime import metrics
 from gymmesh_runtime.text import one_line
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.xds")
 
@@ -53,9 +54,7 @@ class RegistryFeed:
 
     async def close(self) -> None:
         """Stops."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
         self._tasks = []
 
     def publish(self) -> None:

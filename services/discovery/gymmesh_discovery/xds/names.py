@@ -28,7 +28,7 @@ AFFINITY_HEADER: Final = "gymmesh-affinity"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class XdsTarget:
     """What ``xds:///agent.NAME`` and ``xds:///affinity.agent.NAME`` name.
 
     ``group`` is the name without the affinity: all instances of one kind and name.
@@ -38,13 +38,13 @@ class Target:
     affinity: bool
 
 
-def parse_target(name: str) -> Target | None:
+def parse_target(name: str) -> XdsTarget | None:
     """The target of a listener's, route's or cluster's name; None when it is none."""
     group = name.removeprefix(_AFFINITY)
     kind, _, instance_name = group.partition(".")
     if kind not in KINDS.values() or not 0 < len(instance_name) <= MAX_NAME:
         return None
-    return Target(group, affinity=group != name)
+    return XdsTarget(group, affinity=group != name)
 
 
 def group_of(service: str, name: str) -> str | None:

@@ -21,6 +21,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.text import one_line
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.xds")
 
@@ -123,8 +124,7 @@ class XdsEdge:
             feed.streams.discard(woken)
             self._streams -= 1
             metrics.XDS_STREAMS.set(self._streams)
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            await cancel_and_wait(reader)
             # The traceback of its error holds this frame, and the request that was refused: with
             # the reader in the frame they would hold one another until all garbage is collected.
             del reader

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, Final
 
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.routing import identity
 
@@ -32,7 +32,7 @@ class AnswerKeys:
             "options": config.options,
         }
 
-    def key(self, call: ModelCall, weights_version: int | None) -> str | None:
+    def key(self, call: BackendCall, weights_version: int | None) -> str | None:
         """64 hex digits; None for a call that must be made.
 
         That is one with tokens to capture, which are those of a call that was made, and one that

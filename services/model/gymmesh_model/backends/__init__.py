@@ -1,6 +1,11 @@
 """The backends, one per file, each imported only when a model asks for it by name.
 
-making.py makes the one that a configuration names.
+base.py    what a backend is; making.py makes the one that a configuration names
+calls/     what a backend is given of a call
+endpoint/  endpoints over HTTP: attempts, retries, failures
+answers/   their answers, streamed or whole (pure)
+replay/    recorded answers
+vllm/      vLLM's own API, and engines and servers of it
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ BACKENDS: Final = {
     "chat": "gymmesh_model.backends.chat:ChatBackend",
     "local": "gymmesh_model.backends.local:LocalBackend",
     "openai": "gymmesh_model.backends.openai:OpenAIBackend",
-    "replay": "gymmesh_model.backends.replay:ReplayBackend",
+    "replay": "gymmesh_model.backends.replay.backend:ReplayBackend",
     "responses": "gymmesh_model.backends.responses:ResponsesBackend",
     "vllm": "gymmesh_model.backends.vllm.backend:VllmBackend",
 }

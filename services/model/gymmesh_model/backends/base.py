@@ -9,13 +9,13 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.settings import Settings
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.settings import CallSettings
 from gymmesh_model.routing import Pool
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
 
-class ModelCall(msgspec.Struct, eq=False):
+class BackendCall(msgspec.Struct, eq=False):
     """One call, as a backend gets it, and never changes it.
 
     params: the Responses parameters as parsed JSON, the configured ones already merged in.
@@ -39,13 +39,13 @@ class ModelCall(msgspec.Struct, eq=False):
     record: TokenRecord | None = None
     prefix: Prefix | None = None
     items: Sequence[responses_pb2.Item] | None = None
-    settings: Settings | None = None
+    settings: CallSettings | None = None
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend does beyond answering; the defaults are those of a backend that only answers.
 
-    takes_items: reads the input from `ModelCall.items`, so that the service makes no JSON of it.
+    takes_items: reads the input from `BackendCall.items`, so that the service makes no JSON of it.
     keep_aborted: calls that can be aborted are made by `stream`, which keeps what had come.
     pool: the endpoints; the service admits as many calls at a time as the pool allows.
     abort: ends a call at the endpoint by its request_id, so that the call returns what it has;
@@ -88,13 +88,13 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Releases it. Bounded, and harmless when called twice or before `open`."""
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The model's answer, whole. It may be shared with other calls, so it is never changed.
 
         Raises MeshError with PARAMETER_UNSUPPORTED, FIELD_INVALID or a MODEL_* reason.
         """
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         """As `create`, and on the way hands what comes to `progress`.
 
         A backend without the capability `streaming` only answers.

@@ -11,12 +11,12 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.sendable import sendable
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.sendable import sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
     ChatOptions,
@@ -93,13 +93,13 @@ class ChatBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+    def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
         body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
         params = call.params if call.settings is None else call.settings.params
         read = partial(self._respond, params)
         return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         body = self._body(call)
 
         def reader() -> ChatReader:
@@ -123,12 +123,12 @@ class ChatBackend:
             answer = lift_thinking(answer)
         return respond(self._name, answer, params)
 
-    def _body(self, call: ModelCall) -> dict[str, Any]:
+    def _body(self, call: BackendCall) -> dict[str, Any]:
         body = chat_body(call, self._options)
         return lower_thinking(body) if self._lowers else body
 
 
-def chat_body(call: ModelCall, options: ChatOptions) -> dict[str, Any]:
+def chat_body(call: BackendCall, options: ChatOptions) -> dict[str, Any]:
     """The chat request of a call, a dict of its own. Raises MeshError as `to_chat`."""
     settings, shared = call.settings, None
     if settings is not None:
@@ -149,7 +149,7 @@ class ChatReader:
         name: str,
         fold: ChatFold,
         params: Mapping[str, Any],
-        progress: Progress,
+        progress: CallProgress,
         secrets: tuple[str, ...] = (),
         rewrite: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:

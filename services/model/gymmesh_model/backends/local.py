@@ -10,11 +10,11 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import STREAMED, ChatReader, read_answer, respond
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, to_chat, write_whole
 from gymmesh_model.errors import misconfigured, options_of, timed_out, unreachable
@@ -93,7 +93,7 @@ class LocalBackend:
         if server is not None:
             await server.stop()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         body = self._body(call)
         server = await self._running_within(call.timeout)
         answer = await self._http.post(
@@ -105,14 +105,14 @@ class LocalBackend:
         )
         return respond(self._name, self._read(answer, body), call.params)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         body = self._body(call)
         server = await self._running_within(call.timeout)
         # A constrained answer comes as JSON whose meaning shows only at its end: no deltas.
         shown = not is_constrained(body, self._constraint)
 
         def reader() -> ChatReader:
-            fold = ChatFold(progress if shown else Progress())
+            fold = ChatFold(progress if shown else CallProgress())
             return ChatReader(
                 self._name,
                 fold,
@@ -131,7 +131,7 @@ class LocalBackend:
         )
         return read.respond()
 
-    def _body(self, call: ModelCall) -> dict[str, Any]:
+    def _body(self, call: BackendCall) -> dict[str, Any]:
         seed = None if call.seed is None else call.seed % _SEEDS
         return to_chat({**call.params, "model": self.endpoint_model}, self._chat, seed=seed)
 

@@ -17,20 +17,20 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.attempts import Attempts
-from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.concealed import secret_texts
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.read_response import read_response
-from gymmesh_model.backends.remedies import explain
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.attempts import Attempts
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.remedies import explain
+from gymmesh_model.backends.endpoint.sse import SseDecoder
 from gymmesh_model.backends.responses import native_body
-from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, misconfigured, options_of, unreachable
-from gymmesh_model.routing import Endpoint, Pool
+from gymmesh_model.routing import Pool, PoolEndpoint
 from gymmesh_model.transport import MAX_BODY
 from gymmesh_responses import TOOL_NAME_RULE, is_tool_name
 from gymmesh_runtime.errors import field_invalid
@@ -98,26 +98,24 @@ class OpenAIBackend:
         if client is not None:
             await client.close()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         body = whole(_body(call.params, self.backend))
 
-        async def once(_: Endpoint) -> responses_pb2.Response:
+        async def once(_: PoolEndpoint) -> responses_pb2.Response:
             async with self._posted(body) as response:
                 answer = b"".join([piece async for piece in self._pieces(response)])
             return read_response(self._name, self._secrets, answer)
 
         return await self._attempts.run(once, call.timeout, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         body = {**whole(_body(call.params, self.backend)), "stream": True}
 
-        async def once(_: Endpoint) -> responses_pb2.Response:
+        async def once(_: PoolEndpoint) -> responses_pb2.Response:
             reader = ResponsesReader(self._name, self._secrets, progress)
             async with self._posted(body) as response:
                 await self._feed(reader, response)
-            if reader.response is None:
-                raise answer_invalid(self._name, "its stream ended before the answer did")
-            return reader.response
+            return reader.respond()
 
         return await self._attempts.run(once, call.timeout, lambda: progress.begun, call.rollout_id)
 
@@ -160,7 +158,7 @@ class OpenAIBackend:
         if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
             reader.whole(b"".join([piece async for piece in pieces]))
             return
-        events = EventStream()
+        events = SseDecoder()
         async with contextlib.aclosing(pieces):
             async for piece in pieces:
                 for data in events.feed(piece):

@@ -15,15 +15,15 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.read_response import read_response
-from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
-from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
+from gymmesh_model.errors import options_of, unreadable, unsupported
 from gymmesh_responses import CodecError, items_to_list
 
 _PATH: Final = "/responses"
@@ -64,12 +64,12 @@ class ResponsesBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+    def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
         written = _written(call)
         body = written if len(written) <= SHORT else Sendable(partial(_written, call), written)
         return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         body = _written(call, streamed=True)
 
         def reader() -> ResponsesReader:
@@ -78,12 +78,10 @@ class ResponsesBackend:
         read = await self._http.stream(
             _PATH, body, call.timeout, reader, lambda: progress.begun, key=call.rollout_id
         )
-        if read.response is None:
-            raise answer_invalid(self._name, "its stream ended before the answer did")
-        return read.response
+        return read.respond()
 
 
-def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
+def _written(call: BackendCall, *, streamed: bool = False) -> bytes:
     """The body as JSON. Raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID."""
     settings = call.settings
     if settings is None:

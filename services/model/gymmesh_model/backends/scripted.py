@@ -14,16 +14,16 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.ids import new_id
 from gymmesh_responses import dumps, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 __all__ = ["Answer", "ScriptedBackend"]
 
-Part = str | Mapping[str, Any]
-Answer = Part | Sequence[Part]
+AnswerPart = str | Mapping[str, Any]
+Answer = AnswerPart | Sequence[AnswerPart]
 """What one model call says."""
 
 _KEYS: Final = {"tool", "arguments"}
@@ -50,7 +50,7 @@ class ScriptedBackend:
     async def close(self) -> None:
         """Does nothing."""
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The rollout's next answer; MODEL_REQUEST_REFUSED when there is none."""
         number = self._said[call.rollout_id]
         if number >= len(self._answers):
@@ -72,7 +72,7 @@ class ScriptedBackend:
             }
         )
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         """As `create`."""
         return await self.create(call)
 

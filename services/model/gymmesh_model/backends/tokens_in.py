@@ -19,15 +19,15 @@ from typing import Any, Final, Protocol
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import chat_body, respond
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.vllm.answer import Sample, take_answer
+from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.render import Continued, ConversationViews
 from gymmesh_model.convert import ChatOptions, lift_thinking
 from gymmesh_model.errors import AnswerInvalid, timed_out
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import Known, Renders, Rewritten, Tail, View, next_step, pack_ids
+from gymmesh_model.tokens import KnownPrefix, Renders, Rewritten, Tail, View, next_step, pack_ids
 from gymmesh_model.tokens.continuation import rendered
 from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
 from gymmesh_responses import CodecError, loads, unpack_ids
@@ -155,11 +155,11 @@ class TokenBackend:
     async def close(self) -> None:
         """Does nothing."""
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         """As `create`: an engine answers whole."""
         return await self.create(call)
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         """See Backend."""
         body = chat_body(call, _OPTIONS)
         self._check(body)
@@ -186,11 +186,11 @@ class TokenBackend:
 
     # -- the prompt ---------------------------------------------------------------------------
 
-    def _prompt(self, call: ModelCall, body: dict[str, Any]) -> tuple[list[int], Sample]:
+    def _prompt(self, call: BackendCall, body: dict[str, Any]) -> tuple[list[int], CapturePlan]:
         """The prompt's ids, and what is known of how they go on from the calls before."""
         prefix, record = call.prefix, call.record
         if prefix is None or record is None:
-            return unpack_ids(self._rendered(body)), Sample(record, None, keep_logprobs=False)
+            return unpack_ids(self._rendered(body)), CapturePlan(record, None, keep_logprobs=False)
         if prefix.rewritten:
             reason = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
             detail = "the caller changed items that the tokens before stand for"
@@ -198,16 +198,16 @@ class TokenBackend:
             whole = self._rendered(body)
         else:
             views = ConversationViews(call, body, prefix, _OPTIONS, lowers=False)
-            known, renders = Known(prefix, views.reasons), Renders()
+            known, renders = KnownPrefix(prefix, views.reasons), Renders()
             while isinstance(step := next_step(known, renders), View):
                 renders.views[step] = self._view(views.request(step), step)
             found, whole = step, renders.get(View.PROMPT)
         if isinstance(found, Rewritten):
-            sample = Sample(record, prefix, reason=found.reason, detail=found.detail)
+            sample = CapturePlan(record, prefix, reason=found.reason, detail=found.detail)
             return unpack_ids(whole), sample
         tokens = prefix.tokens + found.tokens
         continued = Continued(found.tokens, rendered(whole))
-        return unpack_ids(tokens), Sample(record, prefix, prompt=tokens, continued=continued)
+        return unpack_ids(tokens), CapturePlan(record, prefix, prompt=tokens, continued=continued)
 
     def _view(self, request: dict[str, Any] | None, view: View) -> bytes | None:
         if request is None:
@@ -242,7 +242,7 @@ class TokenBackend:
 
     # -- the answer ---------------------------------------------------------------------------
 
-    def _params(self, call: ModelCall, body: Mapping[str, Any], prompt: int) -> SamplingParams:
+    def _params(self, call: BackendCall, body: Mapping[str, Any], prompt: int) -> SamplingParams:
         limit = body.get("max_tokens") or self._max_tokens
         if self.context_tokens:
             room = self.context_tokens - prompt

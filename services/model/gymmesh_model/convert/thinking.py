@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
-Piece = tuple[Literal["reasoning", "text"], str]
+ThinkingPiece = tuple[Literal["reasoning", "text"], str]
 
 
 class ThinkSplitter:
@@ -22,10 +22,10 @@ class ThinkSplitter:
         self._state: Literal["start", "reasoning", "text"] = "start"
         self._held = ""
 
-    def feed(self, piece: str) -> list[Piece]:
+    def feed(self, piece: str) -> list[ThinkingPiece]:
         """What this piece makes known."""
         text, self._held = self._held + piece, ""
-        found: list[Piece] = []
+        found: list[ThinkingPiece] = []
         if self._state == "start":
             begun = text.lstrip()
             if len(begun) < len(OPEN) and OPEN.startswith(begun):
@@ -43,7 +43,7 @@ class ThinkSplitter:
             self._state, text = "text", rest
         return found + _piece("text", text)
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[ThinkingPiece]:
         """What was held back, in case it was the beginning of a tag."""
         held, self._held = self._held, ""
         return _piece("reasoning" if self._state == "reasoning" else "text", held)
@@ -96,7 +96,7 @@ def _lifted(choice: Any) -> Any:
     return {**choice, "message": lifted}
 
 
-def _piece(kind: Literal["reasoning", "text"], text: str) -> list[Piece]:
+def _piece(kind: Literal["reasoning", "text"], text: str) -> list[ThinkingPiece]:
     return [(kind, text)] if text else []
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-Message = dict[str, Any]
+ChatMessage = dict[str, Any]
 
 
 def compact(value: object) -> str:
@@ -34,13 +34,13 @@ def text_of(content: object) -> str | None:
     return None if None in parts else "".join(part or "" for part in parts)
 
 
-def rewrite(messages: Iterable[Mapping[str, Any]], *, as_steps: bool) -> list[Message]:
+def rewrite(messages: Iterable[Mapping[str, Any]], *, as_steps: bool) -> list[ChatMessage]:
     """Chat Completions messages without `tool_calls` and without the role `tool`.
 
     `as_steps`: assistant answers are wrapped as `{"answer": …}` too. Results of calls that
     follow each other become one user message, in their order. Nothing received is changed.
     """
-    out: list[Message] = []
+    out: list[ChatMessage] = []
     names: dict[str, str] = {}
     in_results = False
     for message in messages:
@@ -71,7 +71,7 @@ def describe(tools: Sequence[Mapping[str, Any]], *, may_answer: bool, may_call: 
     return "\n".join(lines)
 
 
-def with_system(messages: list[Message], paragraph: str) -> list[Message]:
+def with_system(messages: list[ChatMessage], paragraph: str) -> list[ChatMessage]:
     """The messages with a paragraph at the end of the first system message, or before all."""
     if messages and messages[0].get("role") == "system":
         text = text_of(messages[0].get("content"))
@@ -81,7 +81,7 @@ def with_system(messages: list[Message], paragraph: str) -> list[Message]:
     return [{"role": "system", "content": paragraph}, *messages]
 
 
-def _rewrite_one(message: Mapping[str, Any], names: dict[str, str], as_steps: bool) -> Message:
+def _rewrite_one(message: Mapping[str, Any], names: dict[str, str], as_steps: bool) -> ChatMessage:
     role = message.get("role")
     text = text_of(message.get("content"))
     content: Any = message.get("content") if text is None else text

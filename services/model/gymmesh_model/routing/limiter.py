@@ -22,7 +22,7 @@ from gymmesh_runtime.errors import MeshError
 _RETRY_AFTER_S = 1.0
 
 
-class Limiter:
+class ConcurrencyLimiter:
     """Places for `running` calls, a number that may change; `queue` more may wait for one.
 
     `name` appears in errors only. For the tasks of one event loop.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.routing.load import LoadReport, parse_load
-from gymmesh_model.routing.pool import Endpoint, Pool
+from gymmesh_model.routing.pool import Pool, PoolEndpoint
+from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     import aiohttp
@@ -61,15 +62,13 @@ class LoadPoll:
         """Stops reading; harmless when called twice or before `start`."""
         tasks, self._tasks = self._tasks, []
         session, self._session = self._session, None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
         if session is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST_S):
                     await session.close()
 
-    async def _follow(self, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
+    async def _follow(self, endpoint: PoolEndpoint, session: aiohttp.ClientSession) -> None:
         could = True
         while True:
             asked, in_flight = self._pool.clock(), endpoint.in_flight

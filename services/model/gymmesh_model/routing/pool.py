@@ -16,7 +16,7 @@ from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import unreachable
 from gymmesh_model.routing.breaker import Breaker
 from gymmesh_model.routing.concurrency import Aimd
-from gymmesh_model.routing.limiter import Limiter
+from gymmesh_model.routing.limiter import ConcurrencyLimiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded
 from gymmesh_model.routing.router import Router
 from gymmesh_runtime import metrics
@@ -36,7 +36,7 @@ _SILENT_S: Final = 10.0
 _OVERLOADED: Final = ("503", "529")
 
 
-class Endpoint:
+class PoolEndpoint:
     """One endpoint. `base` is its base URL without a slash at the end, or empty.
 
     in_flight: calls of ours. others: calls of others, as far as its metrics say. answered: when it
@@ -113,13 +113,13 @@ class Pool:
         self.clock = clock
         make = breaker or (Breaker if size == 1 else _impatient)
         self.endpoints = tuple(
-            Endpoint(name, index, base, make(), _aimd(concurrency / size, adapt, size))
+            PoolEndpoint(name, index, base, make(), _aimd(concurrency / size, adapt, size))
             for index, base in enumerate(bases)
         )
         self._only = self.endpoints[0] if size == 1 else None
         self._router = Router([identity(base) for base in bases], margin)
         self._targets = Targets(adapt.queue_target_s, adapt.kv_target)
-        self._limiter: Limiter | None = None
+        self._limiter: ConcurrencyLimiter | None = None
         self._limit = metrics.MODEL_CONCURRENCY_LIMIT.labels(name)
         self._limit.set(concurrency)
 
@@ -134,15 +134,15 @@ class Pool:
             adapt=config.adapt,
         )
 
-    def govern(self, limiter: Limiter) -> None:
+    def govern(self, limiter: ConcurrencyLimiter) -> None:
         """From now on sets the limiter's places to what the endpoints can take."""
         self._limiter = limiter
 
-    def home(self, key: str) -> Endpoint:
+    def home(self, key: str) -> PoolEndpoint:
         """The endpoint where the calls of the rollout `key` belong at present."""
         return self.endpoints[self._router.home(key)]
 
-    def pick(self, key: str, tried: Collection[int] = ()) -> Endpoint | None:
+    def pick(self, key: str, tried: Collection[int] = ()) -> PoolEndpoint | None:
         """The endpoint for a call of the rollout `key`; None when none may be called now.
 
         tried: the indices of those that have failed this very call. A circuit that lets a probe
@@ -178,7 +178,7 @@ class Pool:
         error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
         return error
 
-    def answered(self, endpoint: Endpoint, started: float, key: str) -> None:
+    def answered(self, endpoint: PoolEndpoint, started: float, key: str) -> None:
         """A call of the rollout `key`, begun at `started`, got its answer."""
         self._alive(endpoint)
         if self._only is None:
@@ -189,7 +189,7 @@ class Pool:
             if limit.succeeded(started, waiting):
                 self._resize()
 
-    def failed(self, endpoint: Endpoint, started: float, error: MeshError) -> None:
+    def failed(self, endpoint: PoolEndpoint, started: float, error: MeshError) -> None:
         """A call, begun at `started`, failed."""
         if error.reason in _DOWN or self._is_silent(endpoint, started, error):
             endpoint.breaker.failed(self.clock())
@@ -202,7 +202,7 @@ class Pool:
             self._resize()
 
     def reported(
-        self, endpoint: Endpoint, report: LoadReport | None, asked: float, in_flight: int
+        self, endpoint: PoolEndpoint, report: LoadReport | None, asked: float, in_flight: int
     ) -> None:
         """What an endpoint's metrics said; None when they could not be had.
 
@@ -225,7 +225,7 @@ class Pool:
             one.index for one in self.endpoints if one.index in tried or one.breaker.wait(now) > 0.0
         ]
 
-    def _is_silent(self, endpoint: Endpoint, started: float, error: MeshError) -> bool:
+    def _is_silent(self, endpoint: PoolEndpoint, started: float, error: MeshError) -> bool:
         """Whether a call that began at `started` waited in vain at an endpoint that hangs."""
         return (
             error.reason == _TIMEOUT
@@ -233,7 +233,7 @@ class Pool:
             and self.clock() - started >= _SILENT_S
         )
 
-    def _alive(self, endpoint: Endpoint) -> None:
+    def _alive(self, endpoint: PoolEndpoint) -> None:
         endpoint.answered = self.clock()
         breaker = endpoint.breaker
         if breaker.failures and breaker.answered():

@@ -1,22 +1,22 @@
 """How the model service answers calls, and what it keeps of them."""
 
-from gymmesh_model.serving.calls import Answer, CallTable
-from gymmesh_model.serving.conversations import Conversations, Turn
+from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
+from gymmesh_model.serving.conversations import ConversationCache, OpenCall
 from gymmesh_model.serving.counts import CallCounts
 from gymmesh_model.serving.deltas import DeltaQueue
 from gymmesh_model.serving.runner import CallRunner
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.serving.work import Work
+from gymmesh_model.serving.work import CallState
 
 __all__ = [
-    "Answer",
     "CallCounts",
+    "CallRegistry",
     "CallRunner",
-    "CallTable",
-    "Conversations",
+    "CallState",
+    "ConversationCache",
+    "CreatedResponse",
     "DeltaQueue",
-    "Turn",
+    "OpenCall",
     "WeightsClock",
-    "Work",
     "spans",
 ]

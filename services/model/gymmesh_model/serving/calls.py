@@ -24,7 +24,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import shown
 
-Answer = model_pb2.CreateResponseResponse
+CreatedResponse = model_pb2.CreateResponseResponse
 WorkT = TypeVar("WorkT")
 
 WINDOW_SECONDS: Final = 600.0
@@ -44,7 +44,7 @@ class _Running(msgspec.Struct, eq=False):
     task: asyncio.Task[object]
     cancels: int
     stop: str = ""
-    waiters: list[asyncio.Future[Answer | None]] | None = None
+    waiters: list[asyncio.Future[CreatedResponse | None]] | None = None
 
     def end(self, why: str) -> None:
         """Stops the generation from outside; `why` is for `stopped`."""
@@ -68,7 +68,7 @@ class _Running(msgspec.Struct, eq=False):
 _Done = tuple[str, Hashable, bytes, float]
 
 
-class CallTable:
+class CallRegistry:
     """The running calls and the answers kept. `clock` gives seconds, monotonic.
 
     A request_id is its caller's own: see gymmesh_runtime.security.ownership.
@@ -88,9 +88,9 @@ class CallTable:
         request_id: str,
         digest: Hashable,
         work: WorkT,
-        generate: Callable[[WorkT], Awaitable[Answer]],
-        aborted: Callable[[WorkT], Answer],
-    ) -> Answer:
+        generate: Callable[[WorkT], Awaitable[CreatedResponse]],
+        aborted: Callable[[WorkT], CreatedResponse],
+    ) -> CreatedResponse:
         """The answer under this id: kept, under way, or generated now.
 
         digest: of the request; another one under the same id raises REQUEST_ID_REUSED.
@@ -150,7 +150,7 @@ class CallTable:
         self._loop = asyncio.get_running_loop()
         return self._loop
 
-    def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
+    def _answered(self, request_id: str, running: _Running, answer: CreatedResponse) -> None:
         self._remove(request_id, running)
         kept = answer.SerializeToString()
         now = self._clock()
@@ -193,22 +193,24 @@ class CallTable:
             self._bytes -= len(kept)
 
 
-async def _joined(running: _Running) -> Answer | None:
+async def _joined(running: _Running) -> CreatedResponse | None:
     """The answer of a generation under way; None when it ended without any."""
-    waiter: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    waiter: asyncio.Future[CreatedResponse | None] = asyncio.get_running_loop().create_future()
     if running.waiters is None:
         running.waiters = []
     running.waiters.append(waiter)
     return await waiter
 
 
-def _again(kept: bytes) -> Answer:
-    answer = Answer.FromString(kept)
+def _again(kept: bytes) -> CreatedResponse:
+    answer = CreatedResponse.FromString(kept)
     answer.from_cache = True
     return answer
 
 
-def _stopped(running: _Running, work: WorkT, aborted: Callable[[WorkT], Answer]) -> Answer:
+def _stopped(
+    running: _Running, work: WorkT, aborted: Callable[[WorkT], CreatedResponse]
+) -> CreatedResponse:
     """The answer of a generation that was cancelled, or the error in its place."""
     why = running.stopped()
     if why == "abort":

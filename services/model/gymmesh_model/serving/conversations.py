@@ -51,10 +51,10 @@ class _Tokens:
 
 
 @dataclass(slots=True)
-class _Call:
+class _CachedCall:
     """A call: the items that it added, and its answer's, parsed when it is gone on with."""
 
-    parent: _Call | None
+    parent: _CachedCall | None
     new: list[Any]
     answer: responses_pb2.Response
     total: int
@@ -75,8 +75,8 @@ class _Call:
         is not put together from its calls each time; its last call alone keeps it.
         """
         if self._all is None:
-            chain: list[_Call] = []
-            node: _Call | None = self
+            chain: list[_CachedCall] = []
+            node: _CachedCall | None = self
             while node is not None and node._all is None:
                 chain.append(node)
                 node = node.parent
@@ -89,12 +89,12 @@ class _Call:
 
 @dataclass(slots=True)
 class _Conversation:
-    calls: dict[str, _Call] = field(default_factory=dict)
+    calls: dict[str, _CachedCall] = field(default_factory=dict)
     bytes: int = 0
 
 
 @dataclass(slots=True)
-class Turn:
+class OpenCall:
     """A call of a conversation, found but not answered yet.
 
     Attributes:
@@ -106,13 +106,13 @@ class Turn:
     key: tuple[str, str]
     items: list[Any] | None
     prefix: Prefix | None
-    parent: _Call | None
+    parent: _CachedCall | None
     new: list[Any]
     size: int
 
 
-class Conversations:
-    """The cache."""
+class ConversationCache:
+    """The `most` conversations used last, in `max_bytes` by the estimate above."""
 
     def __init__(self, most: int, max_bytes: int) -> None:
         self._most = most
@@ -133,7 +133,7 @@ class Conversations:
         request: model_pb2.CreateResponseRequest,
         params: Mapping[str, Any],
         identity: str = "",
-    ) -> Turn:
+    ) -> OpenCall:
         """The place of a call in its conversation.
 
         request: with a `conversation`. params: its parameters, parsed; their `input` is taken
@@ -146,12 +146,12 @@ class Conversations:
         size = request.ByteSize()
         if not ref.parent_call_id:
             prefix = _sent_prefix(ref.prefix_tokens, len(new)) if _has_tokens(ref) else None
-            return Turn(key, None, prefix, None, new, size)
+            return OpenCall(key, None, prefix, None, new, size)
         parent = self.check(request, identity)
         items = [*parent.all_items(), *new]
-        return Turn(key, items, _held_prefix(parent), parent, new, size)
+        return OpenCall(key, items, _held_prefix(parent), parent, new, size)
 
-    def check(self, request: model_pb2.CreateResponseRequest, identity: str = "") -> _Call:
+    def check(self, request: model_pb2.CreateResponseRequest, identity: str = "") -> _CachedCall:
         """The call that this one goes on from. Raises MeshError CONVERSATION_UNKNOWN."""
         ref = request.conversation
         key = (owned(identity, request.rollout_id), ref.id)
@@ -166,7 +166,7 @@ class Conversations:
 
     def keep(
         self,
-        turn: Turn,
+        turn: OpenCall,
         answer: model_pb2.CreateResponseResponse,
         record: TokenRecord | None,
     ) -> None:
@@ -177,7 +177,7 @@ class Conversations:
             tokens = _tokens(turn, record, asked)
         total = asked + len(answer.response.output)
         size = (turn.size + answer.ByteSize()) * _OVERHEAD
-        call = _Call(turn.parent, turn.new, answer.response, total, tokens, size)
+        call = _CachedCall(turn.parent, turn.new, answer.response, total, tokens, size)
         answer.conversation_token = call.token
         conversation = self._held.pop(turn.key, None) or _Conversation()
         replaced = conversation.calls.get(answer.call_id)
@@ -229,7 +229,7 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
     )
 
 
-def _held_prefix(parent: _Call) -> Prefix | None:
+def _held_prefix(parent: _CachedCall) -> Prefix | None:
     tokens = parent.tokens
     if tokens is None:
         return None
@@ -245,7 +245,7 @@ def _held_prefix(parent: _Call) -> Prefix | None:
     )
 
 
-def _tokens(turn: Turn, record: TokenRecord, asked: int) -> _Tokens:
+def _tokens(turn: OpenCall, record: TokenRecord, asked: int) -> _Tokens:
     """asked: how many items the call was asked with."""
     output = b"".join(record.output)
     own = record.prompt + output

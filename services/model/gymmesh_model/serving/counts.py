@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gymmesh_model.serving.work import Work
+from gymmesh_model.serving.work import CallState
 from gymmesh_runtime import metrics
 
 
@@ -27,7 +27,7 @@ class CallCounts:
         """A call failed, for the reason of that name."""
         metrics.MODEL_CALLS.labels(self._name, reason).inc()
 
-    def made(self, work: Work, started: float, ended: float) -> None:
+    def made(self, work: CallState, started: float, ended: float) -> None:
         """A backend answered; the times are monotonic seconds."""
         self._queue_seconds.observe(work.queue_s)
         self._call_seconds.observe(ended - started, work.rollout_id)

@@ -10,18 +10,18 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
-from gymmesh_model.backends.base import Backend, ModelCall
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.settings import KnownSettings, Settings
+from gymmesh_model.backends.base import Backend, BackendCall
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.settings import CallSettings, KnownSettings
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
 from gymmesh_model.ids import new_id
-from gymmesh_model.routing import Limiter
-from gymmesh_model.serving.calls import Answer, CallTable
-from gymmesh_model.serving.conversations import Conversations
+from gymmesh_model.routing import ConcurrencyLimiter
+from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
+from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.counts import CallCounts
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.serving.work import Work
+from gymmesh_model.serving.work import CallState
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_responses import CodecError, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext
@@ -45,9 +45,9 @@ class CallRunner:
         config: ModelConfig,
         backend: Backend,
         cache: AnswerCache | None,
-        limiter: Limiter,
+        limiter: ConcurrencyLimiter,
         weights: WeightsClock,
-        conversations: Conversations,
+        conversations: ConversationCache,
         counts: CallCounts,
     ) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class CallRunner:
         self._cache = cache
         self._keys = AnswerKeys(config, backend.endpoint_model)
         self._settings = KnownSettings(config.params, self._model)
-        self._calls = CallTable()
+        self._calls = CallRegistry()
         self._converses = config.max_conversations > 0
         self._gives_tokens = backend.capabilities.token_ids
         # Answers are kept by the whole of the parameters.
@@ -83,14 +83,14 @@ class CallRunner:
         self,
         request: model_pb2.CreateResponseRequest,
         context: CallContext,
-        progress: Progress | None,
-    ) -> Coroutine[Any, Any, Answer]:
+        progress: CallProgress | None,
+    ) -> Coroutine[Any, Any, CreatedResponse]:
         """The answer to a request, or to an earlier one with the same request_id.
 
         progress: of a call that is to be streamed, None for one that is not.
         """
         seed = request.seed if request.HasField("seed") else None
-        work = Work(
+        work = CallState(
             request,
             request.request_id,
             request.call_id,
@@ -110,7 +110,7 @@ class CallRunner:
         own_id = owned(context.identity, work.request_id)
         return self._calls.ask(own_id, digest, work, self._generate, self._aborted)
 
-    async def _generate(self, work: Work) -> Answer:
+    async def _generate(self, work: CallState) -> CreatedResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
         arrived = started = monotonic()
         limiter, waiting = self._limiter, self._counts.waiting
@@ -142,7 +142,7 @@ class CallRunner:
         self._counts.made(work, started, monotonic())
         return self._answered(work, made)
 
-    def _check_conversation(self, work: Work) -> None:
+    def _check_conversation(self, work: CallState) -> None:
         """Raises CONVERSATION_UNKNOWN before the wait for a place rather than after it."""
         request = work.request
         if request is not None and work.has_conversation and request.conversation.parent_call_id:
@@ -153,7 +153,7 @@ class CallRunner:
                 raise
 
     async def _kept_or_made(
-        self, cache: AnswerCache, call: ModelCall, work: Work
+        self, cache: AnswerCache, call: BackendCall, work: CallState
     ) -> responses_pb2.Response:
         key = self._keys.key(call, self._weights.version)
         kept = None if key is None else await cache.get(key)
@@ -168,7 +168,7 @@ class CallRunner:
             await cache.put(key, made)
         return made
 
-    def _call_of(self, work: Work) -> ModelCall:
+    def _call_of(self, work: CallState) -> BackendCall:
         request, work.request = work.request, None
         assert request is not None  # a call is made once
         work.rollout_id = request.rollout_id
@@ -179,7 +179,7 @@ class CallRunner:
         capture = request.capture
         if self._gives_tokens and (capture.token_ids or capture.logprobs):
             work.record = TokenRecord(logprobs_asked=capture.logprobs)
-        return ModelCall(
+        return BackendCall(
             params,
             work.rollout_id,
             work.request_id,
@@ -193,7 +193,7 @@ class CallRunner:
 
     def _read(
         self, params: responses_pb2.ResponseParams, *, apart: bool
-    ) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None, Settings | None]:
+    ) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None, CallSettings | None]:
         """The parameters with the configured ones, and what of them may be shared.
 
         apart: whether the input may stand apart from them, as items. The parameters are then the
@@ -212,7 +212,7 @@ class CallRunner:
             raise unreadable(error) from None
 
     def _take_up(
-        self, work: Work, request: model_pb2.CreateResponseRequest, params: dict[str, Any]
+        self, work: CallState, request: model_pb2.CreateResponseRequest, params: dict[str, Any]
     ) -> None:
         """Finds the call's conversation, and puts all of it into its parameters."""
         try:
@@ -225,7 +225,7 @@ class CallRunner:
             self._counts.continued.inc()
             params["input"] = work.turn.items
 
-    def _answered(self, work: Work, made: responses_pb2.Response) -> Answer:
+    def _answered(self, work: CallState, made: responses_pb2.Response) -> CreatedResponse:
         usage = made.usage  # without one there are none
         self._counts.answered(
             whole=made.status != "incomplete",
@@ -233,7 +233,7 @@ class CallRunner:
             output_tokens=usage.output_tokens,
             from_cache=work.from_cache,
         )
-        answer = Answer(call_id=work.call_id or new_id("call-"))
+        answer = CreatedResponse(call_id=work.call_id or new_id("call-"))
         answer.response.CopyFrom(made)
         if work.queue_s:
             answer.queue_us = int(work.queue_s * 1e6)
@@ -252,7 +252,7 @@ class CallRunner:
             self._conversations.keep(work.turn, answer, record)
         return answer
 
-    def _aborted(self, work: Work) -> Answer:
+    def _aborted(self, work: CallState) -> CreatedResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""
         partial = work.progress.partial if work.progress is not None else None
         response = partial() if partial is not None else None

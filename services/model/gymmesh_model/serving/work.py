@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.serving.conversations import Turn
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.serving.conversations import OpenCall
 from gymmesh_model.tokens.record import TokenRecord
 
 
-class Work(msgspec.Struct, eq=False):
+class CallState(msgspec.Struct, eq=False):
     """What is known of a call; filled in as it goes, so that an abort finds what there is.
 
     Attributes:
@@ -43,10 +43,10 @@ class Work(msgspec.Struct, eq=False):
     seed: int | None
     has_conversation: bool
     timeout: float
-    progress: Progress | None
+    progress: CallProgress | None
     identity: str = ""
     queue_s: float = 0.0
-    turn: Turn | None = None
+    turn: OpenCall | None = None
     record: TokenRecord | None = None
     from_cache: bool = False
     versions: Sequence[int] = ()

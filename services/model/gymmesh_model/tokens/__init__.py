@@ -6,7 +6,7 @@ from gymmesh_model.tokens.arrays import (
     pack_logprobs,
 )
 from gymmesh_model.tokens.continuation import (
-    Known,
+    KnownPrefix,
     Renders,
     Rewritten,
     Tail,
@@ -16,7 +16,7 @@ from gymmesh_model.tokens.continuation import (
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
 __all__ = [
-    "Known",
+    "KnownPrefix",
     "Prefix",
     "Renders",
     "Rewritten",

@@ -53,7 +53,7 @@ class View(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPrefix:
     """What is to be continued. reasons: whether the parent's answer holds reasoning."""
 
     prefix: Prefix
@@ -96,7 +96,7 @@ def rendered(tokens: bytes) -> Rendered:
     return Rendered(count(tokens), hashlib.blake2b(tokens, digest_size=16).digest())
 
 
-def next_step(known: Known, renders: Renders) -> View | Tail | Rewritten:
+def next_step(known: KnownPrefix, renders: Renders) -> View | Tail | Rewritten:
     """The rendering that is needed next, or what was found."""
     for view in (View.PROMPT, View.CLOSED, View.FIRST, View.BEFORE, View.ALTERED):
         if view in renders and renders.views[view] is None:
@@ -112,7 +112,7 @@ def next_step(known: Known, renders: Renders) -> View | Tail | Rewritten:
     return _preamble(known, renders) or _history(known, renders) or _seam(known, renders)
 
 
-def _preamble(known: Known, renders: Renders) -> View | Rewritten | None:
+def _preamble(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
     """Whether the known tokens still begin as the conversation does."""
     prefix = known.prefix
     if common_tokens(prefix.tokens, renders.get(View.PROMPT)) >= prefix.first_tokens:
@@ -127,7 +127,7 @@ def _preamble(known: Known, renders: Renders) -> View | Rewritten | None:
     )
 
 
-def _history(known: Known, renders: Renders) -> View | Rewritten | None:
+def _history(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
     """Whether the template renders the conversation up to the answer as it did before."""
     if View.CLOSED not in renders:
         return View.CLOSED
@@ -147,7 +147,7 @@ def _history(known: Known, renders: Renders) -> View | Rewritten | None:
     return None
 
 
-def _seam(known: Known, renders: Renders) -> View | Tail | Rewritten:
+def _seam(known: KnownPrefix, renders: Renders) -> View | Tail | Rewritten:
     """The tail, what the template puts after the answer's stop token first."""
     prefix, closed = known.prefix, renders.get(View.CLOSED)
     added = renders.get(View.PROMPT)[len(closed) :]
@@ -174,7 +174,7 @@ def _seam(known: Known, renders: Renders) -> View | Tail | Rewritten:
     return Tail(rest)
 
 
-def _answer_begins(known: Known, renders: Renders) -> bytes:
+def _answer_begins(known: KnownPrefix, renders: Renders) -> bytes:
     if View.BEFORE in renders:
         return renders.get(View.BEFORE)
     closed = renders.get(View.CLOSED)

@@ -7,8 +7,8 @@ below it import aiohttp.
 
 from gymmesh_model.transport.base import (
     MAX_BODY,
-    Answer,
     Body,
+    HttpAnswer,
     StreamedAnswer,
     Transport,
 )
@@ -24,11 +24,11 @@ from gymmesh_model.transport.proxies import is_proxied
 
 __all__ = [
     "MAX_BODY",
-    "Answer",
     "Body",
     "ConnectFailed",
     "ConnectTimedOut",
     "ConnectionLost",
+    "HttpAnswer",
     "ProtocolViolated",
     "StreamedAnswer",
     "TooLarge",

@@ -18,7 +18,7 @@ The latter need not be kept in memory while an answer is waited for, which may t
 """
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """A whole answer. status: of HTTP. headers: by name, whatever its case."""
 
     status: int
@@ -56,10 +56,10 @@ class Transport(Protocol):
     call, which closes its connection.
     """
 
-    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Answer:
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> HttpAnswer:
         """The whole answer, whatever its status. Raises TransportError."""
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> HttpAnswer:
         """The whole answer to a GET, whatever its status. Raises TransportError."""
 
     def stream(

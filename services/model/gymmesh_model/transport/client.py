@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from gymmesh_model.transport.base import MAX_BODY, Answer, Body, StreamedAnswer
+from gymmesh_model.transport.base import MAX_BODY, Body, HttpAnswer, StreamedAnswer
 from gymmesh_model.transport.causes import typed
 from gymmesh_model.transport.connector import CheckedConnector, Link, current_link
 from gymmesh_model.transport.errors import (
@@ -21,7 +21,7 @@ from gymmesh_model.transport.errors import (
     ProtocolViolated,
     TooLarge,
 )
-from gymmesh_model.transport.target import Target
+from gymmesh_model.transport.target import HttpTarget
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes of an answer's head, at most. aiohttp reads at most 128 headers."""
@@ -37,7 +37,7 @@ class _Request(msgspec.Struct, frozen=True):
     """What is sent. headers: all but those of its body."""
 
     method: str
-    target: Target
+    target: HttpTarget
     body: Body | None
     headers: Mapping[str, str]
 
@@ -82,7 +82,7 @@ class HttpTransport:
         self._connect_timeout = connect_timeout
         self._max_body = max_body
         self._max_head = max_head
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, HttpTarget] = {}
         self._constant: set[int] = set()
         self._in_use: set[Link] = set()
         self._closed = False
@@ -103,7 +103,9 @@ class HttpTransport:
         # For a request that must have a connection of its own.
         self._single = session(force_close=True)
 
-    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None = None) -> Answer:
+    async def post(
+        self, url: str, body: Body, headers: Mapping[str, str] | None = None
+    ) -> HttpAnswer:
         """See Transport.
 
         Sampling has no side effect, so a request may be sent twice. It is, once and on a connection
@@ -126,7 +128,7 @@ class HttpTransport:
             self._remember_constant(answer.body)
         return again
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> HttpAnswer:
         """See Transport. On a connection of its own: every answer may be the same."""
         return await self._whole(self._single, self._request("GET", url, None, None), Link())
 
@@ -163,13 +165,15 @@ class HttpTransport:
     ) -> _Request:
         target = self._targets.get(url)
         if target is None:
-            target = self._targets[url] = Target(url, self._headers)
+            target = self._targets[url] = HttpTarget(url, self._headers)
         return _Request(method, target, body, target.headers(headers))
 
-    async def _whole(self, session: aiohttp.ClientSession, request: _Request, link: Link) -> Answer:
+    async def _whole(
+        self, session: aiohttp.ClientSession, request: _Request, link: Link
+    ) -> HttpAnswer:
         answer = await self._begun(session, request, link)
         try:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
         finally:
             self._ended(answer, link)
 
@@ -233,7 +237,7 @@ class HttpTransport:
         if (response.content_length or 0) > self._max_body:
             raise TooLarge(f"it is larger than {self._max_body} bytes")
 
-    def _is_repeated(self, answer: Answer, link: Link) -> bool:
+    def _is_repeated(self, answer: HttpAnswer, link: Link) -> bool:
         """Whether the answer may be a copy of an earlier one on its connection.
 
         An endpoint or proxy that sends an answer twice would have every later request on this

@@ -19,7 +19,7 @@ _OURS: Final = frozenset(
 )
 
 
-class Target:
+class HttpTarget:
     """A URL with the fixed headers of its requests.
 
     url: http or https. A user and password in it become basic authentication, unless `headers`

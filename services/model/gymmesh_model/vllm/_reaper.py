@@ -25,7 +25,7 @@ _ROUNDS = 20
 _PAUSE_SECONDS = 0.1
 
 
-class Known:
+class KnownProcesses:
     """Processes by number and start time, so that none is taken for another."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     """Listens to stdin until it ends."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    known, mark, text = Known(), b"", b""
+    known, mark, text = KnownProcesses(), b"", b""
     scanning = True
     while True:
         ready, _, _ = select.select([0], [], [], _SCAN_SECONDS if scanning else None)

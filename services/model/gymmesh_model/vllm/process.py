@@ -22,6 +22,7 @@ from gymmesh_model.vllm.command import base_url, serve_command
 from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.failures import ended, sentence, with_log
 from gymmesh_model.vllm.log import LogFollower
+from gymmesh_runtime.waits import cancel_and_wait
 
 _GUARD: Final = Path(__file__).with_name("_guard.py")
 # Below where systems take ports for outgoing connections, so that none of those gets it meanwhile.
@@ -101,9 +102,7 @@ class VllmProcess:
                 await self._end(guard)
         finally:
             watch, self._watch = self._watch, None
-            if watch is not None:
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
+            await cancel_and_wait(watch)
             follower, self._follower = self._follower, None
             if follower is not None:
                 await follower.end(_LOG_SECONDS)

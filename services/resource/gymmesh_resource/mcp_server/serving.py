@@ -42,7 +42,7 @@ async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> A
             ws="none",
             http=_Connection,
         )
-        server = _Server(config)
+        server = _McpServer(config)
         bound = listening.getsockname()[1]
         async with app:
             task = asyncio.get_running_loop().create_task(server.serve([listening]))
@@ -63,7 +63,7 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-class _Server(uvicorn.Server):
+class _McpServer(uvicorn.Server):
     """Leaves the process's signals alone: they are the mesh's."""
 
     @contextlib.contextmanager

@@ -10,12 +10,12 @@ import hashlib
 import secrets
 from collections.abc import Callable
 
-__all__ = ["Tokens"]
+__all__ = ["SessionTokens"]
 
 _TOKEN_BYTES = 32
 
 
-class Tokens:
+class SessionTokens:
     """The tokens of one service. `is_open`: whether a session id is that of an open session."""
 
     def __init__(self, is_open: Callable[[str], bool]) -> None:

@@ -49,7 +49,7 @@ from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 
 from .calls import Calls
 from .offered import OfferedService
-from .tokens import Tokens
+from .tokens import SessionTokens
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -83,7 +83,7 @@ class ToolServer:
     def __init__(self, service: OfferedService) -> None:
         self._service = service
         self._servicer = cast(_Servicer, service.servicers()[_SERVICE])
-        self._tokens = Tokens(service.sessions.has)
+        self._tokens = SessionTokens(service.sessions.has)
         self._calls = Calls(service.sessions.has)
         self._running = AsyncExitStack()
         server: Server[Any] = Server(

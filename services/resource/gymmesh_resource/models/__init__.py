@@ -1,11 +1,11 @@
 """Models that environments call: access for sessions and rollouts, the client, and the usage."""
 
 from .access import ModelAccess
-from .client import Call, ModelAnswer, Models, Prompt, in_call
+from .client import CallScope, ModelAnswer, Models, Prompt, in_call
 from .usage import UsageCounter, charge, merged
 
 __all__ = [
-    "Call",
+    "CallScope",
     "ModelAccess",
     "ModelAnswer",
     "Models",

@@ -25,7 +25,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from ..errors import DefinitionError
 from .usage import UsageCounter
 
-__all__ = ["Call", "ModelAnswer", "Models", "Prompt", "in_call"]
+__all__ = ["CallScope", "ModelAnswer", "Models", "Prompt", "in_call"]
 
 Prompt: TypeAlias = "str | Sequence[responses_pb2.Item | Mapping[str, Any]]"
 """A user's message as text, or a whole conversation: items, as messages or as Responses JSON."""
@@ -40,7 +40,7 @@ _NOTHING = responses_pb2.Usage()
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
 
 
-class ModelPeer(Protocol):
+class CreatesResponse(Protocol):
     """A model service, as far as it is called."""
 
     async def CreateResponse(
@@ -63,7 +63,7 @@ class ModelAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallScope:
     """The RPC that environment code runs in: its end on the monotonic clock in seconds, and
     where its model calls are counted (None: with the session).
     """
@@ -72,7 +72,7 @@ class Call:
     usage_counter: UsageCounter | None = None
 
 
-in_call: ContextVar[Call | None] = ContextVar("gymmesh_in_call", default=None)
+in_call: ContextVar[CallScope | None] = ContextVar("gymmesh_in_call", default=None)
 
 
 class Models:
@@ -206,7 +206,7 @@ async def _create(
     try:
         left, affinity = deadline - time.monotonic(), request.rollout_id
         instance = await directory.pick(MODEL_SERVICE, service, affinity=affinity, timeout=left)
-        peer: ModelPeer = directory.peer(instance)
+        peer: CreatesResponse = directory.peer(instance)
         try:
             left = deadline - time.monotonic()
             return await peer.CreateResponse(request, timeout=max(left, 0.0))

@@ -183,7 +183,7 @@ class LocalSandbox:
             popen = await loop.run_in_executor(self._spawner, _spawn, launch)
         except OSError as error:
             raise SandboxError(f"The sandbox could not be started: {error}") from error
-        status = _Status(launch.status)
+        status = _LauncherStatus(launch.status)
         process = Process(popen, limits, failed=status.failed, kill=status.kill)
         process.connect()
         return process
@@ -244,7 +244,7 @@ async def _settled(work: asyncio.Task[_T]) -> tuple[_T, bool]:
     return work.result(), cancelled
 
 
-class _Status:
+class _LauncherStatus:
     """What the launcher writes: JSON documents with the program's process id and exit code."""
 
     def __init__(self, descriptor: int) -> None:

@@ -16,11 +16,11 @@ from .bubblewrap import BubblewrapSandbox
 from .languages import program_in
 from .program import Limits, Sandbox
 
-__all__ = ["Figures", "measure", "measure_in", "measure_neighbour"]
+__all__ = ["Measurement", "measure", "measure_in", "measure_neighbour"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Measurement:
     """Milliseconds from request to result, and CPU of the programs with their launchers.
 
     `handed_over`: how many were started ahead.
@@ -48,7 +48,7 @@ async def measure(
     language: str = "python",
     warm: int = 0,
     pause_s: float = 0.0,
-) -> Figures:
+) -> Measurement:
     """The figures of this machine. Raises `SandboxUnavailable`.
 
     `warm`: programs started ahead. `pause_s`: seconds between a result and the next request.
@@ -73,7 +73,7 @@ async def measure(
 
 async def measure_in(
     sandbox: Sandbox, *, executions: int, in_flight: int, language: str, pause_s: float = 0.0
-) -> Figures:
+) -> Measurement:
     """The figures of a sandbox that is open. Raises `SandboxError`."""
     source = "print(1 + 1)" if language == "python" else "echo $((1 + 1))"
     program = program_in(language, source)
@@ -95,7 +95,7 @@ async def measure_in(
     await asyncio.gather(*(worker() for _ in range(in_flight)))
     spent = _children_cpu() - before
     ordered = sorted(durations)
-    return Figures(
+    return Measurement(
         executions=executions,
         in_flight=in_flight,
         median_ms=statistics.median(ordered),

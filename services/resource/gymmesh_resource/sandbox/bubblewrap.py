@@ -20,11 +20,11 @@ from pathlib import Path
 from gymmesh_runtime import metrics
 
 from .base import Launch, LocalSandbox, limits_script
-from .cgroups import Group, make_group, remove_stale
+from .cgroups import Cgroup, make_group, remove_stale
 from .process import Process
 from .program import Limits, Program, SandboxError, SandboxUnavailable
 from .seccomp import UnknownMachine, filter_for
-from .warm import Kind, LateFiles, Spare, WarmPool, kind_of
+from .warm import LateFiles, ProgramKind, Spare, WarmPool, kind_of
 
 __all__ = ["BubblewrapSandbox"]
 
@@ -68,7 +68,7 @@ class BubblewrapSandbox(LocalSandbox):
         self._prefix: Path | None = None
         self._filter = b""
         self._bwrap = ""
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, Cgroup] = {}
 
     @property
     def grouped(self) -> bool:
@@ -170,7 +170,7 @@ class BubblewrapSandbox(LocalSandbox):
             if self._pool is not None:
                 self._pool.wake()
 
-    async def _start_spare(self, kind: Kind) -> Spare:
+    async def _start_spare(self, kind: ProgramKind) -> Spare:
         """A program that waits, in surroundings that are complete. Raises `SandboxError`."""
         async with AsyncExitStack() as stack:
             slot = stack.enter_context(self._slot())

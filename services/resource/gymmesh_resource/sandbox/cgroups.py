@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .program import Limits
 
-__all__ = ["Group", "make_group", "remove_stale"]
+__all__ = ["Cgroup", "make_group", "remove_stale"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -32,7 +32,7 @@ _QUOTA_US = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """One group, as the folder of each controller; version 2 has one folder for all."""
 
     folders: tuple[tuple[str, Path], ...]
@@ -84,7 +84,7 @@ class Group:
                 folder.rmdir()
 
 
-def make_group(slot: int, *, root: Path = _ROOT, own: Path = _OWN) -> Group | None:
+def make_group(slot: int, *, root: Path = _ROOT, own: Path = _OWN) -> Cgroup | None:
     """A new group for one slot of this process, or None where groups cannot be used.
 
     `root`: where they are mounted. `own`: the list of the groups that this process is in.
@@ -94,7 +94,7 @@ def make_group(slot: int, *, root: Path = _ROOT, own: Path = _OWN) -> Group | No
         return None
     version = 1 if len({path for _, path in parents}) > 1 else 2
     name = f"{_PREFIX}{_pid_space()}-{os.getpid()}-{slot}"
-    group = Group(tuple((controller, path / name) for controller, path in parents), version)
+    group = Cgroup(tuple((controller, path / name) for controller, path in parents), version)
     try:
         for folder in dict.fromkeys(folder for _, folder in group.folders):
             folder.mkdir(exist_ok=True)
@@ -114,7 +114,7 @@ def remove_stale(*, root: Path = _ROOT, own: Path = _OWN) -> None:
         for folder in parent.glob(f"{prefix}*"):
             owner = folder.name.removeprefix(prefix).partition("-")[0]
             if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
-                Group((("any", folder),), 2).remove()
+                Cgroup((("any", folder),), 2).remove()
 
 
 def _pid_space() -> int:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from .process import Process
 from .program import Limits, Program, SandboxError
 
-__all__ = ["Kind", "LateFiles", "Spare", "WarmPool", "kind_of"]
+__all__ = ["LateFiles", "ProgramKind", "Spare", "WarmPool", "kind_of"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 # In memory, and below folders that every user may pass through, as temporary ones need not be.
@@ -34,7 +34,7 @@ _BECOME_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProgramKind:
     """What is the same for all programs that a spare can become.
 
     `files` are there from the start, those named by `late` come with the program.
@@ -46,13 +46,13 @@ class Kind:
     limits: Limits
 
 
-def kind_of(program: Program, limits: Limits) -> Kind | None:
+def kind_of(program: Program, limits: Limits) -> ProgramKind | None:
     """The kind of spare that can become this program; None when none can."""
     if not program.waiting:
         return None
     if program.waiting == program.argv:
-        return Kind(program.argv, tuple(sorted(program.files.items())), (), limits)
-    return Kind(program.waiting, (), tuple(sorted(program.files)), limits)
+        return ProgramKind(program.argv, tuple(sorted(program.files.items())), (), limits)
+    return ProgramKind(program.waiting, (), tuple(sorted(program.files)), limits)
 
 
 class LateFiles:
@@ -100,7 +100,7 @@ class LateFiles:
 class Spare:
     """A program that waits. `surroundings`: what ends it and frees all that it holds."""
 
-    kind: Kind
+    kind: ProgramKind
     process: Process
     files: LateFiles
     surroundings: AsyncExitStack
@@ -132,21 +132,21 @@ class WarmPool:
         size: int,
         idle_s: float,
         *,
-        start: Callable[[Kind], Awaitable[Spare]],
+        start: Callable[[ProgramKind], Awaitable[Spare]],
         may_start: Callable[[], bool],
     ) -> None:
         self._size = size
         self._idle_s = idle_s
         self._start = start
         self._may_start = may_start
-        self._asked: deque[Kind] = deque(maxlen=size)
+        self._asked: deque[ProgramKind] = deque(maxlen=size)
         self._asked_at = 0.0
-        self._ready: dict[Kind, deque[Spare]] = {}
+        self._ready: dict[ProgramKind, deque[Spare]] = {}
         self._dead: list[Spare] = []
         self._changed = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
-    def waiting(self, kind: Kind) -> int:
+    def waiting(self, kind: ProgramKind) -> int:
         """How many spares of a kind there are."""
         return len(self._ready.get(kind, ()))
 
@@ -154,7 +154,7 @@ class WarmPool:
         """Begin to keep spares."""
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
-    def take(self, kind: Kind) -> Spare | None:
+    def take(self, kind: ProgramKind) -> Spare | None:
         """A spare of this kind, the caller's from now on; None when there is none."""
         self._asked.append(kind)
         self._asked_at = time.monotonic()
@@ -195,7 +195,7 @@ class WarmPool:
                 async with asyncio.timeout(idle_left if self._asked else None):
                     await self._changed.wait()
 
-    async def _add(self, kind: Kind) -> None:
+    async def _add(self, kind: ProgramKind) -> None:
         try:
             spare = await self._start(kind)
         except SandboxError as error:
@@ -205,7 +205,7 @@ class WarmPool:
         else:
             self._ready.setdefault(kind, deque()).append(spare)
 
-    def _lacking(self) -> Kind | None:
+    def _lacking(self) -> ProgramKind | None:
         """Of the kinds with too few spares, the one that was requested last."""
         wanted = Counter(self._asked)
         for kind in reversed(self._asked):

@@ -18,7 +18,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit
 
 from ..errors import TookTooLong
-from ..models import Call, UsageCounter, in_call
+from ..models import CallScope, UsageCounter, in_call
 from ..workers import CallTimer, Threads, ThreadsBusy
 from .step_timer import StepTimer
 
@@ -72,7 +72,7 @@ class Method:
         token = None
         if self._calls_models:
             end = time.monotonic() + self._limit_s
-            token = in_call.set(Call(end if deadline is None else min(end, deadline), usage))
+            token = in_call.set(CallScope(end if deadline is None else min(end, deadline), usage))
         try:
             if not self._is_async:
                 return await self._run_in_thread(args, keywords)

@@ -53,7 +53,7 @@ _OUTCOMES = {
 }
 
 
-class _Call(msgspec.Struct):
+class _MethodCall(msgspec.Struct):
     """A method to call for the model, with its arguments; `label` names the tool in metrics."""
 
     tool: str
@@ -110,7 +110,7 @@ class ToolCalls:
         async with opened.order:
             return await self._run(call, opened.session)
 
-    def _call(self, opened: OpenSession[Any], name: str, arguments: bytes) -> _Call:
+    def _call(self, opened: OpenSession[Any], name: str, arguments: bytes) -> _MethodCall:
         """What to call. Raises `_UnknownTool` and `BadArguments`."""
         session = opened.session
         tool = self._tools.get(name)
@@ -118,14 +118,14 @@ class ToolCalls:
             keywords = read_arguments(arguments, tool.arguments, tool.schema, name)
             if tool.wants_session:
                 keywords["session"] = session
-            return _Call(name, name, self._methods[name], keywords=keywords)
+            return _MethodCall(name, name, self._methods[name], keywords=keywords)
         other = self._others(opened).get(name)
         if other is None:
             raise _UnknownTool(self._no_such_tool(opened, name))
         given = read_object(arguments, _schema(other), name)
-        return _Call(name, _OTHER, self._call_other, (session, name, given))
+        return _MethodCall(name, _OTHER, self._call_other, (session, name, given))
 
-    async def _run(self, call: _Call, session: Session[Any]) -> resource_pb2.CallToolResponse:
+    async def _run(self, call: _MethodCall, session: Session[Any]) -> resource_pb2.CallToolResponse:
         started = time.perf_counter()
         outcome = rollout_pb2.TOOL_OUTCOME_OK
         with for_rollout(session.rollout_id):
@@ -146,7 +146,7 @@ class ToolCalls:
             answer.done = True
         return answer
 
-    def _raise_fault(self, call: _Call, error: Exception) -> NoReturn:
+    def _raise_fault(self, call: _MethodCall, error: Exception) -> NoReturn:
         name, config = self._served.name, self._served.config
         self._counts(call.label, "fault").inc()
         if isinstance(error, TookTooLong):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_runtime import metrics
+from gymmesh_runtime.waits import cancel_and_wait
 
 from .call_timer import limit_paused
 from .process_worker import HEADER
@@ -255,9 +256,7 @@ class ProcessPool:
         if not self._closed:
             metrics.WORKERS.labels().dec(self._workers)
         self._closed = True
-        for chore in self._chores:
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await cancel_and_wait(*self._chores)
         await asyncio.gather(*(worker.kill() for worker in self._live))
         self._live.clear()
         self._idle.clear()

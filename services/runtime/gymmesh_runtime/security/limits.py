@@ -28,7 +28,7 @@ class _Taken:
     filled: float = field(default_factory=monotonic)
 
 
-class Limiter:
+class IdentityLimiter:
     """Counts what identities take; `enter` and `leave` go together. `clock`: seconds, monotonic."""
 
     def __init__(self, limits: LimitsConfig, clock: Callable[[], float] = monotonic) -> None:

@@ -16,6 +16,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.registration import LEASE_S, DiscoveryPeer
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.discovery")
 
@@ -54,10 +55,8 @@ class DirectoryWatch:
 
     async def stop(self) -> None:
         """Stops watching; the directory keeps what it knows."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await cancel_and_wait(self._task)
+        self._task = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

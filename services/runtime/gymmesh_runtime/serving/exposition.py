@@ -35,7 +35,7 @@ _BACKLOG: Final = 128
 
 class _Handler(MetricsHandler):
     registry = metrics.REGISTRY
-    server: _Server
+    server: _MetricsServer
 
     def do_GET(self) -> None:
         certificate = None
@@ -63,7 +63,7 @@ class _Handler(MetricsHandler):
         self.wfile.write(body)
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = _BACKLOG
 
@@ -135,7 +135,7 @@ class MetricsEndpoint:
         """
         readers = readers or Readers()
         try:
-            server = _Server(family_of(host), (host, port), readers)
+            server = _MetricsServer(family_of(host), (host, port), readers)
         except OSError as exc:
             place = at_port(host, port)
             raise OSError(f"cannot serve metrics on {place}: {exc.strerror or exc}") from exc

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.discovery")
 
@@ -27,6 +28,7 @@ _REGISTRY_AWAY: Final = (
     errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
     errors_pb2.ERROR_REASON_DEADLINE_PASSED,
 )
+_EXISTS: Final = errors_pb2.ERROR_REASON_INSTANCE_EXISTS
 
 
 class DiscoveryPeer(Protocol):
@@ -50,11 +52,19 @@ class DiscoveryPeer(Protocol):
 
 
 class Registration:
-    """One instance's lease: taken, renewed at a third of its length, given back."""
+    """One instance's lease: taken, renewed at a third of its length, given back.
 
-    def __init__(self, discovery: DiscoveryPeer, instance: discovery_pb2.Instance) -> None:
+    Args:
+        moved: the same instance was listed at another address. While that lease lasts, the id is
+            another's for the registry, and registering is tried again.
+    """
+
+    def __init__(
+        self, discovery: DiscoveryPeer, instance: discovery_pb2.Instance, *, moved: bool = False
+    ) -> None:
         self._discovery = discovery
         self._instance = instance
+        self._passing = (*_REGISTRY_AWAY, *((_EXISTS,) if moved else ()))
         self._lease_id = ""
         self._lease_s = LEASE_S
         self._away = ""  # why it could not register yet
@@ -90,9 +100,11 @@ class Registration:
             try:
                 return await self._register()
             except MeshError as error:
-                if error.reason not in _REGISTRY_AWAY:
+                if error.reason not in self._passing:
                     raise
                 self._away = f"the registry is not reachable ({error.message})"
+                if error.reason == _EXISTS:
+                    self._away = error.message
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -120,8 +132,7 @@ class Registration:
             self._stopping = True
             self._woken.set()
             await asyncio.wait({self._renewing}, timeout=_STOP_S)
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+            await cancel_and_wait(self._renewing)
             self._renewing = None
         if self._lease_id:
             request = discovery_pb2.DeregisterRequest(lease_id=self._lease_id)

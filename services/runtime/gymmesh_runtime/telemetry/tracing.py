@@ -42,7 +42,6 @@ __all__ = [
     "Tracing",
     "active",
     "mark_failed",
-    "no_span",
     "trace_id_of",
     "traced",
     "tracing",
@@ -50,7 +49,7 @@ __all__ = [
 
 _log = logging.getLogger("gymmesh.traces")
 
-Kind: TypeAlias = Literal["internal", "client", "server"]
+SpanKindName: TypeAlias = Literal["internal", "client", "server"]
 Attributes: TypeAlias = Mapping[str, str | int | float | bool | Sequence[str]]
 
 #: Metadata of a call: the span that it is made in, as W3C's Trace Context writes it.
@@ -85,13 +84,6 @@ def mark_failed(span: Span, reason: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-def no_span() -> Span:
-    """A span that takes everything and is nothing."""
-    from opentelemetry.trace import INVALID_SPAN
-
-    return INVALID_SPAN
-
-
 class Tracing:
     """Makes spans."""
 
@@ -110,7 +102,7 @@ class Tracing:
 
     @contextmanager
     def span(
-        self, name: str, kind: Kind = "internal", attributes: Attributes | None = None
+        self, name: str, kind: SpanKindName = "internal", attributes: Attributes | None = None
     ) -> Iterator[Span]:
         """A span, current inside, below the current one. A MeshError that leaves it marks it."""
         with self._current(name, kind, attributes, None) as span:
@@ -187,7 +179,7 @@ class Tracing:
 
     @contextmanager
     def _current(
-        self, name: str, kind: Kind, attributes: Attributes | None, parent: Any
+        self, name: str, kind: SpanKindName, attributes: Attributes | None, parent: Any
     ) -> Iterator[Span]:
         with self._tracer.start_as_current_span(
             name,

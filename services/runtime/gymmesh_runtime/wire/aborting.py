@@ -13,7 +13,7 @@ _MAX_DETAILS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class EndStatus:
     """The status that a failed call ends with, apart from the error that it was made from.
 
     gRPC ends a handler by raising an exception, which the call keeps. The exception's traceback
@@ -27,7 +27,7 @@ class Ending:
     status: bytes
 
     @classmethod
-    def of(cls, error: MeshError) -> Ending:
+    def of(cls, error: MeshError) -> EndStatus:
         """The ending for an error."""
         status = to_status(error)
         return cls(error.code, status.message, status.SerializeToString())

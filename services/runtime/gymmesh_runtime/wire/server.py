@@ -22,8 +22,8 @@ from gymmesh_runtime.security.audit import audited
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
-from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.wire.aborting import Ending
+from gymmesh_runtime.security.limits import IdentityLimiter
+from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.listener import Listener
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
@@ -59,7 +59,7 @@ class MeshServer:
         security = self._credentials.config
         authorizer = Authorizer.of(security)
         access = _Access(authorizer, security.limits.message_bytes)
-        limiter = Limiter(security.limits) if security.limits.any else None
+        limiter = IdentityLimiter(security.limits) if security.limits.any else None
         self._server = Listener(server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
@@ -182,7 +182,7 @@ def _serve_unary(method: BoundMethod, access: _Access) -> Any:
             )
             return packed_response(method.spec, response)
         except MeshError as error:
-            ending = Ending.of(error)
+            ending = EndStatus.of(error)
         data, request = b"", None
         await ending.send(rpc)
 
@@ -199,7 +199,7 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         responses: Any = None
         request: Any = None
-        ending: Ending | None = None
+        ending: EndStatus | None = None
         try:
             metadata, identity = access.admit(rpc, name)
             if method.spec.client_streaming:
@@ -213,7 +213,7 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
             async for response in responses:
                 yield packed_response(method.spec, response)
         except MeshError as error:
-            ending = Ending.of(error)
+            ending = EndStatus.of(error)
         finally:
             if responses is not None:
                 await responses.aclose()
@@ -303,9 +303,9 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
             access.admit(rpc, name)
             return await handler.unary_unary(read(data), rpc)
         except MeshError as error:
-            ending = Ending.of(error)
+            ending = EndStatus.of(error)
         except NotImplementedError:  # of a generated base class; gRPC would log a traceback
-            ending = Ending.of(not_offered(name))
+            ending = EndStatus.of(not_offered(name))
         data = b""
         await ending.send(rpc)
 
@@ -324,9 +324,9 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
                 await rpc.write(response)
             return
         except MeshError as error:
-            ending = Ending.of(error)
+            ending = EndStatus.of(error)
         except NotImplementedError:
-            ending = Ending.of(not_offered(name))
+            ending = EndStatus.of(not_offered(name))
         if handler.request_streaming and (request is None or request.unread):
             await _read_first(data)
         data = request = served = None

@@ -14,10 +14,10 @@ import pytest
 from gymmesh_client import OutputError, UserError, open_run
 from gymmesh_client.journal import Disk, compact_run
 from gymmesh_client.journal.compaction import compact
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
 
 LAYOUTS: list[dict[str, Any]] = [

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gymmesh_client.journal.compaction import compact
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
+    COMPLETED,
+    FAILED,
+    RETRY,
+    Reserved,
+    RunOpened,
+)
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.reader import open_run
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Reserved, Session
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
 
 ROLLOUTS = [(f"t-{number}", 0) for number in range(12)]
@@ -116,7 +122,7 @@ class OutcomesSurvive(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         assert self.journal is not None
-        self.journal.commit([Session({**self.journal.state.session})])
+        self.journal.commit([RunOpened({**self.journal.state.session})])
         self.journal.close()
         self.journal = Journal.resume(self.files, self.disk)
 

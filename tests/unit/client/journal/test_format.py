@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client.journal import records as rec
-from gymmesh_client.journal.frames import HEADER, Damage, encode_frame, scan
-from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format import records as rec
+from gymmesh_client.journal.format.frames import HEADER, Damage, encode_frame, scan
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.state import RunState
 
@@ -28,11 +28,11 @@ PAIRS = st.lists(st.tuples(KEYS, U32), max_size=4).map(tuple)
 BYTE = st.integers(0, 255)
 INFO = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3)
 RECORDS = st.one_of(
-    INFO.map(lambda info: rec.Session(info | {"run_id": "run-1"})),
+    INFO.map(lambda info: rec.RunOpened(info | {"run_id": "run-1"})),
     st.builds(rec.Reserved, PAIRS),
     st.builds(rec.Released, PAIRS),
     st.builds(rec.AttemptFailed, KEYS, U32, BYTE),
-    st.builds(rec.Outcome, KEYS, U32, BYTE, BYTE, PLACES),
+    st.builds(rec.CurrentOutcome, KEYS, U32, BYTE, BYTE, PLACES),
     st.builds(rec.Superseded, KEYS, U32, BYTE, PLACES),
     st.builds(
         rec.Compacted,
@@ -107,14 +107,14 @@ KEY = rollout_key(rollout_id("r", "t", 0))
 
 def test_a_second_outcome_is_a_contradiction() -> None:
     state = RunState()
-    state.apply(rec.Outcome(KEY, 1, rec.COMPLETED, 0, PLACE))
+    state.apply(rec.CurrentOutcome(KEY, 1, rec.COMPLETED, 0, PLACE))
     with pytest.raises(rec.BadRecord, match="second outcome"):
-        state.apply(rec.Outcome(KEY, 2, rec.COMPLETED, 0, PLACE))
+        state.apply(rec.CurrentOutcome(KEY, 2, rec.COMPLETED, 0, PLACE))
     state.apply(rec.Superseded(KEY, 1, rec.RETRY, PLACE))
     assert (state.status(KEY), state.counts[rec.COMPLETED]) == (0, 0)
     with pytest.raises(rec.BadRecord, match="not current"):
         state.apply(rec.Superseded(KEY, 1, rec.RETRY, PLACE))
-    state.apply(rec.Outcome(KEY, 2, rec.FAILED, 1, PLACE))
+    state.apply(rec.CurrentOutcome(KEY, 2, rec.FAILED, 1, PLACE))
     assert (state.status(KEY), state.attempt(KEY)) == (rec.FAILED, 2)
 
 

@@ -13,22 +13,22 @@ import pytest
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import UserError, open_run
 from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.frames import encode_frame, scan
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import encode_frame, scan
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     NEW_VERIFICATION,
     RETRY,
     ROWS,
     AttemptFailed,
-    Outcome,
+    CurrentOutcome,
     Place,
     Superseded,
     encode,
 )
+from gymmesh_client.journal.journal import Journal, NewOutcome
 
 
 def name(number: int) -> str:
@@ -46,7 +46,7 @@ def begun(folder: Path, **layout: Any) -> tuple[OutputFiles, Journal]:
     return files, Journal.create(files, info)
 
 
-def replace(journal: Journal, old: Outcome, *entries: NewOutcome) -> None:
+def replace(journal: Journal, old: CurrentOutcome, *entries: NewOutcome) -> None:
     journal.commit([Superseded(old.key, old.attempt, NEW_VERIFICATION, old.place), *entries])
 
 

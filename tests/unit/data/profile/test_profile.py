@@ -173,6 +173,15 @@ def test_values_that_cannot_be_counted_are_counted(tmp_path: Path) -> None:
     one["response"]["usage"] = {"output_tokens": True}
     made = profile([write_rows(tmp_path / "a.jsonl", [one])], FAST)
     assert made.totals.unread == {"metadata.steps_taken": 1, "response.usage output_tokens": 1}
+    huge = [row(text("5"), repeat=repeat, seed=10**400) for repeat in range(2)]
+    for two in huge:
+        two["response"]["usage"] = {"output_tokens": 10**400, "input_tokens": 10**200}
+    made = profile([write_rows(tmp_path / "a.jsonl", huge)], FAST)
+    assert made.totals.unread == {
+        "response.usage input_tokens": 2,
+        "response.usage output_tokens": 2,
+    }
+    json.dumps(made.to_dict(), allow_nan=False)
 
 
 def test_no_rows_is_one_sentence(tmp_path: Path) -> None:

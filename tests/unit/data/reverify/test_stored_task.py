@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import completed_row
 from gymmesh_client.rows import OWN_KEYS
-from gymmesh_data import stored_rollout
+from gymmesh_data import stored_rollout, task_of
 from gymmesh_data.reverify import evidence_keys, stored_task, transcript_of
 from gymmesh_responses import loads, new_message, params_from_json
 
@@ -86,3 +86,10 @@ def test_a_key_that_tasks_have_is_the_tasks() -> None:
     row = row_of({"mode": "rule"}, {"mode": "rule", "extracted": "4"})
     assert evidence_keys(row) == {"mode", "extracted"}  # its place alone does not tell
     assert evidence_keys(row, {"mode"}) == {"extracted"}
+
+
+def test_the_right_answer_is_the_task_s_also_where_evidence_begins_with_it() -> None:
+    truth = {"expected_answer": "4"}
+    row = row_of(truth, truth | {"extracted": "5"})
+    assert evidence_keys(row) == {"extracted"}
+    assert task_of(stored_rollout(row, "here"))["expected_answer"] == "4"

@@ -16,7 +16,7 @@ from gymmesh_resource import Rollout, Task, TaskInvalid
 from gymmesh_resource.environments.function_calling import FunctionCallingEnvironment
 from gymmesh_resource.environments.function_calling.comparison import Likeness, alike, same
 from gymmesh_resource.environments.function_calling.verdict import (
-    Call,
+    NamedCall,
     Rules,
     judge_action,
     judge_calls,
@@ -36,8 +36,8 @@ JSON = st.recursive(
 )
 
 
-def calls(written: list[list[Any]]) -> list[Call]:
-    return [Call(name, arguments) for name, arguments in written]
+def calls(written: list[list[Any]]) -> list[NamedCall]:
+    return [NamedCall(name, arguments) for name, arguments in written]
 
 
 @pytest.mark.parametrize("case", CALLS, ids=lambda case: case["why"])
@@ -76,7 +76,7 @@ def test_sameness_has_no_direction(left: Any, right: Any) -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("ab"), st.integers(0, 1)), max_size=5), st.data())
 def test_calls_match_themselves_in_any_order(arguments: list[Any], data: st.DataObject) -> None:
-    expected = [Call("f", part) for part in arguments]
+    expected = [NamedCall("f", part) for part in arguments]
     made = data.draw(st.permutations(expected))
     assert judge_calls(expected, made, Rules()).reward == 1.0
 
@@ -128,7 +128,7 @@ def test_a_malformed_row_is_named(payload: dict[str, Any], field: str) -> None:
 
 def test_expected_calls_may_be_written_as_text() -> None:
     written = json.dumps([{"name": "f", "arguments": '{"a": 1}'}, {"name": "g"}])
-    assert read_expected(written) == [Call("f", {"a": 1}), Call("g", {})]
+    assert read_expected(written) == [NamedCall("f", {"a": 1}), NamedCall("g", {})]
 
 
 @pytest.mark.golden

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_resource.environments.game.base import Game, IllegalMove, Result
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove
 from gymmesh_resource.environments.game.code_breaker import CodeBreaker, marks
 from gymmesh_resource.environments.game.connect_four import ConnectFour, has_four
 from gymmesh_resource.environments.game.match import GAMES, Match
@@ -84,7 +84,7 @@ def test_the_sliding_puzzle_can_be_solved(seed: int) -> None:
     for move in solution:
         assert game.result is None
         game.play(move)
-    assert game.result is Result.WON
+    assert game.result is GameResult.WON
     assert game.progress() == 1.0
 
 
@@ -130,7 +130,7 @@ def test_the_code_is_found_by_elimination() -> None:
         game.play(guess)
         shown = game.board().splitlines()[-1]
         left = [c for c in left if f"{guess}: {marks(c, guess)[0]} + {marks(c, guess)[1]}" == shown]
-    assert game.result is Result.WON
+    assert game.result is GameResult.WON
 
 
 def test_a_code_is_told_only_at_the_end() -> None:
@@ -138,7 +138,7 @@ def test_a_code_is_told_only_at_the_end() -> None:
     wrong = next(c for c in ("111", "222") if marks(game._code, c) != (3, 0))  # type: ignore[attr-defined]
     said = [game.play(" ".join(wrong)) for _ in range(8)]
 
-    assert game.result is Result.LOST
+    assert game.result is GameResult.LOST
     assert game._code in said[-1]  # type: ignore[attr-defined]
     assert not any("it was" in one for one in said[:-1])
 
@@ -150,7 +150,7 @@ def test_perfect_nim_always_wins(level: int, seed: int, begins: bool) -> None:
     game = started(Nim, level, seed, model_begins=begins)
     while game.result is None:
         game.play(_perfect(game._piles))  # type: ignore[attr-defined]
-    assert game.result is Result.WON
+    assert game.result is GameResult.WON
 
 
 def test_the_strong_nim_player_punishes() -> None:
@@ -160,7 +160,7 @@ def test_the_strong_nim_player_punishes() -> None:
         while game.result is None:
             piles = game._piles  # type: ignore[attr-defined]
             game.play(f"{1 + next(at for at, stones in enumerate(piles) if stones)} 1")
-        lost += game.result is Result.LOST
+        lost += game.result is GameResult.LOST
     assert lost >= 15
 
 
@@ -175,7 +175,7 @@ def test_perfect_tic_tac_toe_is_a_draw() -> None:
                 key=lambda at: value(cells[:at] + "x" + cells[at + 1 :], "o"),
             )
             game.play(str(best + 1))
-        assert game.result is Result.DRAWN
+        assert game.result is GameResult.DRAWN
 
 
 def test_the_weak_tic_tac_toe_player_can_be_beaten() -> None:
@@ -186,7 +186,7 @@ def test_the_weak_tic_tac_toe_player_can_be_beaten() -> None:
             if game.result is None and move in game.legal():
                 game.play(move)
         results.append(game.result)
-    assert Result.WON in results
+    assert GameResult.WON in results
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_the_strong_connect_four_player_blocks_and_wins() -> None:
                 break
             if move in game.legal().split(", "):
                 game.play(move)
-        lost += game.result is Result.LOST
+        lost += game.result is GameResult.LOST
     assert lost == 5
 
 
@@ -259,7 +259,7 @@ def test_too_many_illegal_moves_lose() -> None:
     assert "Legal: 1, 2, 3" in first
     assert not played.over
     assert "you lose" in played.play(None, "no move was found")
-    assert played.standing == Standing(Result.LOST, 0.0, 0, 2, "illegal moves")
+    assert played.standing == Standing(GameResult.LOST, 0.0, 0, 2, "illegal moves")
 
 
 def test_the_move_limit_loses() -> None:
@@ -275,17 +275,17 @@ def test_the_move_limit_loses() -> None:
     ("standing", "scoring", "reward"),
     [
         (Standing(), Scoring(), 0.0),
-        (Standing(Result.WON, 1.0), Scoring(), 1.0),
-        (Standing(Result.WON, 1.0, illegal=2), Scoring(), 1.0),
-        (Standing(Result.WON, 1.0, illegal=2), Scoring(illegal=0.1), 0.8),
-        (Standing(Result.WON, 1.0, illegal=50), Scoring(illegal=0.1), 0.0),
-        (Standing(Result.DRAWN), Scoring(), 0.5),
-        (Standing(Result.DRAWN), Scoring(draw=0.0), 0.0),
-        (Standing(Result.LOST, 0.5), Scoring(), 0.0),
-        (Standing(Result.LOST, 0.5), Scoring(progress=0.4), 0.2),
+        (Standing(GameResult.WON, 1.0), Scoring(), 1.0),
+        (Standing(GameResult.WON, 1.0, illegal=2), Scoring(), 1.0),
+        (Standing(GameResult.WON, 1.0, illegal=2), Scoring(illegal=0.1), 0.8),
+        (Standing(GameResult.WON, 1.0, illegal=50), Scoring(illegal=0.1), 0.0),
+        (Standing(GameResult.DRAWN), Scoring(), 0.5),
+        (Standing(GameResult.DRAWN), Scoring(draw=0.0), 0.0),
+        (Standing(GameResult.LOST, 0.5), Scoring(), 0.0),
+        (Standing(GameResult.LOST, 0.5), Scoring(progress=0.4), 0.2),
         (Standing(None, 0.5), Scoring(progress=0.4), 0.2),
         (Standing(None, 0.5, illegal=1), Scoring(progress=0.4, illegal=0.3), 0.0),
-        (Standing(Result.WON, 0.0), Scoring(progress=0.4), 1.0),
+        (Standing(GameResult.WON, 0.0), Scoring(progress=0.4), 1.0),
     ],
 )
 def test_worth(standing: Standing, scoring: Scoring, reward: float) -> None:

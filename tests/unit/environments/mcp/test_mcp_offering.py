@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_cli.session import MeshPlan
+from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_mesh import MeshConfig
 from gymmesh_resource.config import EnvironmentConfig, McpConfig
 from gymmesh_resource.mcp_server.calls import Calls

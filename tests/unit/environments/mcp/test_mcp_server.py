@@ -17,7 +17,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Environment, Rollout, Session, ToolError, tool
-from gymmesh_resource.mcp_server.tokens import Tokens
+from gymmesh_resource.mcp_server.tokens import SessionTokens
 from gymmesh_responses import item_from_json, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.conftest import require
@@ -372,7 +372,7 @@ async def test_who_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) 
 
 def test_tokens_are_hard_to_guess_and_those_of_closed_sessions_are_forgotten() -> None:
     open_sessions = {"a"}
-    tokens = Tokens(open_sessions.__contains__)
+    tokens = SessionTokens(open_sessions.__contains__)
     minted = [tokens.mint("a") for _ in range(1000)]
     assert len(set(minted)) == 1000
     assert all(len(token) >= 43 for token in minted)

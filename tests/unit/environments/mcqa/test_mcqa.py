@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gymmesh_resource.environments.mcqa.environment import McqaEnvironment
-from gymmesh_resource.environments.mcqa.verdict import MODES, Question, by_patterns, choose
+from gymmesh_resource.environments.mcqa.verdict import MODES, ChoiceQuestion, by_patterns, choose
 from gymmesh_responses import new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.served import served, task
@@ -27,8 +27,8 @@ SHORT = dict(zip(("strict", "boxed", "colon", "md"), MODES, strict=True))
 def test_case(case: dict[str, Any]) -> None:
     letter = choose(
         case["text"],
-        Question(OPTIONS),
-        SHORT[case["mode"]],  # type: ignore[arg-type]  # its values are the modes
+        ChoiceQuestion(OPTIONS),
+        SHORT[case["mode"]],
         label_in_box=case.get("label", False),
         answer_prefix=case.get("prefix", ""),
     )
@@ -77,7 +77,7 @@ def test_a_tasks_own_patterns(patterns: list[str], text: str, letter: str | None
 )
 def test_long_and_odd_text_is_judged_in_the_end(mode: Any, text: str) -> None:
     # What is quadratic in any of these would outlast the test's time limit.
-    assert choose(text, Question(OPTIONS), mode, answer_prefix="answer is") in (None, "B")
+    assert choose(text, ChoiceQuestion(OPTIONS), mode, answer_prefix="answer is") in (None, "B")
 
 
 def _row(**changes: Any) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Task, TaskInvalid
 from gymmesh_resource.environments.sql import SqlEnvironment
-from gymmesh_resource.environments.sql.bounds import Database, Limits, QueryError
+from gymmesh_resource.environments.sql.bounds import Database, QueryError, QueryLimits
 from gymmesh_resource.environments.sql.execution import judge, run_query, warm_up
 from gymmesh_resource.environments.sql.reading import find_query, orders_rows
-from gymmesh_resource.environments.sql.results import Comparison, Result, compare
+from gymmesh_resource.environments.sql.results import ComparisonRules, QueryResult, compare
 from gymmesh_resource.environments.sql.table import shown
 from gymmesh_resource.registry import example_tasks
 from gymmesh_resource.workers import ProcessPool
@@ -45,12 +45,12 @@ WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r LIMIT 500)
 """
 ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
 PEOPLE = Database(script=SETUP)
-LIMITS = Limits(10.0, 1_000)
+LIMITS = QueryLimits(10.0, 1_000)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
 def test_case(case: dict[str, Any]) -> None:
-    how = Comparison(**({"ordered": orders_rows(case["expected"])} | case.get("how", {})))
+    how = ComparisonRules(**({"ordered": orders_rows(case["expected"])} | case.get("how", {})))
     judged = judge(PEOPLE, case["expected"], case["answer"], how, LIMITS)
     assert float(judged.match) == case["reward"], judged.reason
 
@@ -72,7 +72,7 @@ async def _pool() -> AsyncIterator[ProcessPool]:
 async def test_hostile(case: dict[str, Any], pool: ProcessPool) -> None:
     # As in the service: in a worker, whose end would be another exception than QueryError.
     seconds = 0.3 if case["kind"] == "time" else 20.0
-    limits = Limits(seconds, 1_000)
+    limits = QueryLimits(seconds, 1_000)
     if case["why"] == "a parameter":
         result = await pool.run(run_query, PEOPLE, "SELECT 1", limits, False, timeout=60.0)
         assert list(result.rows) == [(1,)]
@@ -80,7 +80,12 @@ async def test_hostile(case: dict[str, Any], pool: ProcessPool) -> None:
         await pool.run(run_query, PEOPLE, case["sql"], limits, False, timeout=60.0)
     assert caught.value.kind == case["kind"], caught.value.text
     after = await pool.run(
-        run_query, PEOPLE, "SELECT count(*), sum(pay) FROM p", Limits(60.0, 10), False, timeout=60.0
+        run_query,
+        PEOPLE,
+        "SELECT count(*), sum(pay) FROM p",
+        QueryLimits(60.0, 10),
+        False,
+        timeout=60.0,
     )
     assert after.rows[0][0] == 6
 
@@ -123,7 +128,7 @@ def test_a_setup_that_never_ends_is_stopped() -> None:
         run_query(
             Database(script=script + "INSERT INTO t SELECT max(n) FROM r;"),
             "SELECT 1",
-            Limits(0.3, 1),
+            QueryLimits(0.3, 1),
             False,
         )
     assert caught.value.kind == "setup"
@@ -180,31 +185,37 @@ def test_results_equal_themselves_however_they_are_ordered(rows: Any, data: st.D
     mixed = data.draw(st.permutations(rows))
     turned = [row[::-1] for row in mixed]
     names = ("a", "b")
-    assert compare(Result(names, rows), Result(names, mixed), Comparison()) is None
-    assert compare(Result(names, rows), Result(names, mixed), Comparison(rows="set")) is None
-    free = Comparison(columns="free")
-    assert compare(Result(names, rows), Result(names, turned), free) is None
+    assert compare(QueryResult(names, rows), QueryResult(names, mixed), ComparisonRules()) is None
+    assert (
+        compare(QueryResult(names, rows), QueryResult(names, mixed), ComparisonRules(rows="set"))
+        is None
+    )
+    free = ComparisonRules(columns="free")
+    assert compare(QueryResult(names, rows), QueryResult(names, turned), free) is None
 
 
 @given(ROWS, st.tuples(CELLS, CELLS))
 def test_a_further_row_is_noticed(rows: Any, row: Any) -> None:
     names = ("a", "b")
-    assert compare(Result(names, rows), Result(names, [*rows, row]), Comparison()) is not None
+    assert (
+        compare(QueryResult(names, rows), QueryResult(names, [*rows, row]), ComparisonRules())
+        is not None
+    )
 
 
 def test_large_results_are_compared() -> None:
     rows = [(n, n / 7, "x") for n in range(100_000)]
     moved = [(n, n / 7 * (1 + 1e-12), "x") for n in reversed(range(100_000))]
     names = ("a", "b", "c")
-    assert compare(Result(names, rows), Result(names, moved), Comparison()) is None
+    assert compare(QueryResult(names, rows), QueryResult(names, moved), ComparisonRules()) is None
     wide = tuple(str(n) for n in range(60))
-    same = Result(wide, [(1,) * 60] * 3)
-    other = Result(wide, [(1,) * 60] * 2 + [(2,) * 60])
-    assert compare(same, other, Comparison(columns="free")) == "other rows"
+    same = QueryResult(wide, [(1,) * 60] * 3)
+    other = QueryResult(wide, [(1,) * 60] * 2 + [(2,) * 60])
+    assert compare(same, other, ComparisonRules(columns="free")) == "other rows"
 
 
 def test_what_the_model_sees_is_bounded() -> None:
-    result = Result(("a",), [("x" * 10_000,), (b"\0" * 10_000,), (float("inf"),)] * 100)
+    result = QueryResult(("a",), [("x" * 10_000,), (b"\0" * 10_000,), (float("inf"),)] * 100)
     answer = shown(result)
     assert len(json.dumps(answer)) < 50_000
     assert "first" in answer["note"]
@@ -398,7 +409,7 @@ def _duckdb(require: Require) -> None:
 )
 def test_hostile_on_duckdb(duckdb: None, sql: str, kind: str) -> None:
     database = Database(script="CREATE TABLE p (a INTEGER)", engine="duckdb")
-    limits = Limits(0.5 if kind == "time" else 20.0, 1_000)
+    limits = QueryLimits(0.5 if kind == "time" else 20.0, 1_000)
     with pytest.raises(QueryError) as caught:
         run_query(database, sql, limits, False)
     assert caught.value.kind == kind, caught.value.text

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_resource.environments.web_search.verdict import (
-    Match,
+    AnswerMatch,
     extract_answer,
     f1,
     found_documents,
@@ -25,7 +25,7 @@ from gymmesh_resource.rollout import ToolCall
 CASES: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("answers.yaml").read_text(encoding="utf-8")
 )
-MATCHES: tuple[Match, ...] = ("exact", "normalized", "f1")
+MATCHES: tuple[AnswerMatch, ...] = ("exact", "normalized", "f1")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from gymmesh_resource.environments.web_search import corpus as corpus_module
 from gymmesh_resource.environments.web_search.corpus import Corpus, CorpusError, match_expression
 from gymmesh_resource.environments.web_search.documents import Document, read_documents
-from gymmesh_resource.environments.web_search.index import Tokenizer, build_index, main
+from gymmesh_resource.environments.web_search.index import TokenizerName, build_index, main
 
 DOCUMENTS = Path(corpus_module.__file__).with_name("documents.jsonl")
 
 
-def _corpus(folder: Path, *texts: str, tokenizer: Tokenizer = "unicode") -> Corpus:
+def _corpus(folder: Path, *texts: str, tokenizer: TokenizerName = "unicode") -> Corpus:
     documents = [Document(f"d{n}", "", f"title {n}", text) for n, text in enumerate(texts)]
     build_index(documents, folder / "index.db", tokenizer=tokenizer)
     return Corpus(folder / "index.db")

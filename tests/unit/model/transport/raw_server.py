@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_model.transport import Answer, TransportError
+from gymmesh_model.transport import HttpAnswer, TransportError
 from gymmesh_model.transport.client import HttpTransport
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -167,5 +167,5 @@ async def failure(made: HttpTransport, url: str, **options: Any) -> TransportErr
 
 async def said(made: HttpTransport, url: str, body: bytes = b"{}") -> bytes:
     """The body of a request's answer."""
-    answer: Answer = await made.post(url, body)
+    answer: HttpAnswer = await made.post(url, body)
     return answer.body

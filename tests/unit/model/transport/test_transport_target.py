@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gymmesh_model.transport.target import Target
+from gymmesh_model.transport.target import HttpTarget
 from tests.unit.model.transport.raw_server import HELLO, Link, serving, transport
 
 
@@ -71,9 +71,9 @@ async def test_a_user_in_the_url_becomes_basic_authentication() -> None:
     ],
 )
 def test_a_header_cannot_become_two(name: str, value: str) -> None:
-    target = Target("http://h/", {})
+    target = HttpTarget("http://h/", {})
     for make in (
-        lambda: Target("http://h/", {name: value}),
+        lambda: HttpTarget("http://h/", {name: value}),
         lambda: target.headers({name: value}),
     ):
         with pytest.raises(ValueError, match="header") as caught:
@@ -86,7 +86,7 @@ def test_a_header_cannot_become_two(name: str, value: str) -> None:
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="the URL"):
-        Target(url, {})
+        HttpTarget(url, {})
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     ],
 )
 def test_hosts(url: str, host: str) -> None:
-    assert Target(url, {}).url.raw_host == host
+    assert HttpTarget(url, {}).url.raw_host == host

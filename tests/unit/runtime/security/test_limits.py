@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import LimitsConfig
-from gymmesh_runtime.security.limits import Limiter
+from gymmesh_runtime.security.limits import IdentityLimiter
 from tests.unit.runtime.probe import MODEL, Probe, stream, unary
 
 
-def limiter(clock: Any = None, **limits: Any) -> Limiter:
-    return Limiter(LimitsConfig(**limits), clock or (lambda: 0.0))
+def limiter(clock: Any = None, **limits: Any) -> IdentityLimiter:
+    return IdentityLimiter(LimitsConfig(**limits), clock or (lambda: 0.0))
 
 
-def refused(of: Limiter, identity: str = "ann", **kind: bool) -> MeshError:
+def refused(of: IdentityLimiter, identity: str = "ann", **kind: bool) -> MeshError:
     with pytest.raises(MeshError) as caught:
         of.enter(identity, **({"stream": False} | kind))
     assert caught.value.reason_name == "QUEUE_FULL"

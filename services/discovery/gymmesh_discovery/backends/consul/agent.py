@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
-    from gymmesh_discovery.backends.consul.client import Answer, ConsulClient
-
-_log = logging.getLogger("gymmesh.discovery")
+    from gymmesh_discovery.backends.consul.client import ConsulAnswer, ConsulClient
 
 _CALL_S: Final = 4.0
-_MAX_WARNED: Final = 1000
 
 
 class ConsulAgent:
@@ -27,7 +24,7 @@ class ConsulAgent:
     def __init__(self, config: ConsulConfig) -> None:
         self._config = config
         self._client: ConsulClient | None = None
-        self._warned: set[str] = set()
+        self.warnings = Warnings()
 
     def open(self) -> None:
         """Make the client. Raises ConfigError."""
@@ -65,18 +62,12 @@ class ConsulAgent:
         if answer.status == 404 and "/deregister/" not in path:
             raise lease_not_found()  # forgotten since the last look
 
-    def json_of(self, answer: Answer) -> Any:
+    def json_of(self, answer: ConsulAnswer) -> Any:
         """An answer's JSON. Raises PEER_UNAVAILABLE for what is none."""
         try:
             return answer.json()
         except (ValueError, RecursionError):
             raise self.client.strange("its answer is no JSON") from None
-
-    def warn_once(self, line: str) -> None:
-        """Log a warning about what Consul lists, unless it was logged before."""
-        if line not in self._warned and len(self._warned) < _MAX_WARNED:
-            self._warned.add(line)
-            _log.warning("%s", "".join(one if one.isprintable() else " " for one in line)[:1000])
 
 
 def make_client(config: ConsulConfig) -> ConsulClient:

@@ -18,6 +18,7 @@ import consul.aio
 import consul.base
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.printable import printable
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -28,7 +29,7 @@ _MAX_SHOWN: Final = 200
 Params = Sequence[tuple[str, str]]
 
 
-class Answer(NamedTuple):
+class ConsulAnswer(NamedTuple):
     """An answer of Consul's: the status, the index header and the body."""
 
     status: int
@@ -60,13 +61,13 @@ class ConsulClient:
         """Closes the connections."""
         await self._http.close()
 
-    async def read(self, path: str, params: Params = (), *, timeout: float) -> Answer:
+    async def read(self, path: str, params: Params = (), *, timeout: float) -> ConsulAnswer:
         """GET, with the answer's status as it is but for 5xx and refusals."""
         return await self._request("GET", path, params, None, timeout)
 
     async def write(
         self, path: str, params: Params = (), body: Any = None, *, timeout: float
-    ) -> Answer:
+    ) -> ConsulAnswer:
         """PUT. A body is sent as JSON."""
         data = "" if body is None else json.dumps(body)
         return await self._request("PUT", path, params, data, timeout)
@@ -77,14 +78,14 @@ class ConsulClient:
 
     async def _request(
         self, method: str, path: str, params: Params, data: str | None, timeout: float
-    ) -> Answer:
+    ) -> ConsulAnswer:
         if self._datacenter and method == "GET" and not path.startswith("/v1/agent"):
             params = [*params, ("dc", self._datacenter)]
         extra: dict[str, Any] = {"headers": self._headers, "connections_timeout": timeout}
         extra |= {"raw": True} if data is None else {"data": data}
         send = self._http.get if data is None else self._http.put
         try:
-            answer: Answer = await send(_as_it_is, path, list(params), **extra)
+            answer: ConsulAnswer = await send(_as_it_is, path, list(params), **extra)
         except TimeoutError:
             raise _away(f"Consul at {self.address} did not answer within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError, consul.Timeout) as error:
@@ -95,7 +96,7 @@ class ConsulClient:
         self._check(answer, path)
         return answer
 
-    def _check(self, answer: Answer, path: str) -> None:
+    def _check(self, answer: ConsulAnswer, path: str) -> None:
         status, shown = answer.status, _shown(answer.body)
         if status in (401, 403):
             raise MeshError(
@@ -138,9 +139,9 @@ class _Http(consul.aio.HTTPClient):  # type: ignore[misc]  # it has no types
         return f"{self.base_uri}{path}{query}"
 
 
-def _as_it_is(response: Any) -> Answer:
+def _as_it_is(response: Any) -> ConsulAnswer:
     body = response.body if isinstance(response.body, bytes) else response.body.encode()
-    return Answer(response.code, response.headers.get("X-Consul-Index"), body)
+    return ConsulAnswer(response.code, response.headers.get("X-Consul-Index"), body)
 
 
 def _ssl_context(config: ConsulConfig) -> ssl.SSLContext | bool:
@@ -165,5 +166,4 @@ def _away(message: str) -> MeshError:
 def _shown(body: bytes) -> str:
     """The start of an answer, fit to be printed; Consul may quote a token."""
     text = mask_secrets(body[: 16 * _MAX_SHOWN].decode(errors="replace"))
-    plain = "".join(one if one.isprintable() else " " for one in text).strip()
-    return plain[:_MAX_SHOWN] or "(nothing)"
+    return printable(text).strip()[:_MAX_SHOWN] or "(nothing)"

@@ -20,9 +20,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.names import check_name
+from gymmesh_discovery.backends.entry import (
+    MAX_WEIGHT,
+    EntryError,
+    check_contract,
+    check_names,
+)
+from gymmesh_runtime.addresses import at_port
 
 Instance = discovery_pb2.Instance
 Health = discovery_pb2.Health
@@ -36,12 +40,7 @@ _UNSAFE: Final = re.compile(rb"[^a-z0-9-]|-(?=x)")
 _META_KEY: Final = re.compile(r"(?!consul-|gymmesh-)[A-Za-z0-9_-]{1,128}")
 _META_VALUE_BYTES: Final = 512
 _META_PAIRS: Final = 64
-_MAX_WEIGHT: Final = 65_535
 _MAINTENANCE: Final = ("_service_maintenance:", "_node_maintenance")
-
-
-class EntryError(ValueError):
-    """An entry that cannot be an instance; the message says why."""
 
 
 def service_name(prefix: str, kind: str, name: str) -> str:
@@ -121,7 +120,7 @@ def registration(
         "Name": service_name(prefix, instance.service, instance.name),
         "Tags": [TAG],
         "Meta": meta,
-        "Weights": {"Passing": min(instance.weight or 1, _MAX_WEIGHT), "Warning": 1},
+        "Weights": {"Passing": min(instance.weight or 1, MAX_WEIGHT), "Warning": 1},
         "Check": {"CheckID": check_id(instance.id, lease_id), "Status": "passing", **check},
     }
     if place is not None:
@@ -191,13 +190,13 @@ def _address(raw: Any, service: dict[str, Any]) -> str:
     port = _member(service, "Port", int)
     if not host or not 0 < port <= 65_535:
         raise EntryError("it has no address and port")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return at_port(host, port)
 
 
 def _weight(service: dict[str, Any]) -> int:
     weights = service.get("Weights")
     weight = weights.get("Passing", 1) if isinstance(weights, dict) else 1
-    if not isinstance(weight, int) or not 0 <= weight <= _MAX_WEIGHT:
+    if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
         raise EntryError("its weight is no number from 0 to 65535")
     return max(1, weight)
 
@@ -205,14 +204,9 @@ def _weight(service: dict[str, Any]) -> int:
 def _check(instance: Instance) -> None:
     if not instance.id or not instance.name:
         raise EntryError("it has no id or no name")
-    try:
-        for field in ("id", "name", "address", "contract_version", "metrics_address"):
-            check_name(field, getattr(instance, field))
-    except MeshError as error:
-        raise EntryError(error.message) from None
-    theirs = instance.contract_version
-    if theirs and theirs.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
-        raise EntryError(f"it speaks contract version '{theirs}' and this side {CONTRACT_VERSION}")
+    fields = ("id", "name", "address", "contract_version", "metrics_address")
+    check_names((field, getattr(instance, field)) for field in fields)
+    check_contract(instance.contract_version)
 
 
 def _member(raw: Any, key: str, of: type) -> Any:

@@ -35,7 +35,7 @@ _UNREACHED: Final = 3
 
 
 @dataclass(slots=True)
-class _Lease:
+class _ConsulLease:
     instance: Instance
     length_s: int
     expires_at: float
@@ -60,7 +60,7 @@ class ConsulLeases:
         self._agent = agent
         self._view = view
         self._clock = clock
-        self._leases: dict[str, _Lease] = {}
+        self._leases: dict[str, _ConsulLease] = {}
 
     async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
         """Registers an instance with the Consul agent. Raises INSTANCE_EXISTS, PEER_UNAVAILABLE."""
@@ -71,13 +71,13 @@ class ConsulLeases:
         listed.CopyFrom(instance)
         held = self._leases.get(held_lease)
         check = held.check if held is not None else check_kind(self._config, instance)
-        lease = _Lease(listed, length, self._clock() + length, check)
+        lease = _ConsulLease(listed, length, self._clock() + length, check)
         await self._put(lease_id, lease)
         self._leases.pop(held_lease, None)
         self._leases[lease_id] = lease
         left_out = unfit_meta(instance.meta)
         if left_out:
-            self._agent.warn_once(
+            self._agent.warnings.once(
                 f"Consul takes no meta such as {', '.join(left_out)[:200]} of {instance.id}"
             )
         return lease_id, length
@@ -137,7 +137,7 @@ class ConsulLeases:
         if taken:
             raise instance_exists(instance.id)
 
-    async def _put(self, lease_id: str, lease: _Lease) -> None:
+    async def _put(self, lease_id: str, lease: _ConsulLease) -> None:
         config = self._config
         check: dict[str, Any] = {
             "Name": "gymmesh",
@@ -160,13 +160,13 @@ class ConsulLeases:
         if lease.check == "ttl":
             await self._report(lease_id, lease)  # a check that was there before kept its status
 
-    async def _report(self, lease_id: str, lease: _Lease) -> None:
+    async def _report(self, lease_id: str, lease: _ConsulLease) -> None:
         serving = lease.instance.health != discovery_pb2.HEALTH_NOT_SERVING
         verb = "pass" if serving else "fail"
         check = check_id(lease.instance.id, lease_id)
         await self._agent.write(f"/v1/agent/check/{verb}/{quoted(check)}")
 
-    async def _see_reached(self, lease_id: str, lease: _Lease, known: dict[str, Any]) -> None:
+    async def _see_reached(self, lease_id: str, lease: _ConsulLease, known: dict[str, Any]) -> None:
         """Falls back to reports where Consul's own check cannot reach a live service."""
         ours = [
             one

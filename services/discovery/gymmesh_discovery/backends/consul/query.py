@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gymmesh_runtime.waits import doubled_s
+
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _IDLE_PAUSE_S: Final = 1.0
@@ -76,8 +78,7 @@ class BlockingQuery:
         """
         spread = 0.5 + draw / 2
         if self.failures:
-            pause = min(_FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 16), _LONGEST_PAUSE_S)
-            return pause * spread
+            return doubled_s(_FIRST_PAUSE_S, self.failures, _LONGEST_PAUSE_S) * spread
         if self._idle or (not self._news and self.index and took_s < self.wait_s / 2):
             return _IDLE_PAUSE_S * spread  # it answers at once although there is no news
         return max(0.0, _FIRST_PAUSE_S * spread - took_s)

@@ -19,6 +19,7 @@ from gymmesh_discovery.backends.consul.watch import ConsulWatch
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_runtime import metrics
+from gymmesh_runtime.waits import cancel_and_wait
 
 Instance = discovery_pb2.Instance
 
@@ -49,10 +50,8 @@ class ConsulRegistry:
 
     async def close(self) -> None:
         """Stops watching."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
-            self._sweeper = None
+        await cancel_and_wait(self._sweeper)
+        self._sweeper = None
         await self._watch.close()
         await self._agent.close()
 

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.consul.agent import ConsulAgent, quoted
-from gymmesh_discovery.backends.consul.entry import EntryError, read_entry, read_service_name
+from gymmesh_discovery.backends.consul.entry import read_entry, read_service_name
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.entry import EntryError
 from gymmesh_discovery.backends.watchers import Watchers
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
-    from gymmesh_discovery.backends.consul.client import Answer
+    from gymmesh_discovery.backends.consul.client import ConsulAnswer
 
 _log = logging.getLogger("gymmesh.discovery")
 _T = TypeVar("_T")
@@ -69,9 +71,7 @@ class ConsulWatch:
         """Stop."""
         tasks = [*self._watches.values(), *([self._names] if self._names else [])]
         self._names, self._watches = None, {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     def age_s(self) -> float:
         """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""
@@ -99,7 +99,7 @@ class ConsulWatch:
         self,
         key: str,
         path: str,
-        read: Callable[[Answer], _T],
+        read: Callable[[ConsulAnswer], _T],
         take: Callable[[_T], None],
     ) -> None:
         """Repeat a blocking query for ever, and take each answer that is a new one."""
@@ -158,7 +158,7 @@ class ConsulWatch:
         self._view.interrupted(self._clock())
         self._watchers.missed()
 
-    def _index(self, answer: Answer) -> int:
+    def _index(self, answer: ConsulAnswer) -> int:
         if answer.status != 200:
             raise self._agent.client.strange(f"it answers a watch with status {answer.status}")
         try:
@@ -166,14 +166,14 @@ class ConsulWatch:
         except BadIndexError as error:
             raise self._agent.client.strange(str(error)) from None
 
-    def _read_names(self, answer: Answer) -> set[str]:
+    def _read_names(self, answer: ConsulAnswer) -> set[str]:
         names = self._agent.json_of(answer)
         if not isinstance(names, dict):
             raise self._agent.client.strange("its list of services is no map")
         prefix = self._config.prefix
         return {name for name in names if read_service_name(prefix, name) is not None}
 
-    def _read_instances(self, answer: Answer) -> list[Instance]:
+    def _read_instances(self, answer: ConsulAnswer) -> list[Instance]:
         entries = self._agent.json_of(answer)
         if not isinstance(entries, list):
             raise self._agent.client.strange("its list of instances is no list")
@@ -184,10 +184,10 @@ class ConsulWatch:
             except EntryError as error:
                 service = entry.get("Service") if isinstance(entry, dict) else None
                 name = service.get("ID") if isinstance(service, dict) else None
-                self._agent.warn_once(f"the instance {name!r} in Consul is left out: {error}")
+                self._agent.warnings.once(f"the instance {name!r} in Consul is left out: {error}")
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
-            self._agent.warn_once(
+            self._agent.warnings.once(
                 f"two nodes in Consul list an instance '{one}'; one of them is used"
             )
         return instances

@@ -21,6 +21,7 @@ import msgspec
 import yaml
 
 from gymmesh_discovery.config import KubernetesConfig, check_server
+from gymmesh_discovery.files import read_text, read_token_file
 from gymmesh_runtime.config import ConfigError, Secret
 
 #: Where a pod finds its service account's token, authority and namespace.
@@ -51,10 +52,7 @@ class Access:
         """The token as it is now. Raises ConfigError for a file without one."""
         if not self.token_file:
             return self.token or None
-        text = _read(Path(self.token_file), "token file").strip()
-        if not text or not text.isascii() or not text.isprintable() or " " in text:
-            raise ConfigError(f"the Kubernetes token file '{self.token_file}' holds no token")
-        return Secret(text)
+        return read_token_file(Path(self.token_file), "Kubernetes token file")
 
     def tls(self) -> ssl.SSLContext | bool:
         """What aiohttp is given for TLS. Raises ConfigError."""
@@ -82,7 +80,7 @@ def find_access(
         access = Access(
             config.server,
             "default",
-            _read(Path(config.ca_file), "CA file") if config.ca_file else "",
+            read_text(Path(config.ca_file), "Kubernetes CA file") if config.ca_file else "",
             token_file=str(Path(config.token_file).expanduser()) if config.token_file else "",
             hint="see discovery.kubernetes.token_file and ca_file",
         )
@@ -106,8 +104,8 @@ def _of_pod(env: Mapping[str, str], pod: Path) -> Access:
     space = pod / "namespace"
     return Access(
         f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        _read(space, "namespace file").strip() if space.exists() else "default",
-        _read(pod / "ca.crt", "CA file"),
+        read_text(space, "Kubernetes namespace file").strip() if space.exists() else "default",
+        read_text(pod / "ca.crt", "Kubernetes CA file"),
         token_file=str(pod / "token"),
         hint="the pod's service account",
     )
@@ -170,7 +168,8 @@ def _usual(config: KubernetesConfig, env: Mapping[str, str]) -> Path:
 
 def _of_kubeconfig(path: Path, wanted: str) -> Access:
     try:
-        known = msgspec.convert(yaml.safe_load(_read(path, "kubeconfig")) or {}, _Kubeconfig)
+        text = read_text(path, "Kubernetes kubeconfig")
+        known = msgspec.convert(yaml.safe_load(text) or {}, _Kubeconfig)
         name = wanted or known.current_context
         context = _named(known.contexts, "context", name).context
         cluster = _named(known.clusters, "cluster", context.cluster).cluster
@@ -236,7 +235,7 @@ def _pem(folder: Path, file: str, data: str) -> str:
             return base64.b64decode(data, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             raise ValueError("a certificate or key in it is no base64 text") from None
-    return _read(folder / file, "certificate file") if file else ""
+    return read_text(folder / file, "Kubernetes certificate file") if file else ""
 
 
 def _load(context: ssl.SSLContext, certificate: str, key: Secret) -> None:
@@ -245,11 +244,3 @@ def _load(context: ssl.SSLContext, certificate: str, key: Secret) -> None:
         file.write(f"{certificate}\n{key}\n")
         file.flush()
         context.load_cert_chain(file.name)
-
-
-def _read(path: Path, what: str) -> str:
-    try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise ConfigError(f"the Kubernetes {what} '{path}' cannot be read: {problem}") from None

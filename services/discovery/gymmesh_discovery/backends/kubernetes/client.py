@@ -23,6 +23,7 @@ from gymmesh_discovery.backends.kubernetes.objects import (
     WatchEvent,
     read,
 )
+from gymmesh_discovery.backends.printable import printable
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -227,8 +228,7 @@ def refusal(message: str) -> MeshError:
 
 def _shown(text: str) -> str:
     """The start of what somebody else wrote, fit to be printed."""
-    plain = "".join(one if one.isprintable() else " " for one in mask_secrets(text)).strip()
-    return plain[:_MAX_SHOWN] or "(nothing)"
+    return printable(mask_secrets(text)).strip()[:_MAX_SHOWN] or "(nothing)"
 
 
 async def problem_of(config: KubernetesConfig) -> MeshError | None:

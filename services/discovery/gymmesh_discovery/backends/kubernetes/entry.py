@@ -19,10 +19,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.entry import (
+    MAX_WEIGHT,
+    EntryError,
+    check_contract,
+    check_names,
+)
 from gymmesh_discovery.backends.kubernetes.objects import Conditions, Endpoint, EndpointSlice
-from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.names import check_name
+from gymmesh_runtime.addresses import at_port
 
 Instance = discovery_pb2.Instance
 Health = discovery_pb2.Health
@@ -38,12 +42,7 @@ _KINDS: Final = {
     "discovery": ("gymmesh.discovery.v1.DiscoveryService", "registry"),
 }
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
-_MAX_WEIGHT: Final = 65_535
 _MAX_META_KEYS: Final = 64
-
-
-class EntryError(ValueError):
-    """A slice or an endpoint that cannot be used; the message says why."""
 
 
 def read_slice(
@@ -87,12 +86,9 @@ def _common(found: EndpointSlice) -> tuple[Instance, str]:
     if not name:
         raise EntryError(f"it has no label {_OWN}name")
     contract, weight = said.pop("contract", ""), said.pop("weight", "1")
-    if contract and contract.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
-        raise EntryError(
-            f"it speaks contract version '{contract}' and this side {CONTRACT_VERSION}"
-        )
-    if not re.fullmatch(r"[0-9]{1,5}", weight) or not 0 < int(weight) <= _MAX_WEIGHT:
-        raise EntryError(f"its label {_OWN}weight is no number from 1 to {_MAX_WEIGHT}")
+    check_contract(contract)
+    if not re.fullmatch(r"[0-9]{1,5}", weight) or not 0 < int(weight) <= MAX_WEIGHT:
+        raise EntryError(f"its label {_OWN}weight is no number from 1 to {MAX_WEIGHT}")
     if len(said) > _MAX_META_KEYS - 2:  # two are ours
         raise EntryError(f"it has more than {_MAX_META_KEYS - 2} labels that begin with {_OWN}")
     if service := (metadata.labels or {}).get(_SERVICE_NAME):
@@ -144,11 +140,11 @@ def _instance(
     reference = endpoint.target_ref
     instance = Instance()
     instance.CopyFrom(common)
-    instance.address = _at(host, port)
+    instance.address = at_port(host, port)
     instance.id = f"{prefix}-{reference.uid if reference and reference.uid else instance.address}"
     instance.health = health_of(endpoint.conditions)
     if metrics is not None:
-        instance.metrics_address = _at(host, metrics)
+        instance.metrics_address = at_port(host, metrics)
     if reference is not None and reference.name:
         instance.meta["pod"] = reference.name
     if endpoint.zone or endpoint.node_name:
@@ -158,17 +154,9 @@ def _instance(
     return instance
 
 
-def _at(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _check(instance: Instance) -> None:
-    """Raises EntryError for texts that are too long or invisible."""
     where = instance.locality
-    try:
-        for field in ("id", "name", "address", "contract_version"):
-            check_name(field, getattr(instance, field))
-        for text in (*instance.meta, *instance.meta.values(), where.zone, where.host):
-            check_name("a label, its zone or its node", text)
-    except MeshError as error:
-        raise EntryError(error.message) from None
+    fields = ("id", "name", "address", "contract_version")
+    check_names((field, getattr(instance, field)) for field in fields)
+    texts = (*instance.meta, *instance.meta.values(), where.zone, where.host)
+    check_names(("a label, its zone or its node", text) for text in texts)

@@ -27,12 +27,14 @@ from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.backends.leases import Leases, instance_exists
+from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.counted import count_instances
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.waits import cancel_and_wait, doubled_s
 
 _log = logging.getLogger("gymmesh.discovery")
 Instance = discovery_pb2.Instance
@@ -42,7 +44,6 @@ _FIRST_VIEW_S: Final = 5.0
 _SHORTEST_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
-_MAX_WARNED: Final = 1000
 _CHANCE: Final = Random()
 
 
@@ -66,7 +67,7 @@ class KubernetesRegistry:
         self._problem: MeshError | None = None  # of the newest request
         self._answered_at = clock()
         self._first_view = asyncio.Event()
-        self._warned: set[str] = set()
+        self._warnings = Warnings()
 
     async def open(self) -> None:
         """Starts watching, and waits a moment for the first view. Raises ConfigError."""
@@ -82,9 +83,7 @@ class KubernetesRegistry:
     async def close(self) -> None:
         """Stops watching."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
         await self._drop_client()
 
     # ---- leases
@@ -184,7 +183,7 @@ class KubernetesRegistry:
     def _instances(self, found: EndpointSlice) -> list[Instance]:
         instances, left_out = read_slice(found, self._config.port, self._config.metrics_port)
         for line in left_out:
-            self._warn_once(line)
+            self._warnings.once(line)
         return instances
 
     def _fails(self, error: MeshError) -> None:
@@ -218,11 +217,6 @@ class KubernetesRegistry:
         if client is not None:
             await client.close()
 
-    def _warn_once(self, line: str) -> None:
-        if line not in self._warned and len(self._warned) < _MAX_WARNED:
-            self._warned.add(line)
-            _log.warning("%s", "".join(one if one.isprintable() else " " for one in line)[:1000])
-
     async def _sweep_forever(self) -> None:
         counted = 0
         while True:
@@ -238,4 +232,4 @@ def _pause_s(failures: int, draw: float) -> float:
     """How long to wait before the next request; ``draw`` is a random number in [0, 1)."""
     if not failures:
         return 0.0
-    return min(_FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE_S) * (0.5 + draw / 2)
+    return doubled_s(_FIRST_PAUSE_S, failures, _LONGEST_PAUSE_S) * (0.5 + draw / 2)

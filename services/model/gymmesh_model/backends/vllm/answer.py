@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.vllm.render import Continued
 from gymmesh_model.backends.vllm.weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
@@ -31,7 +31,7 @@ class PromptIgnored(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CapturePlan:
     """What is known of a call's prompt beforehand, and where its tokens go.
 
     record: None when no tokens are wanted. prompt: the tokens that were sent, or
@@ -113,7 +113,7 @@ class Sample:
             )
 
 
-def take_answer(name: str, sample: Sample, answer: Json) -> None:
+def take_answer(name: str, sample: CapturePlan, answer: Json) -> None:
     """Takes the tokens out of an answer that came whole.
 
     Raises PromptIgnored, and MeshError MODEL_ANSWER_INVALID.
@@ -138,9 +138,9 @@ class VllmReader(ChatReader):
         name: str,
         fold: ChatFold,
         params: Mapping[str, Any],
-        progress: Progress,
+        progress: CallProgress,
         secrets: tuple[str, ...],
-        sample: Sample,
+        sample: CapturePlan,
     ) -> None:
         super().__init__(name, fold, params, progress, secrets)
         self._sample = sample

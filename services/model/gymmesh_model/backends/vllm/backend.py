@@ -19,7 +19,9 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import (
     STREAMED,
     ChatBackendOptions,
@@ -27,11 +29,9 @@ from gymmesh_model.backends.chat import (
     read_answer,
     respond,
 )
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.sendable import Sendable
-from gymmesh_model.backends.vllm.answer import PromptIgnored, Sample, VllmReader, take_answer
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.sendable import Sendable
+from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
 from gymmesh_model.backends.vllm.probe import probe
 from gymmesh_model.backends.vllm.render import Continued, Renderer
 from gymmesh_model.backends.vllm.weights import WeightsPoll
@@ -71,7 +71,7 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _SendPlan:
     """How a call is sent.
 
     prompt: as these tokens; None: as messages. continued: how they were found.
@@ -146,14 +146,14 @@ class VllmBackend:
             self._polls = WeightsPoll(self.pool, self._poll_s, self._http, tell)
             self._polls.start()
 
-    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+    def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
         if call.record is None:
-            sample = Sample(None, None)
+            sample = CapturePlan(None, None)
             return self._send_whole(call, lambda: self._body(call), sample, call.timeout)
         return self._answer(call, None)
 
     def stream(
-        self, call: ModelCall, progress: Progress
+        self, call: BackendCall, progress: CallProgress
     ) -> Coroutine[Any, Any, responses_pb2.Response]:
         return self._answer(call, progress)
 
@@ -170,18 +170,20 @@ class VllmBackend:
         )
         return any(one is True for one in await asyncio.gather(*asked, return_exceptions=True))
 
-    async def _answer(self, call: ModelCall, progress: Progress | None) -> responses_pb2.Response:
+    async def _answer(
+        self, call: BackendCall, progress: CallProgress | None
+    ) -> responses_pb2.Response:
         deadline = asyncio.get_running_loop().time() + call.timeout
         if call.record is None:
-            sample = Sample(None, call.prefix)
-            return await self._send(call, [], _Plan(), sample, progress, deadline)
+            sample = CapturePlan(None, call.prefix)
+            return await self._send(call, [], _SendPlan(), sample, progress, deadline)
         made = [self._body(call)]
         # Asked for by the request, they stay in the answer; else they are only captured.
         keep = bool(made[0].get("logprobs"))
         _capture(made[0], call.record)
         plan = await self._plan(call, made[0], deadline)
         for _ in range(2):
-            sample = Sample(
+            sample = CapturePlan(
                 call.record,
                 call.prefix,
                 prompt=plan.prompt,
@@ -200,11 +202,11 @@ class VllmBackend:
 
     async def _send(
         self,
-        call: ModelCall,
+        call: BackendCall,
         made: list[Json],
-        plan: _Plan,
-        sample: Sample,
-        progress: Progress | None,
+        plan: _SendPlan,
+        sample: CapturePlan,
+        progress: CallProgress | None,
         deadline: float,
     ) -> responses_pb2.Response:
         """made: the request, where it is made already; taken out, so that it is not kept."""
@@ -236,7 +238,7 @@ class VllmBackend:
         return read.respond()
 
     async def _send_whole(
-        self, call: ModelCall, body: Callable[[], Json], sample: Sample, timeout: float
+        self, call: BackendCall, body: Callable[[], Json], sample: CapturePlan, timeout: float
     ) -> responses_pb2.Response:
         more: Json = {}
         if call.request_id and self._abort_path is not None:
@@ -263,19 +265,19 @@ class VllmBackend:
     def _read(self, raw: bytes) -> Json:
         return read_answer(self._name, raw, self._http.secrets)
 
-    async def _plan(self, call: ModelCall, body: Json, deadline: float) -> _Plan:
+    async def _plan(self, call: BackendCall, body: Json, deadline: float) -> _SendPlan:
         prefix = call.prefix
         if prefix is None:
-            return _Plan()
+            return _SendPlan()
         if prefix.rewritten:
-            return _Plan(
+            return _SendPlan(
                 reason=tokens_pb2.FORK_REASON_HISTORY_REWRITTEN,
                 detail="the caller changed items that the tokens before stand for",
             )
         if not self._exact:
             return _cannot("the option 'exact' is off")
         if any(_has_media(message) for message in body["messages"]):
-            return _Plan(
+            return _SendPlan(
                 reason=tokens_pb2.FORK_REASON_MEDIA,
                 detail="a medium in the conversation is not made of tokens that can be sent",
             )
@@ -292,8 +294,8 @@ class VllmBackend:
         return await self._continuation(call, body, prefix, deadline)
 
     async def _continuation(
-        self, call: ModelCall, body: Json, prefix: Prefix, deadline: float
-    ) -> _Plan:
+        self, call: BackendCall, body: Json, prefix: Prefix, deadline: float
+    ) -> _SendPlan:
         try:
             found = await self._renderer.go_on(call, body, prefix, deadline)
         except MeshError as error:
@@ -302,8 +304,8 @@ class VllmBackend:
             # If it is the conversation that it refuses, it will refuse the call, too.
             return _cannot(f"the server did not render the conversation: {error.message}")
         if isinstance(found, Continued):
-            return _Plan(prefix.tokens + found.tail, found)
-        return _Plan(reason=found.reason, detail=found.detail)
+            return _SendPlan(prefix.tokens + found.tail, found)
+        return _SendPlan(reason=found.reason, detail=found.detail)
 
     async def _probed(self, deadline: float) -> bool:
         """Whether the server takes tokens and renders; asked until it is known.
@@ -320,12 +322,12 @@ class VllmBackend:
                     self._abort_path = found.abort_path
         return self._takes_tokens
 
-    def _body(self, call: ModelCall) -> Json:
+    def _body(self, call: BackendCall) -> Json:
         body = chat_body(call, self._options)
         return lower_thinking(body) if self._lowers else body
 
 
-def _planned(body: Json, plan: _Plan) -> Json:
+def _planned(body: Json, plan: _SendPlan) -> Json:
     """The request for a plan. Of messages that are not rendered the last is enough."""
     if plan.prompt is None:
         return body
@@ -343,8 +345,8 @@ def _capture(body: Json, record: TokenRecord | None) -> Json:
     return body
 
 
-def _cannot(detail: str) -> _Plan:
-    return _Plan(reason=tokens_pb2.FORK_REASON_BACKEND, detail=detail)
+def _cannot(detail: str) -> _SendPlan:
+    return _SendPlan(reason=tokens_pb2.FORK_REASON_BACKEND, detail=detail)
 
 
 def _has_media(message: Mapping[str, Any]) -> bool:

@@ -12,9 +12,9 @@ import msgspec
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.backends.vllm.in_process import Application, InProcessTransport
 from gymmesh_model.backends.vllm.weights import version_of
@@ -24,6 +24,7 @@ from gymmesh_model.routing import parse_load
 from gymmesh_model.transport import TransportError
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
 from gymmesh_model.vllm.naming import served_name
+from gymmesh_runtime.waits import cancel_and_wait
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"
@@ -50,9 +51,7 @@ class EngineEndpoint(HttpEndpoint):
     async def close(self) -> None:
         """Stops what runs."""
         follow, self._follow = self._follow, None
-        if follow is not None:
-            follow.cancel()
-            await asyncio.gather(follow, return_exceptions=True)
+        await cancel_and_wait(follow)
         await super().close()
 
     async def _follow_load(self, transport: InProcessTransport) -> None:
@@ -96,9 +95,7 @@ class EngineVllmBackend(VllmBackend):
 
     async def close(self) -> None:
         follow, self._follow = self._follow, None
-        if follow is not None:
-            follow.cancel()
-            await asyncio.gather(follow, return_exceptions=True)
+        await cancel_and_wait(follow)
         try:
             await super().close()
         finally:
@@ -109,12 +106,12 @@ class EngineVllmBackend(VllmBackend):
         if self._poll_s:
             self._follow = asyncio.create_task(self._follow_weights(tell))
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         self._check_alive()
         with _Noted(call):
             return await super().create(call)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         self._check_alive()
         with _Noted(call):
             return await super().stream(call, progress)
@@ -138,7 +135,7 @@ class EngineVllmBackend(VllmBackend):
         if self._engine.failure is not None:
             raise unreachable(self._name, self._engine.failure)
 
-    def _body(self, call: ModelCall) -> dict[str, Any]:
+    def _body(self, call: BackendCall) -> dict[str, Any]:
         # It serves the one model, whatever the request says.
         return {**super()._body(call), "model": self.endpoint_model}
 
@@ -146,7 +143,7 @@ class EngineVllmBackend(VllmBackend):
 class _Noted:
     """Notes in a call's record which weights sampled its answer."""
 
-    def __init__(self, call: ModelCall) -> None:
+    def __init__(self, call: BackendCall) -> None:
         self._record = call.record
         self._spans: Spans = []
 

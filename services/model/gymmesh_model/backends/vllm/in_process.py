@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 from gymmesh_model.transport import (
     MAX_BODY,
-    Answer,
     Body,
     ConnectionLost,
+    HttpAnswer,
     StreamedAnswer,
     TooLarge,
 )
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 # How long an application may take to notice that its client has gone.
@@ -63,7 +63,7 @@ class _Exchange:
         found: str = self.headers.get("content-type", "")
         return found.partition(";")[0].strip().lower()
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         """What the application gets: the body, and when it is over, the client's end."""
         body, self._body = self._body, None
         if body is not None:
@@ -71,7 +71,7 @@ class _Exchange:
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         """What the application says."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
@@ -130,16 +130,16 @@ class InProcessTransport:
         self._headers = dict(headers)
         self._running: set[asyncio.Task[None]] = set()
 
-    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Answer:
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> HttpAnswer:
         """See Transport."""
         sent = body if isinstance(body, bytes) else body()
         async with self.stream(url, sent, headers) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> HttpAnswer:
         """See Transport."""
         async with self._call("GET", url, b"", None) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
 
     @asynccontextmanager
     async def stream(

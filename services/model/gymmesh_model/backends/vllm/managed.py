@@ -8,8 +8,8 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
-from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
@@ -52,7 +52,7 @@ class ManagedVllmBackend(VllmBackend):
         finally:
             await self._process.stop()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         self._check_alive()
         try:
             return await super().create(call)
@@ -60,7 +60,7 @@ class ManagedVllmBackend(VllmBackend):
             await self._explain(error)
             raise
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         self._check_alive()
         try:
             return await super().stream(call, progress)
@@ -78,7 +78,7 @@ class ManagedVllmBackend(VllmBackend):
             await self._process.wait(_NOTICE_SECONDS)
             self._check_alive()
 
-    def _body(self, call: ModelCall) -> dict[str, Any]:
+    def _body(self, call: BackendCall) -> dict[str, Any]:
         # It serves the one model, whatever the request says.
         return {**super()._body(call), "model": self.endpoint_model}
 

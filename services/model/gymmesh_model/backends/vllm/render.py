@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.base import ModelCall
-from gymmesh_model.backends.http import HttpEndpoint
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_input, write_whole
 from gymmesh_model.convert.thinking import CLOSE
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
-from gymmesh_model.tokens import Known, Renders, Rewritten, Tail, View, next_step, pack_ids
+from gymmesh_model.tokens import KnownPrefix, Renders, Rewritten, Tail, View, next_step, pack_ids
 from gymmesh_model.tokens.continuation import rendered
 from gymmesh_model.tokens.record import Prefix, Rendered
 from gymmesh_responses import CodecError, dumps, loads
@@ -61,14 +61,14 @@ class Renderer:
         self.path = TOKENIZE
 
     async def go_on(
-        self, call: ModelCall, body: Json, prefix: Prefix, deadline: float
+        self, call: BackendCall, body: Json, prefix: Prefix, deadline: float
     ) -> Continued | Rewritten:
         """How the prompt of the chat request `body` goes on from the prefix.
 
         deadline: of the event loop's clock. Raises MeshError when the endpoint cannot be asked.
         """
         views = ConversationViews(call, body, prefix, self._options, lowers=self._lowers)
-        known, renders = Known(prefix, views.reasons), Renders()
+        known, renders = KnownPrefix(prefix, views.reasons), Renders()
         while isinstance(step := next_step(known, renders), View):
             request = views.request(step)
             renders.views[step] = None
@@ -79,7 +79,7 @@ class Renderer:
         return step
 
     async def _render(
-        self, call: ModelCall, body: Json, deadline: float, view: View
+        self, call: BackendCall, body: Json, deadline: float, view: View
     ) -> bytes | None:
         """The tokens; None when the template refuses such a conversation."""
         timeout = deadline - asyncio.get_running_loop().time()
@@ -143,7 +143,7 @@ class ConversationViews:
     """The requests behind the renderings of one call."""
 
     def __init__(
-        self, call: ModelCall, body: Json, prefix: Prefix, options: ChatOptions, *, lowers: bool
+        self, call: BackendCall, body: Json, prefix: Prefix, options: ChatOptions, *, lowers: bool
     ) -> None:
         self._body = {key: value for key, value in body.items() if key not in _NOT_RENDERED}
         self._params = call.params

@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gymmesh_model.backends.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.routing import Pool
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.waits import cancel_and_wait
 
 _PATH: Final = "/../weight_info"
 _ASK_SECONDS: Final = 5.0
@@ -50,9 +51,7 @@ class WeightsPoll:
     async def stop(self) -> None:
         """Stops asking; harmless when called twice or before `start`."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancel_and_wait(task)
 
     async def _follow(self) -> None:
         with contextlib.suppress(NotOffered):

@@ -21,7 +21,7 @@ from gymmesh_resource.errors import TaskInvalid
 from .clock import read_time
 from .listing import first_list
 
-__all__ = ["Expected", "Verdict", "judge", "read_expected"]
+__all__ = ["CalendarScore", "Expected", "judge", "read_expected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CalendarScore:
     """The reward, 1.0 or 0.0, and why: a word as in NeMo Gym (`pass`, `no_json_list`, …)."""
 
     reward: float
@@ -57,22 +57,22 @@ def read_expected(state: Mapping[str, Any]) -> dict[str, Expected]:
     return {event_id: _expected(entry, event_id) for event_id, entry in state.items()}
 
 
-def judge(answer: str, expected: Mapping[str, Expected]) -> Verdict:
+def judge(answer: str, expected: Mapping[str, Expected]) -> CalendarScore:
     """The verdict on the model's last message; an empty one is wrong."""
     if not answer:
-        return Verdict(0.0, "no_answer")
+        return CalendarScore(0.0, "no_answer")
     if "<think>" in answer:
-        return Verdict(0.0, "think_found")
+        return CalendarScore(0.0, "think_found")
     if not expected:
-        return Verdict(1.0, "pass")
+        return CalendarScore(1.0, "pass")
     calendar = first_list(answer)
     if not calendar:
-        return Verdict(0.0, "no_json_list")
+        return CalendarScore(0.0, "no_json_list")
     try:
         reason = _problem(calendar, expected)
     except (_Malformed, RecursionError, OverflowError, ValueError, TypeError):
         reason = "error_in_grading"  # events can be nested deeply, and numbers be huge
-    return Verdict(float(reason is None), reason or "pass")
+    return CalendarScore(float(reason is None), reason or "pass")
 
 
 def _problem(calendar: Sequence[Any], expected: Mapping[str, Expected]) -> str | None:

@@ -22,7 +22,7 @@ from gymmesh_responses import CodecError, loads
 
 from .comparison import Likeness
 from .verdict import (
-    Call,
+    NamedCall,
     Rules,
     judge_action,
     judge_calls,
@@ -131,7 +131,7 @@ class FunctionCallingEnvironment(Environment[None]):
         return _schema_defaults(task) if self._fill else {}
 
 
-def _expectation(task: Task) -> tuple[bool, str, list[Call]]:
+def _expectation(task: Task) -> tuple[bool, str, list[NamedCall]]:
     """Whether the calls are compared exactly, the key that they stand under, and the calls."""
     payload = task.payload
     for key, exactly, reader in (
@@ -143,7 +143,7 @@ def _expectation(task: Task) -> tuple[bool, str, list[Call]]:
     raise TaskInvalid("expected_answers", "is missing, and so is expected_action")
 
 
-def _callable(task: Task, expected: Sequence[Call], field: str) -> None:
+def _callable(task: Task, expected: Sequence[NamedCall], field: str) -> None:
     """Raise `TaskInvalid` for an expected call of a function that the model does not have."""
     tools = task.message.params.tools
     if not all(tool.HasField("function") for tool in tools):
@@ -165,10 +165,10 @@ def _shown(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name[:_LONGEST], "arguments": text}
 
 
-def _made(call: ToolCall) -> Call:
+def _made(call: ToolCall) -> NamedCall:
     # Some models write nothing at all where there are no arguments.
     arguments = call.arguments if call.arguments_json.strip() else {}
-    return Call(call.name, arguments)
+    return NamedCall(call.name, arguments)
 
 
 def _schema_defaults(task: Task) -> dict[str, dict[str, Any]]:

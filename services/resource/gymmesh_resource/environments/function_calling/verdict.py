@@ -22,8 +22,8 @@ from .comparison import Likeness, alike, same
 
 __all__ = [
     "ActionVerdict",
-    "Call",
     "CallsVerdict",
+    "NamedCall",
     "Rules",
     "judge_action",
     "judge_calls",
@@ -40,7 +40,7 @@ _DIFFERENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NamedCall:
     """A call by name. `arguments`: an object, or None where the model wrote none."""
 
     name: str
@@ -79,7 +79,9 @@ class ActionVerdict:
     category: str
 
 
-def judge_calls(expected: Sequence[Call], made: Sequence[Call], rules: Rules) -> CallsVerdict:
+def judge_calls(
+    expected: Sequence[NamedCall], made: Sequence[NamedCall], rules: Rules
+) -> CallsVerdict:
     """The verdict on all calls of a rollout; none are expected: none may be made."""
     if rules.in_order:
         pairs = zip(expected, made, strict=False)
@@ -91,7 +93,7 @@ def judge_calls(expected: Sequence[Call], made: Sequence[Call], rules: Rules) ->
 
 
 def judge_action(
-    expected: Sequence[Call], made: Sequence[Call], *, said: bool, likeness: Likeness
+    expected: Sequence[NamedCall], made: Sequence[NamedCall], *, said: bool, likeness: Likeness
 ) -> ActionVerdict:
     """The verdict on an action: calls in any order, or, where none is expected, a message.
 
@@ -118,7 +120,7 @@ def judge_action(
     return ActionVerdict(1.0, "the expected calls")
 
 
-def _problem(expected: Call, made: Call, likeness: Likeness) -> str | None:
+def _problem(expected: NamedCall, made: NamedCall, likeness: Likeness) -> str | None:
     """What is wrong with a call, in a few words; None for the expected one."""
     if made.name != expected.name:
         return "another function"
@@ -128,7 +130,7 @@ def _problem(expected: Call, made: Call, likeness: Likeness) -> str | None:
     return None if difference is None else _DIFFERENCES[difference]
 
 
-def read_expected(value: Any, where: str = "expected_answers") -> list[Call]:
+def read_expected(value: Any, where: str = "expected_answers") -> list[NamedCall]:
     """The calls of `[{"name": …, "arguments": {…} or JSON text}]`, or of that as JSON text."""
     if isinstance(value, str):
         value = _parsed(value, where)
@@ -137,7 +139,7 @@ def read_expected(value: Any, where: str = "expected_answers") -> list[Call]:
     return [_call(entry, f"{where}[{index}]") for index, entry in enumerate(value)]
 
 
-def read_action(value: Any, where: str = "expected_action") -> list[Call]:
+def read_action(value: Any, where: str = "expected_action") -> list[NamedCall]:
     """The calls of `{"type": "function_call", "name", "arguments"}` or of `{"type":
     "function_call_batch", "calls": […]}`; none for a message."""
     if not isinstance(value, dict):
@@ -157,7 +159,7 @@ def read_action(value: Any, where: str = "expected_action") -> list[Call]:
     )
 
 
-def _call(entry: Any, where: str) -> Call:
+def _call(entry: Any, where: str) -> NamedCall:
     if not isinstance(entry, dict):
         raise TaskInvalid(where, 'must be an object with "name" and "arguments"')
     name = entry.get("name")
@@ -170,7 +172,7 @@ def _call(entry: Any, where: str) -> Call:
         arguments = {}
     if not isinstance(arguments, dict):
         raise TaskInvalid(f"{where}.arguments", "must be an object")
-    return Call(name, arguments)
+    return NamedCall(name, arguments)
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -180,7 +182,7 @@ def _parsed(text: str, where: str) -> Any:
         raise TaskInvalid(where, "is not JSON") from None
 
 
-def _fits(expected: Call, made: Call, rules: Rules) -> bool:
+def _fits(expected: NamedCall, made: NamedCall, rules: Rules) -> bool:
     if expected.name != made.name or made.arguments is None:
         return False
     defaults = rules.defaults.get(expected.name, {})
@@ -192,7 +194,9 @@ def _fits(expected: Call, made: Call, rules: Rules) -> bool:
 
 
 def _most_matches(
-    expected: Sequence[Call], made: Sequence[Call], fits: Callable[[Call, Call], bool]
+    expected: Sequence[NamedCall],
+    made: Sequence[NamedCall],
+    fits: Callable[[NamedCall, NamedCall], bool],
 ) -> int:
     """How many expected calls can be matched at once, each with a call of its own.
 

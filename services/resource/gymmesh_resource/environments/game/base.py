@@ -12,13 +12,13 @@ from enum import Enum
 from random import Random
 from typing import ClassVar
 
-__all__ = ["LEVELS", "Game", "IllegalMove", "Result", "integers"]
+__all__ = ["LEVELS", "Game", "GameResult", "IllegalMove", "integers"]
 
 LEVELS = (1, 2, 3)
 _INTEGERS = re.compile(r"[0-9]{1,3}(?:[ ,;]+[0-9]{1,3}){0,9}", re.ASCII)
 
 
-class Result(Enum):
+class GameResult(Enum):
     """How a game ended, from the model's point of view."""
 
     WON = "won"
@@ -48,7 +48,7 @@ class Game(ABC):
         self.chance = chance
         self.model_begins = model_begins
         self.max_moves = 0
-        self.result: Result | None = None
+        self.result: GameResult | None = None
 
     @abstractmethod
     def start(self) -> str:
@@ -71,7 +71,7 @@ class Game(ABC):
 
     def progress(self) -> float:
         """How far a puzzle is solved, 0.0 to 1.0; of a game with an opponent, 1.0 when won."""
-        return 1.0 if self.result is Result.WON else 0.0
+        return 1.0 if self.result is GameResult.WON else 0.0
 
 
 def integers(move: str, count: int, what: str) -> list[int]:

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 from typing import ClassVar
 
-from .base import Game, IllegalMove, Result
+from .base import Game, GameResult, IllegalMove
 
 __all__ = ["CodeBreaker", "marks"]
 
@@ -49,11 +49,11 @@ class CodeBreaker(Game):
         exact, near = marks(self._code, guess)
         self._guesses.append((guess, exact, near))
         if exact == self._length:
-            self.result = Result.WON
+            self.result = GameResult.WON
             return "That is the code."
         left = self.max_moves - len(self._guesses)
         if not left:
-            self.result = Result.LOST
+            self.result = GameResult.LOST
             return (
                 f"{exact} at their place, {near} elsewhere. No guess is left: it was {self._code}."
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from .base import Game, IllegalMove, Result, integers
+from .base import Game, GameResult, IllegalMove, integers
 
 __all__ = ["ConnectFour", "has_four"]
 
@@ -55,7 +55,7 @@ class ConnectFour(Game):
             raise IllegalMove(f"column {column} is full")
         self._mine |= self._drop(column - 1)
         if has_four(self._mine):
-            self.result = Result.WON
+            self.result = GameResult.WON
             return "You win."
         return self._drawn("") or self._reply()
 
@@ -84,14 +84,14 @@ class ConnectFour(Game):
         self._theirs |= self._drop(column)
         said = f"O plays {column + 1}."
         if has_four(self._theirs):
-            self.result = Result.LOST
+            self.result = GameResult.LOST
             return f"{said} The opponent wins."
         return self._drawn(said + " ") or said
 
     def _drawn(self, said: str) -> str:
         if self._open():
             return ""
-        self.result = Result.DRAWN
+        self.result = GameResult.DRAWN
         return f"{said}A draw."
 
     def _chosen(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from .base import Game, IllegalMove, Result
+from .base import Game, GameResult, IllegalMove
 from .code_breaker import CodeBreaker
 from .connect_four import ConnectFour
 from .nim import Nim
@@ -73,7 +73,7 @@ class Match:
         if game.result is not None:
             self._ended_by = "the rules"
         elif game.max_moves and self._moves >= game.max_moves:
-            game.result, self._ended_by = Result.LOST, "the move limit"
+            game.result, self._ended_by = GameResult.LOST, "the move limit"
             said = _lines(said, "No moves are left: you lose.")
         return _lines(said, game.board(), "" if self.over else "Your move.")
 
@@ -81,7 +81,7 @@ class Match:
         self._illegal += 1
         left = self._max_illegal - self._illegal
         if left <= 0:
-            self.game.result, self._ended_by = Result.LOST, "illegal moves"
+            self.game.result, self._ended_by = GameResult.LOST, "illegal moves"
             return f"Illegal move: {why}. It was one too many: you lose."
         return _lines(
             f"Illegal move: {why}. Legal: {self.game.legal()}. Illegal moves left: {left - 1}.",

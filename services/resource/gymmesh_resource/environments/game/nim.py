@@ -6,7 +6,7 @@ from functools import reduce
 from operator import xor
 from random import Random
 
-from .base import Game, IllegalMove, Result, integers
+from .base import Game, GameResult, IllegalMove, integers
 
 __all__ = ["Nim"]
 
@@ -44,7 +44,7 @@ class Nim(Game):
             raise IllegalMove(f"{stones} stones cannot be taken from pile {pile}")
         self._piles[pile - 1] -= stones
         if not any(self._piles):
-            self.result = Result.WON
+            self.result = GameResult.WON
             return "You took the last stone and win."
         return self._reply()
 
@@ -65,7 +65,7 @@ class Nim(Game):
         said = f"The opponent takes {stones} from pile {pile + 1}"
         if any(self._piles):
             return f"{said}."
-        self.result = Result.LOST
+        self.result = GameResult.LOST
         return f"{said}, the last, and wins."
 
     def _chosen(self) -> tuple[int, int]:

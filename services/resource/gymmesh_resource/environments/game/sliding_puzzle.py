@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar
 
-from .base import Game, IllegalMove, Result, integers
+from .base import Game, GameResult, IllegalMove, integers
 
 __all__ = ["SlidingPuzzle"]
 
@@ -46,7 +46,7 @@ class SlidingPuzzle(Game):
             raise IllegalMove(f"tile {tile} is not next to the gap")
         self._slide(tile)
         if self._tiles == self._solved:
-            self.result = Result.WON
+            self.result = GameResult.WON
             return "Solved."
         return ""
 

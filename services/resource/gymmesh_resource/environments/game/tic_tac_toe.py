@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from .base import Game, IllegalMove, Result, integers
+from .base import Game, GameResult, IllegalMove, integers
 
 __all__ = ["TicTacToe", "value"]
 
@@ -92,9 +92,9 @@ class TicTacToe(Game):
     def _ended(self, said: str) -> str:
         winner = _winner(self._cells)
         if winner is not None:
-            self.result = Result.WON if winner == "x" else Result.LOST
+            self.result = GameResult.WON if winner == "x" else GameResult.LOST
             return f"{said}{'You win' if winner == 'x' else 'The opponent wins'}."
         if not _free(self._cells):
-            self.result = Result.DRAWN
+            self.result = GameResult.DRAWN
             return f"{said}A draw."
         return ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gymmesh_resource.verdicts import Verdict
 
-from .base import Result
+from .base import GameResult
 
 __all__ = ["Scoring", "Standing", "judge", "worth"]
 
@@ -30,7 +30,7 @@ class Scoring:
 class Standing:
     """Where a game stands: its result if any, progress of 0.0 to 1.0, and the moves counted."""
 
-    result: Result | None = None
+    result: GameResult | None = None
     progress: float = 0.0
     moves: int = 0
     illegal: int = 0
@@ -39,11 +39,11 @@ class Standing:
 
 def worth(standing: Standing, scoring: Scoring) -> float:
     """From 0.0 to 1.0: won is 1, lost or unfinished what the progress brings, less penalties."""
-    if standing.result is Result.WON:
+    if standing.result is GameResult.WON:
         value = 1.0
     else:
         value = scoring.progress * standing.progress
-        if standing.result is Result.DRAWN:
+        if standing.result is GameResult.DRAWN:
             value = max(value, scoring.draw)
     return max(0.0, value - scoring.illegal * standing.illegal)
 
@@ -53,8 +53,8 @@ def judge(standing: Standing, scoring: Scoring) -> Verdict:
     return Verdict(
         worth(standing, scoring),
         components={
-            "won": float(standing.result is Result.WON),
-            "drawn": float(standing.result is Result.DRAWN),
+            "won": float(standing.result is GameResult.WON),
+            "drawn": float(standing.result is GameResult.DRAWN),
             "progress": standing.progress,
         },
         evidence={

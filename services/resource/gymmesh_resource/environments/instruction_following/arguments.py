@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["AT_LEAST", "LESS_THAN", "ArgumentError", "Kind", "count", "letter", "read", "relation",
-           "text", "texts", "word"]  # fmt: skip
+__all__ = ["AT_LEAST", "LESS_THAN", "ArgumentError", "ArgumentKind", "count", "letter", "read",
+           "relation", "text", "texts", "word"]  # fmt: skip
 
 LESS_THAN: Final = "less than"
 AT_LEAST: Final = "at least"
@@ -24,14 +24,14 @@ class ArgumentError(ValueError):
         super().__init__(f"{name} {problem}")
 
 
-class Kind:
+class ArgumentKind:
     """What an argument may be; reading gives its value, or raises ValueError with a clause."""
 
     def read(self, value: Any) -> Any:
         raise NotImplementedError
 
 
-class _Count(Kind):
+class _Count(ArgumentKind):
     def read(self, value: Any) -> int:
         # Tables with gaps keep whole numbers as floats.
         if isinstance(value, float) and value.is_integer():
@@ -41,14 +41,14 @@ class _Count(Kind):
         return value
 
 
-class _Text(Kind):
+class _Text(ArgumentKind):
     def read(self, value: Any) -> str:
         if not isinstance(value, str) or not value.strip():
             raise ValueError("must be text")
         return value
 
 
-class _Word(Kind):
+class _Word(ArgumentKind):
     """One word or phrase; some rows wrap it in a list."""
 
     def read(self, value: Any) -> str:
@@ -57,21 +57,21 @@ class _Word(Kind):
         return _Text().read(value).strip()
 
 
-class _Texts(Kind):
+class _Texts(ArgumentKind):
     def read(self, value: Any) -> list[str]:
         if not isinstance(value, list) or not value:
             raise ValueError("must be a list of texts")
         return [_Text().read(entry) for entry in value]
 
 
-class _Letter(Kind):
+class _Letter(ArgumentKind):
     def read(self, value: Any) -> str:
         if not isinstance(value, str) or len(value.strip()) != 1:
             raise ValueError("must be one letter")
         return value.strip().lower()
 
 
-class _Relation(Kind):
+class _Relation(ArgumentKind):
     def read(self, value: Any) -> str:
         if value not in (LESS_THAN, AT_LEAST):
             raise ValueError(f"must be {LESS_THAN!r} or {AT_LEAST!r}")
@@ -86,7 +86,7 @@ letter: Final = _Letter()
 relation: Final = _Relation()
 
 
-def read(kinds: Mapping[str, Kind], given: Mapping[str, Any]) -> dict[str, Any]:
+def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values by name; raises `ArgumentError`. Arguments that no kind is for are left out."""
     values: dict[str, Any] = {}
     for name, kind in kinds.items():

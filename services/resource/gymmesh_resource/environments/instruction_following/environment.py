@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, get_args
+from typing import Annotated
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.errors import TaskInvalid, TookTooLong
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -124,10 +125,4 @@ def _checks(task: Task) -> Bound:
 
 def _mode(task: Task) -> GradingMode:
     where, wanted = _field(task, "grading_mode")
-    if wanted is None:
-        return "binary"
-    for mode in get_args(GradingMode):
-        if mode == wanted:
-            known: GradingMode = mode
-            return known
-    raise TaskInvalid(where, f"must be one of {', '.join(MODES)}")
+    return "binary" if wanted is None else one_of(MODES, wanted, where)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from .arguments import Kind
+from .arguments import ArgumentKind
 
 __all__ = ["INSTRUCTIONS", "instruction"]
 
-INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, Kind]]]] = {}
+INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]] = {}
 """Each instruction's check, and the kinds of its arguments."""
 
 
-def instruction(*ids: str, **kinds: Kind) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+def instruction(
+    *ids: str, **kinds: ArgumentKind
+) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Register a check under its ids, with the kinds of its arguments.
 
     The check takes the response's text and the arguments by name.

@@ -17,7 +17,7 @@ Bound: TypeAlias = "list[tuple[str, Mapping[str, Any]]]"
 """Instructions by their ids, with the arguments that a task gives them."""
 
 GradingMode = Literal["binary", "fraction"]
-MODES: Final[tuple[str, ...]] = get_args(GradingMode)
+MODES: Final[tuple[GradingMode, ...]] = get_args(GradingMode)
 
 
 def followed(text: str, checks: Sequence[Check]) -> list[bool]:

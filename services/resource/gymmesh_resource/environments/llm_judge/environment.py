@@ -23,7 +23,7 @@ from gymmesh_runtime.errors import MeshError
 
 from . import prompts, rows, texts
 from .fences import Fenced, fence
-from .judge import AnswerUnjudged, Decision, Judge, Question, Unreadable
+from .judge import AnswerUnjudged, Judge, JudgeDecision, JudgePrompt, UnreadableReply
 from .verdicts import (
     NO,
     SCORE_LABEL,
@@ -181,7 +181,7 @@ class LlmJudgeEnvironment(Environment[None]):
         except AnswerUnjudged as error:
             evidence = {"mode": mode, "failure_reason": str(error)}
             return Verdict(0.0, evidence={**evidence, "answer_chars": len(answer)})
-        except Unreadable as error:
+        except UnreadableReply as error:
             if self._unreadable == "skip":
                 return Skipped(f"{error}.", evidence={"mode": mode, "judge_reply": error.reply})
             raise MeshError(
@@ -242,17 +242,17 @@ class LlmJudgeEnvironment(Environment[None]):
 
     async def _ask_equivalence(
         self, judge: Judge, question: str, expected: str, answer: str, *, swapped: bool = False
-    ) -> Decision[bool]:
+    ) -> JudgeDecision[bool]:
         labels = [re.compile(re.escape(label)) for label in (self._equal, self._not_equal)]
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             first, second = (given, expected) if swapped else (expected, given)
             pieces = {"question": question, "expected_answer": first, "generated_answer": second}
             fenced = fence(pieces, labels)
             prompt = prompts.equivalence_prompt(
                 fenced.blocks, self._template, self._equal, self._not_equal
             )
-            return Question(prompt, self._instructions(fenced))
+            return JudgePrompt(prompt, self._instructions(fenced))
 
         return await judge.decide(
             answer,
@@ -291,13 +291,13 @@ class LlmJudgeEnvironment(Environment[None]):
 
     async def _ask_criterion(
         self, judge: Judge, before: str, answer: str, criterion: Criterion
-    ) -> Decision[bool]:
+    ) -> JudgeDecision[bool]:
         labels = [re.compile(re.escape(label)) for label in (YES, NO)]
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             pieces = {"context": before, "response": given, "criterion": criterion.text}
             fenced = fence(pieces, labels)
-            return Question(prompts.criterion_prompt(fenced.blocks), self._instructions(fenced))
+            return JudgePrompt(prompts.criterion_prompt(fenced.blocks), self._instructions(fenced))
 
         return await judge.decide(answer, about, read=read_criterion, labels=f"{YES}, {NO}")
 
@@ -309,12 +309,12 @@ class LlmJudgeEnvironment(Environment[None]):
         if reference is not None:
             pieces["reference"] = reference
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             fenced = fence({**pieces, "response": given}, [SCORE_LABEL])
             prompt = prompts.score_prompt(
                 fenced.blocks, rows.instructions(task), self._least, self._most
             )
-            return Question(prompt, self._instructions(fenced))
+            return JudgePrompt(prompt, self._instructions(fenced))
 
         with rollout.stage("judge"):
             decision = await judge.decide(
@@ -369,7 +369,7 @@ async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return results
 
 
-def _evaluation(decision: Decision[Any], label: str) -> Mapping[str, Any]:
+def _evaluation(decision: JudgeDecision[Any], label: str) -> Mapping[str, Any]:
     return {"verdict_label": label, "judge_reply": decision.reply, "asked": decision.asked}
 
 

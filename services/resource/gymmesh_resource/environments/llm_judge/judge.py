@@ -1,8 +1,8 @@
 """Asks the judge, and asks once more when its reply cannot be read.
 
 Invariant: what comes back is a verdict that the judge gave. Otherwise `AnswerUnjudged` is raised
-where it is the answer's doing, which makes it worth nothing, or else `Unreadable`, which a verifier
-reports as a failure or as not judged, never as a reward.
+where it is the answer's doing, which makes it worth nothing, or else `UnreadableReply`, which a
+verifier reports as a failure or as not judged, never as a reward.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gymmesh_responses import text_of
 from .control import AnswerUnjudged, judged
 from .prompts import reminder
 
-__all__ = ["AnswerUnjudged", "Decision", "Judge", "Question", "Unreadable"]
+__all__ = ["AnswerUnjudged", "Judge", "JudgeDecision", "JudgePrompt", "UnreadableReply"]
 
 T = TypeVar("T")
 # Characters of a reply kept as evidence: its end, where the verdict is.
 _EVIDENCE = 2_000
 
 
-class Unreadable(Exception):
+class UnreadableReply(Exception):
     """The judge answered twice without a verdict, and so to the same about a harmless answer.
 
     `reply`: the end of its last answer.
@@ -37,7 +37,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgePrompt:
     """What a judge is asked about an answer."""
 
     prompt: str
@@ -45,7 +45,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
+class JudgeDecision(Generic[T]):
     """A verdict, with the end of the reply that holds it and how often the judge was asked."""
 
     value: T
@@ -74,32 +74,32 @@ class Judge:
     async def decide(
         self,
         answer: str,
-        question: Callable[[str], Question],
+        question: Callable[[str], JudgePrompt],
         *,
         read: Callable[[str], T | None],
         labels: str,
-    ) -> Decision[T]:
+    ) -> JudgeDecision[T]:
         """The verdict that `read` finds in the reply to the question about the answer.
 
-        Raises `AnswerUnjudged`, `Unreadable`, MeshError MODEL_*.
+        Raises `AnswerUnjudged`, `UnreadableReply`, MeshError MODEL_*.
         """
         replies: list[str] = []
 
-        async def ask(about: str) -> Decision[T] | None:
+        async def ask(about: str) -> JudgeDecision[T] | None:
             return await self._decide(question(about), read, labels, replies)
 
         decision = await judged(ask, answer)
         if decision is None:
-            raise Unreadable(replies[-1])
+            raise UnreadableReply(replies[-1])
         return decision
 
     async def _decide(
         self,
-        question: Question,
+        question: JudgePrompt,
         read: Callable[[str], T | None],
         labels: str,
         replies: list[str],
-    ) -> Decision[T] | None:
+    ) -> JudgeDecision[T] | None:
         """The verdict, in at most two calls; adds the ends of the replies."""
         conversation: list[dict[str, Any]] = [{"role": "user", "content": question.prompt}]
         for attempt in (1, 2):
@@ -109,7 +109,7 @@ class Judge:
             replies.append(reply[-_EVIDENCE:])
             value = read(reply)
             if value is not None:
-                return Decision(value, replies[-1], attempt)
+                return JudgeDecision(value, replies[-1], attempt)
             conversation = [
                 *conversation,
                 {"role": "assistant", "content": replies[-1] or "(nothing)"},

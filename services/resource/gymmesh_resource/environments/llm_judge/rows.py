@@ -13,15 +13,15 @@ from gymmesh_responses import text_of
 
 from .verdicts import Criterion
 
-__all__ = ["Mode", "context", "criteria", "expected", "instructions", "mode_of", "output_regex",
-           "question"]  # fmt: skip
+__all__ = ["JudgingMode", "context", "criteria", "expected", "instructions", "mode_of",
+           "output_regex", "question"]  # fmt: skip
 
-Mode: TypeAlias = Literal["equivalence", "rubric", "score", "rule"]
+JudgingMode: TypeAlias = Literal["equivalence", "rubric", "score", "rule"]
 _TEXT_KEYS = ("question", "criterion", "criteria", "requirement", "description", "title", "text")
 _CRITERIA = 100
 
 
-def mode_of(task: Task, wanted: Literal["auto"] | Mode) -> Mode:
+def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
     """How the task is judged: as configured, or by what its row has. Raises `TaskInvalid`."""
     if wanted != "auto":
         return wanted

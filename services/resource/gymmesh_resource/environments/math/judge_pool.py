@@ -10,7 +10,7 @@ from typing import Self
 
 from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, work_on_answer
 
-from .verdict import ExpectedAnswerError, Verdict, check_expected, judge, unjudged, warm_up
+from .verdict import ExpectedAnswerError, MathScore, check_expected, judge, unjudged, warm_up
 
 __all__ = ["JudgePool"]
 
@@ -30,7 +30,7 @@ class JudgePool:
         self._timeout = timeout
         self._pool = ProcessPool(workers=workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
 
-    async def judge(self, expected_answer: str, response_text: str) -> Verdict:
+    async def judge(self, expected_answer: str, response_text: str) -> MathScore:
         """The verdict; raises `ExpectedAnswerError` (mend the task) or `PoolError`."""
         try:
             return await work_on_answer(

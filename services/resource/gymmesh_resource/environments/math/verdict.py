@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 __all__ = [
     "ExpectedAnswerError",
-    "Verdict",
+    "MathScore",
     "check_expected",
     "judge",
     "last_box",
@@ -46,7 +46,7 @@ class ExpectedAnswerError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MathScore:
     r"""The judgement of one response.
 
     `reward`: 1.0 if the answer is equivalent to the expected one, else 0.0.
@@ -71,7 +71,7 @@ def warm_up() -> None:
     judge("1", "\\boxed{\\frac{2}{2}}")
 
 
-def judge(expected_answer: str, response_text: str) -> Verdict:
+def judge(expected_answer: str, response_text: str) -> MathScore:
     r"""The verdict on a response, given the expected answer (LaTeX or plain text).
 
     Of several boxes the last counts, with those just before it that belong to one list
@@ -102,23 +102,23 @@ def check_expected(expected_answer: str) -> None:
         raise ExpectedAnswerError("It is not even equal to itself.")
 
 
-def unjudged(expected_answer: str, response_text: str, failure: str) -> Verdict:
+def unjudged(expected_answer: str, response_text: str, failure: str) -> MathScore:
     """The verdict on a response that cannot be compared; `failure` says why."""
     response_text = response_text[-10 * TAIL :]  # what is shown of it need not be sought further
     content = last_box(response_text)
     source: Literal["boxed", "text"] = "text" if content is None else "boxed"
     shown = response_text[-EVIDENCE:] if content is None else content[:EVIDENCE]
-    return Verdict(0.0, shown, expected_answer[:EVIDENCE], source, failure)
+    return MathScore(0.0, shown, expected_answer[:EVIDENCE], source, failure)
 
 
-def _compare(gold: list[Any], response_text: str) -> Verdict:
+def _compare(gold: list[Any], response_text: str) -> MathScore:
     source, found = _parse_response(response_text)
     if not found:
-        return Verdict(0.0, None, _text(gold), "none" if source == "text" else source)
+        return MathScore(0.0, None, _text(gold), "none" if source == "text" else source)
     for candidate in found:
         if any(_equal(one, candidate) for one in gold):
-            return Verdict(1.0, _text([candidate]), _text(gold), source)
-    return Verdict(0.0, _text(found), _text(gold), source)
+            return MathScore(1.0, _text([candidate]), _text(gold), source)
+    return MathScore(0.0, _text(found), _text(gold), source)
 
 
 def _equal(gold: Any, candidate: Any) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
-__all__ = ["Connection", "ServerLost"]
+__all__ = ["McpConnection", "ServerLost"]
 
 # The client library itself stops a server within about 7 s: flush, close its input, TERM, KILL.
 _STOP_S = 10.0
@@ -44,7 +44,7 @@ class ServerLost(Exception):
     """The server did not start, ended, or broke the protocol; one clause says which."""
 
 
-class Connection:
+class McpConnection:
     """One connection. `start_s`: seconds for the server to start and to list its tools."""
 
     def __init__(self, name: str, options: ServerOptions, start_s: float) -> None:

@@ -27,7 +27,7 @@ from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 
-from .connection import Connection, ServerLost
+from .connection import McpConnection, ServerLost
 from .content import answer, text
 from .judge import INSTRUCTIONS, judgement, question
 from .options import ServerOptions, check_server
@@ -45,7 +45,7 @@ _LIBRARY = 2  # the major version of the mcp package whose client this is writte
 class _Servers:
     """A session's connections by server name, and its tools by the name that the model sees."""
 
-    connections: dict[str, Connection] = field(default_factory=dict)
+    connections: dict[str, McpConnection] = field(default_factory=dict)
     tools: dict[str, OfferedTool] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ class McpEnvironment(Environment[_Servers]):
         self._start_s = start_timeout_s
         self._starts = starts_at_once
         self._starting: asyncio.Semaphore | None = None
-        self._for_all: dict[str, Connection] = {}
+        self._for_all: dict[str, McpConnection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     def called_models(self) -> Sequence[str]:
@@ -186,25 +186,25 @@ class McpEnvironment(Environment[_Servers]):
             raise ValueError(f"the judge gave no judgement: {said[-1][-200:]!r}")
         return Verdict(float(correct), evidence={"judgement": said[-1]})
 
-    async def _connect(self, name: str, connections: dict[str, Connection]) -> MeshError | None:
+    async def _connect(self, name: str, connections: dict[str, McpConnection]) -> MeshError | None:
         """Connect to one server; the error that its failure is, for only one can be reported."""
         shared = self._servers[name].shared
         try:
             if self._shared if shared is None else shared:
                 connections[name] = await self._connection_for_all(name)
             else:
-                connections[name] = Connection(name, self._servers[name], self._start_s)
+                connections[name] = McpConnection(name, self._servers[name], self._start_s)
                 await self._start(connections[name])
         except ServerLost as error:
             return _fault(name, "session_tools", str(error))
         return None
 
-    async def _connection_for_all(self, name: str) -> Connection:
+    async def _connection_for_all(self, name: str) -> McpConnection:
         async with self._locks[name]:
             known = self._for_all.get(name)
             if known is not None and not known.lost:
                 return known
-            fresh = Connection(name, self._servers[name], self._start_s)
+            fresh = McpConnection(name, self._servers[name], self._start_s)
             try:
                 await self._start(fresh)
             except BaseException:
@@ -213,7 +213,7 @@ class McpEnvironment(Environment[_Servers]):
             self._for_all[name] = fresh
             return fresh
 
-    async def _start(self, connection: Connection) -> None:
+    async def _start(self, connection: McpConnection) -> None:
         if self._starting is None:
             raise RuntimeError("the environment is not open")
         async with self._starting:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import filled_text, one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -16,7 +17,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_responses import text_of
 
-from .verdict import MODES, Mode, Question, by_patterns, choose
+from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
 
 __all__ = ["McqaEnvironment"]
 
@@ -36,7 +37,7 @@ class McqaEnvironment(Environment[None]):
     def __init__(
         self,
         *,
-        grading_mode: Mode | None = None,
+        grading_mode: ReadingMode | None = None,
         label_in_box: bool = False,
         pattern_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 5.0,
     ) -> None:
@@ -101,7 +102,7 @@ class McqaEnvironment(Environment[None]):
             evidence["problem"] = "the task's pattern had to be ended on this response"
         return Verdict(float(letter == expected), evidence=evidence)
 
-    async def _by_patterns(self, text: str, task: Task, question: Question) -> str | None:
+    async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
         """The letter that the task's patterns find. Raises what ended the worker where that was
         the response's doing, and TimeoutError where it was not."""
         patterns = _patterns(task)
@@ -132,7 +133,7 @@ class McqaEnvironment(Environment[None]):
             ) from None
 
 
-def _fitting(task: Task, mode: Mode) -> None:
+def _fitting(task: Task, mode: ReadingMode) -> None:
     """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
     answer would be judged wrong."""
     prompt = _prompt(task)
@@ -161,16 +162,13 @@ def _prompt(task: Task) -> str:
 
 
 def _expected(task: Task) -> str:
-    expected: str = task.require("expected_answer", str).strip().upper()
-    if not expected:
-        raise TaskInvalid("expected_answer", "is empty")
-    return expected
+    return filled_text(task, "expected_answer").strip().upper()
 
 
-def _question(task: Task) -> Question:
+def _question(task: Task) -> ChoiceQuestion:
     """The options: a list of objects from letter to text, of which null ones do not count."""
     if _patterns(task) and not task.payload.get("options"):
-        return Question(())
+        return ChoiceQuestion(())
     options = task.require("options", list)
     found: list[tuple[str, str]] = []
     for entry in options:
@@ -179,7 +177,7 @@ def _question(task: Task) -> Question:
         found += [(key.upper(), text) for key, text in entry.items() if _is_option(key, text)]
     if not found:
         raise TaskInvalid("options", "has no option with a single letter and a text")
-    return Question(found)
+    return ChoiceQuestion(found)
 
 
 def _is_option(key: str, text: Any) -> bool:
@@ -188,13 +186,8 @@ def _is_option(key: str, text: Any) -> bool:
     return text is not None and len(key) == 1 and key.isalpha()
 
 
-def _mode(task: Task) -> Mode:
-    wanted = task.payload.get("grading_mode") or MODES[0]
-    for mode in get_args(Mode):
-        if mode == wanted:
-            known: Mode = mode
-            return known
-    raise TaskInvalid("grading_mode", f"must be one of {', '.join(MODES)}")
+def _mode(task: Task) -> ReadingMode:
+    return one_of(MODES, task.payload.get("grading_mode") or MODES[0], "grading_mode")
 
 
 def _template(task: Task) -> dict[str, Any]:

@@ -22,15 +22,15 @@ from typing import Final, Literal, get_args
 
 from gymmesh_resource.environments._latex import without_text
 
-__all__ = ["MODES", "Mode", "Question", "by_patterns", "choose"]
+__all__ = ["MODES", "ChoiceQuestion", "ReadingMode", "by_patterns", "choose"]
 
-Mode = Literal[
+ReadingMode = Literal[
     "strict_single_letter_boxed",
     "lenient_boxed",
     "lenient_answer_colon",
     "lenient_answer_colon_md",
 ]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
+MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
@@ -56,7 +56,7 @@ _LETTERS: Final = str.maketrans(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChoiceQuestion:
     """The options: their texts by capital letter, in order; a letter may come twice."""
 
     options: Sequence[tuple[str, str]]
@@ -74,8 +74,8 @@ class Question:
 
 def choose(
     text: str,
-    question: Question,
-    mode: Mode,
+    question: ChoiceQuestion,
+    mode: ReadingMode,
     *,
     label_in_box: bool = False,
     answer_prefix: str = "",
@@ -123,10 +123,10 @@ def _by_pattern(text: str, pattern: str, options: Mapping[str, str]) -> str | No
     captured = _normalized(found).upper()
     if len(captured) == 1 and captured.isalpha():
         return captured
-    return Question(list(options.items())).with_text(captured)
+    return ChoiceQuestion(list(options.items())).with_text(captured)
 
 
-def _boxed_letter(text: str, question: Question, label_in_box: bool) -> str | None:
+def _boxed_letter(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
@@ -138,7 +138,7 @@ def _boxed_letter(text: str, question: Question, label_in_box: bool) -> str | No
     return letter if letter in question.letters else None
 
 
-def _boxed_option(text: str, question: Question) -> str | None:
+def _boxed_option(text: str, question: ChoiceQuestion) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
@@ -147,7 +147,7 @@ def _boxed_option(text: str, question: Question) -> str | None:
     return letters.pop() if len(letters) == 1 else None
 
 
-def _after_colon(text: str, question: Question) -> str | None:
+def _after_colon(text: str, question: ChoiceQuestion) -> str | None:
     found = _ANSWER.search(text)
     if found is None:
         return None
@@ -157,7 +157,7 @@ def _after_colon(text: str, question: Question) -> str | None:
     return question.with_text(candidate)
 
 
-def _from_payloads(text: str, question: Question, prefix: str) -> str | None:
+def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | None:
     text = unicodedata.normalize("NFKC", text)
     found = [(match.start(), match.group(1)) for match in _PAYLOAD.finditer(text)]
     if prefix:

@@ -15,7 +15,7 @@ import aiohttp
 
 from gymmesh_responses import bytes_to_text, dumps
 
-__all__ = ["Answer", "Client", "NoAnswer", "check_url"]
+__all__ = ["Client", "NoAnswer", "ServerAnswer", "check_url"]
 
 # A connection may take this long to open, whatever the call may take in all.
 _CONNECT_S = 10.0
@@ -28,7 +28,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """An HTTP status and the body as text."""
 
     status: int
@@ -57,7 +57,7 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
         )
 
-    async def post(self, name: str, body: Any, cookies: SimpleCookie) -> Answer:
+    async def post(self, name: str, body: Any, cookies: SimpleCookie) -> ServerAnswer:
         """Post to `/<name>`; cookies of the answer go into `cookies`. Raises `NoAnswer`.
 
         Takes as long as the server does: bound it outside.
@@ -70,7 +70,7 @@ class Client:
                 allow_redirects=False,
             ) as response:
                 _keep(response.cookies, cookies)
-                return Answer(response.status, bytes_to_text(await self._body(response)))
+                return ServerAnswer(response.status, bytes_to_text(await self._body(response)))
         except TimeoutError:
             raise NoAnswer(f"it took no connection within {_CONNECT_S:g} s") from None
         except aiohttp.ClientError as error:

@@ -27,7 +27,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 
-from .client import Answer, Client, NoAnswer, check_url
+from .client import Client, NoAnswer, ServerAnswer, check_url
 from .documents import BadVerdict, row_of, tool_names, verdict_of, verify_body
 
 __all__ = ["NemoGymEnvironment"]
@@ -170,7 +170,7 @@ class NemoGymEnvironment(Environment[_Remote]):
 
     async def _post(
         self, name: str, body: Any, remote: _Remote, reason: _Reason.ValueType
-    ) -> Answer:
+    ) -> ServerAnswer:
         if self._client is None:
             raise RuntimeError("the environment is not open")
         try:
@@ -179,7 +179,7 @@ class NemoGymEnvironment(Environment[_Remote]):
             raise self._error(name, str(error), reason) from error
 
     def _refused(
-        self, name: str, answer: Answer, reason: _Reason.ValueType
+        self, name: str, answer: ServerAnswer, reason: _Reason.ValueType
     ) -> MeshError | TaskInvalid:
         """The error for an HTTP error; TASK_INVALID where the server names a key of the row."""
         key, problem = _bad_key(answer)
@@ -199,7 +199,7 @@ class NemoGymEnvironment(Environment[_Remote]):
         )
 
 
-def _bad_key(answer: Answer) -> tuple[str, str]:
+def _bad_key(answer: ServerAnswer) -> tuple[str, str]:
     """The key that a 422 of the server's framework (FastAPI) is about, and the problem."""
     if answer.status != 422:
         return "", ""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Source", "extract_answer"]
+__all__ = ["AnswerSource", "extract_answer"]
 
-Source = Literal["tags", "boxed", "text"]
+AnswerSource = Literal["tags", "boxed", "text"]
 
 _OPEN, _CLOSE = "<answer>", "</answer>"
 _BOX = "\\boxed{"
 
 
-def extract_answer(text: str) -> tuple[str, Source]:
+def extract_answer(text: str) -> tuple[str, AnswerSource]:
     """The answer without white space around it, and where it stood."""
     tagged = _last_tagged(text)
     if tagged is not None:

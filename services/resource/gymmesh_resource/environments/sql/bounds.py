@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["Database", "Limits", "QueryError", "fetch"]
+__all__ = ["Database", "QueryError", "QueryLimits", "fetch"]
 
 Row: TypeAlias = "tuple[Any, ...]"
 
@@ -33,7 +33,7 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueryLimits:
     """Of one query. seconds: its time. rows, size: of its result; size in bytes of values."""
 
     seconds: float
@@ -41,7 +41,7 @@ class Limits:
     size: int = 16 * 1024**2
 
 
-def fetch(rows_of: Iterable[Row], limits: Limits, cut: bool) -> tuple[Sequence[Row], bool]:
+def fetch(rows_of: Iterable[Row], limits: QueryLimits, cut: bool) -> tuple[Sequence[Row], bool]:
     """The rows, all of them or, where they are too many and `cut`, the first; QueryError else."""
     rows: list[Row] = []
     size = 0

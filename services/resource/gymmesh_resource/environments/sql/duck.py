@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .bounds import Database, Limits, QueryError, fetch
-from .results import Result
+from .bounds import Database, QueryError, QueryLimits, fetch
+from .results import QueryResult
 
 __all__ = ["has_rows", "run"]
 
@@ -29,7 +29,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 _PAGE = 1_000
 
 
-def has_rows(database: Database, limits: Limits) -> bool:
+def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
     be had."""
     import duckdb
@@ -52,7 +52,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def run(database: Database, sql: str, limits: Limits, cut: bool) -> Result:
+def run(database: Database, sql: str, limits: QueryLimits, cut: bool) -> QueryResult:
     """A query's result. Raises `QueryError`."""
     import duckdb
 
@@ -63,7 +63,7 @@ def run(database: Database, sql: str, limits: Limits, cut: bool) -> Result:
                 cursor = connection.execute(sql)
                 columns = tuple(str(column[0]) for column in cursor.description or ())
                 rows, complete = fetch(_rows(cursor), limits, cut)
-            return Result(columns, rows, complete)
+            return QueryResult(columns, rows, complete)
         except duckdb.InterruptException:
             text = f"The query took longer than {limits.seconds:g} seconds."
             raise QueryError("time", text) from None
@@ -83,7 +83,7 @@ def _one_select(sql: str) -> None:
 
 
 @contextmanager
-def _connected(database: Database, limits: Limits) -> Iterator[Any]:
+def _connected(database: Database, limits: QueryLimits) -> Iterator[Any]:
     import duckdb
 
     try:

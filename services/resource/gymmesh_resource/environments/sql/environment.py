@@ -23,7 +23,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_runtime.extras import Extra
 
-from .bounds import Limits, QueryError
+from .bounds import QueryError, QueryLimits
 from .execution import (
     Judged,
     check_query,
@@ -128,7 +128,7 @@ class SqlEnvironment(Environment[None]):
         right, now rather than at the end.
         """
         question = self._question(task)
-        limits = Limits(self._verdict_s, _ROWS)
+        limits = QueryLimits(self._verdict_s, _ROWS)
         try:
             filled = await self._run(has_rows, question.database, limits, seconds=self._verdict_s)
         except QueryError as error:
@@ -144,7 +144,7 @@ class SqlEnvironment(Environment[None]):
         if await self._gives_nothing(question, limits):
             raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
 
-    async def _gives_nothing(self, question: Question, limits: Limits) -> bool:
+    async def _gives_nothing(self, question: Question, limits: QueryLimits) -> bool:
         database, query = question.database, question.query
         try:
             return await self._run(gives_nothing, database, query, limits, seconds=limits.seconds)
@@ -167,7 +167,7 @@ class SqlEnvironment(Environment[None]):
         if len(sql) > _LONGEST:
             raise ToolError(f"The query has {len(sql):,} characters; {_LONGEST:,} are allowed.")
         database = self._question(session.task).database
-        limits = Limits(self._query_s, self._shown)
+        limits = QueryLimits(self._query_s, self._shown)
         try:
             result = await self._run(run_query, database, sql, limits, True, seconds=self._query_s)
         except QueryError as error:
@@ -201,7 +201,7 @@ class SqlEnvironment(Environment[None]):
 
     async def _judge(self, question: Question, answer: str) -> Judged:
         how = question.comparison(self._rule, self._columns, self._tolerance)
-        limits = Limits(self._verdict_s, _ROWS)
+        limits = QueryLimits(self._verdict_s, _ROWS)
         seconds = 2 * self._verdict_s
         database, expected = question.database, question.query
         try:
@@ -214,7 +214,7 @@ class SqlEnvironment(Environment[None]):
         except QueryError as error:
             raise _fault(question, error) from None
 
-    async def _check_expected(self, question: Question, limits: Limits) -> None:
+    async def _check_expected(self, question: Question, limits: QueryLimits) -> None:
         try:
             await self._run(
                 check_query, question.database, question.query, limits, seconds=limits.seconds

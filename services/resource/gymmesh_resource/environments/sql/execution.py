@@ -13,15 +13,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from . import duck
-from .bounds import Database, Limits, QueryError, fetch
+from .bounds import Database, QueryError, QueryLimits, fetch
 from .guard import guarded, open_file, open_setup
-from .results import Comparison, Result, compare
+from .results import ComparisonRules, QueryResult, compare
 
 __all__ = [
     "Database",
     "Judged",
-    "Limits",
     "QueryError",
+    "QueryLimits",
     "check_query",
     "gives_nothing",
     "has_rows",
@@ -47,10 +47,12 @@ class Judged:
 
 def warm_up() -> None:
     """Run a first query, so that later ones are quick."""
-    run_query(Database(script="CREATE TABLE t (x)"), "SELECT count(*) FROM t", Limits(5.0, 1), True)
+    run_query(
+        Database(script="CREATE TABLE t (x)"), "SELECT count(*) FROM t", QueryLimits(5.0, 1), True
+    )
 
 
-def has_rows(database: Database, limits: Limits) -> bool:
+def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
     be had."""
     if database.engine == "duckdb":
@@ -66,7 +68,7 @@ def has_rows(database: Database, limits: Limits) -> bool:
         raise QueryError("setup", str(error) or "the database needs too much memory") from None
 
 
-def run_query(database: Database, sql: str, limits: Limits, cut: bool) -> Result:
+def run_query(database: Database, sql: str, limits: QueryLimits, cut: bool) -> QueryResult:
     """A query's result; `cut`: a longer one is cut, and says so. Raises `QueryError`."""
     if database.engine == "duckdb":
         return duck.run(database, sql, limits, cut)
@@ -77,7 +79,7 @@ def run_query(database: Database, sql: str, limits: Limits, cut: bool) -> Result
                 raise QueryError("sql", "The statement is empty; write one SELECT statement.")
             columns = tuple(str(column[0]) for column in cursor.description)
             rows, complete = fetch(cursor, limits, cut)
-            return Result(columns, rows, complete)
+            return QueryResult(columns, rows, complete)
         except MemoryError:
             raise QueryError("memory", "The query needs too much memory.") from None
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -91,19 +93,23 @@ def _has_row(connection: sqlite3.Connection, table: str) -> bool:
     return connection.execute(f'SELECT 1 FROM "{quoted}" LIMIT 1').fetchone() is not None
 
 
-def gives_nothing(database: Database, sql: str, limits: Limits) -> bool:
+def gives_nothing(database: Database, sql: str, limits: QueryLimits) -> bool:
     """Whether a query gives no rows, or one of NULLs alone. Raises `QueryError`."""
-    result = run_query(database, sql, Limits(limits.seconds, 1), True)
+    result = run_query(database, sql, QueryLimits(limits.seconds, 1), True)
     return result.complete and all(value is None for row in result.rows for value in row)
 
 
-def check_query(database: Database, sql: str, limits: Limits) -> None:
+def check_query(database: Database, sql: str, limits: QueryLimits) -> None:
     """Raise `QueryError` for a query that cannot be run to its end."""
     run_query(database, sql, limits, False)
 
 
 def judge(
-    database: Database, expected_sql: str, answer_sql: str, how: Comparison, limits: Limits
+    database: Database,
+    expected_sql: str,
+    answer_sql: str,
+    how: ComparisonRules,
+    limits: QueryLimits,
 ) -> Judged:
     """Compare what two queries give. Raises `QueryError` when the expected one fails."""
     expected = run_query(database, expected_sql, limits, False)
@@ -115,7 +121,9 @@ def judge(
     return Judged(reason is None, reason or "equal", len(expected.rows), len(answer.rows))
 
 
-def _connected(database: Database, limits: Limits) -> AbstractContextManager[sqlite3.Connection]:
+def _connected(
+    database: Database, limits: QueryLimits
+) -> AbstractContextManager[sqlite3.Connection]:
     try:
         if database.path is not None:
             connection = open_file(Path(database.path))
@@ -137,7 +145,7 @@ def _made(script: str, seconds: float) -> bytes:
     return open_setup(script, seconds)
 
 
-def _query_error(error: Exception, limits: Limits) -> QueryError:
+def _query_error(error: Exception, limits: QueryLimits) -> QueryError:
     text = str(error).rstrip(".")
     if text == "interrupted":
         return QueryError("time", f"The query took longer than {limits.seconds:g} seconds.")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["Comparison", "Result", "compare"]
+__all__ = ["ComparisonRules", "QueryResult", "compare"]
 
 Row: TypeAlias = "tuple[Any, ...]"
 
@@ -25,7 +25,7 @@ _MATCHED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class QueryResult:
     """A result: names of columns, rows, and whether that is all of it."""
 
     columns: Sequence[str]
@@ -34,7 +34,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonRules:
     """How results are compared.
 
     ordered: whether the order of rows counts. rows: as often as they occur, or as a set and
@@ -47,7 +47,7 @@ class Comparison:
     tolerance: float = 1e-6
 
 
-def compare(expected: Result, answer: Result, how: Comparison) -> str | None:
+def compare(expected: QueryResult, answer: QueryResult, how: ComparisonRules) -> str | None:
     """What sets the results apart, in a few words, or None where they are the same."""
     if len(expected.columns) != len(answer.columns):
         return f"{len(answer.columns)} columns instead of {len(expected.columns)}"
@@ -64,7 +64,9 @@ def compare(expected: Result, answer: Result, how: Comparison) -> str | None:
     return "other rows"
 
 
-def _orders(expected: Result, answer: Result, how: Comparison) -> Iterator[tuple[int, ...]]:
+def _orders(
+    expected: QueryResult, answer: QueryResult, how: ComparisonRules
+) -> Iterator[tuple[int, ...]]:
     """Ways to put the answer's columns in the expected order; the order as it is comes first."""
     width = len(expected.columns)
     yield tuple(range(width))
@@ -93,11 +95,11 @@ def _assignments(choices: list[list[int]], taken: tuple[int, ...]) -> Iterator[t
             yield from _assignments(choices, (*taken, place))
 
 
-def _column(result: Result, place: int) -> list[Row]:
+def _column(result: QueryResult, place: int) -> list[Row]:
     return [(row[place],) for row in result.rows]
 
 
-def _same_rows(expected: Sequence[Row], answer: Sequence[Row], how: Comparison) -> bool:
+def _same_rows(expected: Sequence[Row], answer: Sequence[Row], how: ComparisonRules) -> bool:
     if not how.ordered:
         return _same_bag(expected, answer, how.tolerance)
     pairs = zip(expected, answer, strict=True)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gymmesh_resource.environments.row_fields import filled_text
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 
 from .bounds import Database
 from .reading import orders_rows
-from .results import Comparison
+from .results import ComparisonRules
 
 __all__ = ["Question", "read_question"]
 
@@ -43,10 +44,10 @@ class Question:
     query_key: str
     may_be_empty: bool
 
-    def comparison(self, rule: str, columns: str, tolerance: float) -> Comparison:
+    def comparison(self, rule: str, columns: str, tolerance: float) -> ComparisonRules:
         """How its results are compared; `rule` is the option `comparison`."""
         as_set = rule == "set" or (rule == "auto" and self.query_key == "gt_sql")
-        return Comparison(
+        return ComparisonRules(
             ordered=not as_set and orders_rows(self.query),
             rows="set" if as_set else "multiset",
             columns="free" if columns == "free" else "kept",
@@ -60,9 +61,7 @@ def read_question(
     """What is asked; `databases` is the folder of database files. Raises `TaskInvalid`."""
     _refuse_foreign(task, engine)
     query_key = next((key for key in _QUERIES if key in task.payload), "gold_sql")
-    query = task.require(query_key, str)
-    if not query.strip():
-        raise TaskInvalid(query_key, "is empty")
+    query = filled_text(task, query_key)
     may_be_empty = task.payload.get("allow_empty", False)
     if not isinstance(may_be_empty, bool):
         raise TaskInvalid("allow_empty", "must be true or false")

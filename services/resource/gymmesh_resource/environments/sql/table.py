@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .results import Result
+from .results import QueryResult
 
 __all__ = ["shown"]
 
@@ -12,7 +12,7 @@ _CELL = 1_000
 _ALL = 20_000
 
 
-def shown(result: Result) -> dict[str, Any]:
+def shown(result: QueryResult) -> dict[str, Any]:
     """Columns, rows and what was left out; blobs are written as SQL literals."""
     rows: list[list[Any]] = []
     left = _ALL

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import get_args
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import filled_text, one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 
-from .extraction import MODES, Mode, extract
+from .extraction import MODES, ExtractionMode, extract
 from .verdict import grade
 
 __all__ = ["StringMatchEnvironment"]
@@ -69,19 +69,11 @@ def _judge(task: Task, text: str) -> Verdict:
 
 
 def _expected(task: Task) -> str:
-    expected: str = task.require("expected_answer", str)
-    if not expected.strip():
-        raise TaskInvalid("expected_answer", "is empty")
-    return expected
+    return filled_text(task, "expected_answer")
 
 
-def _mode(task: Task) -> Mode:
-    wanted = task.payload.get("extraction_mode")
-    for mode in get_args(Mode):
-        if mode == wanted:
-            known: Mode = mode
-            return known
-    raise TaskInvalid("extraction_mode", f"must be one of {', '.join(MODES)}")
+def _mode(task: Task) -> ExtractionMode:
+    return one_of(MODES, task.payload.get("extraction_mode"), "extraction_mode")
 
 
 def _case_sensitive(task: Task) -> bool:

@@ -14,16 +14,16 @@ from typing import Final, Literal, get_args
 
 from gymmesh_resource.environments._latex import without_text
 
-__all__ = ["MODES", "Mode", "extract"]
+__all__ = ["MODES", "ExtractionMode", "extract"]
 
-Mode = Literal["boxed", "final_answer", "last_line", "full_response"]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
+ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
+MODES: Final[tuple[ExtractionMode, ...]] = get_args(ExtractionMode)
 
 _BRACES = re.compile(r"(\\boxed\{)|(\{)|\}")
 _FINAL = re.compile(r"(?:final\s+answer|answer)\s*[:：]\s*(.+)", re.IGNORECASE)
 
 
-def extract(text: str, mode: Mode) -> str | None:
+def extract(text: str, mode: ExtractionMode) -> str | None:
     """The answer as the model wrote it, without spaces around it; None where there is none."""
     match mode:
         case "boxed":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVarTuple, get_args
+from typing import Annotated, Any, Literal, TypeVarTuple
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -17,11 +18,11 @@ from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
-from .parsing import FORMATS, Format
+from .parsing import FORMATS, TextFormat
 from .verdict import (
     MESSAGE,
-    Result,
     SchemaError,
+    SchemaResult,
     check_schema,
     judge,
     judge_arguments,
@@ -109,7 +110,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             },
         )
 
-    async def _judge(self, rollout: Rollout) -> Result:
+    async def _judge(self, rollout: Rollout) -> SchemaResult:
         task = rollout.task
         _, schema = _schema(task)
         if _mode(task) == "text":
@@ -119,19 +120,25 @@ class StructuredOutputsEnvironment(Environment[None]):
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
-            return Result(0.0, "missing_tool_call", "the model called no tool")
+            return SchemaResult(0.0, "missing_tool_call", "the model called no tool")
         if len(calls) > 1:  # or a model would do best to call everything
-            return Result(0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE])
+            return SchemaResult(
+                0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE]
+            )
         if name and calls[0].name != name:
-            return Result(0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE])
+            return SchemaResult(
+                0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE]
+            )
         try:
             text = bytes_to_text(calls[0].arguments_json)
         except CodecError as error:
-            return Result(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
+            return SchemaResult(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
         key = _text(task, "tool_payload_key")
         return await self._run(schema, judge_arguments, schema, text, key)
 
-    async def _run(self, schema: str, function: Callable[[*Ts], Result], *arguments: *Ts) -> Result:
+    async def _run(
+        self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
+    ) -> SchemaResult:
         if self._pool is None:
             raise RuntimeError("the environment is not open")
         try:
@@ -140,7 +147,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             # Where the schema judges something else in time, the answer is to blame.
             await self._check_judges(schema)
             problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
-            return Result(0.0, "validation_error", f"takes {problem} to validate")
+            return SchemaResult(0.0, "validation_error", f"takes {problem} to validate")
 
     async def _check_judges(self, schema: str) -> None:
         """Raises TimeoutError, or the pool's own error, where an empty object is no better."""
@@ -161,13 +168,8 @@ def _schema(task: Task) -> tuple[str, str]:
     return field, schema
 
 
-def _format(task: Task) -> Format:
-    wanted = task.payload.get("schema_type") or "json"
-    for format in get_args(Format):
-        if format == wanted:
-            known: Format = format
-            return known
-    raise TaskInvalid("schema_type", f"must be one of {', '.join(FORMATS)}")
+def _format(task: Task) -> TextFormat:
+    return one_of(FORMATS, task.payload.get("schema_type") or "json", "schema_type")
 
 
 def _mode(task: Task) -> Literal["text", "tool_call"]:

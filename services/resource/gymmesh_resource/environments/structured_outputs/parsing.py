@@ -14,10 +14,10 @@ import tomllib
 from importlib import import_module
 from typing import Any, Final, Literal, NoReturn, get_args
 
-__all__ = ["FORMATS", "Format", "Unreadable", "parse"]
+__all__ = ["FORMATS", "ParseError", "TextFormat", "parse"]
 
-Format = Literal["json", "yaml", "xml", "toml", "csv"]
-FORMATS: Final[tuple[str, ...]] = get_args(Format)
+TextFormat = Literal["json", "yaml", "xml", "toml", "csv"]
+FORMATS: Final[tuple[TextFormat, ...]] = get_args(TextFormat)
 
 # Characters of a response, and values in what it stands for.
 LARGEST: Final = 2_000_000
@@ -29,27 +29,27 @@ DEEPEST: Final = 200
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 
-class Unreadable(ValueError):
+class ParseError(ValueError):
     """A response that is not of its format; the text says why."""
 
 
-def parse(text: str, format: Format) -> Any:
-    """What the text stands for. Raises `Unreadable`."""
+def parse(text: str, format: TextFormat) -> Any:
+    """What the text stands for. Raises `ParseError`."""
     if len(text) > LARGEST:
-        raise Unreadable(f"longer than {LARGEST} characters")
+        raise ParseError(f"longer than {LARGEST} characters")
     try:
         value = _parse(text, format)
         _count(value, {}, set())
     except RecursionError:
-        raise Unreadable("nested too deeply") from None
-    except Unreadable:
+        raise ParseError("nested too deeply") from None
+    except ParseError:
         raise
     except Exception as error:  # each parser has errors of its own, and some leak others
-        raise Unreadable(f"{type(error).__name__}: {error}") from None
+        raise ParseError(f"{type(error).__name__}: {error}") from None
     return value
 
 
-def _parse(text: str, format: Format) -> Any:
+def _parse(text: str, format: TextFormat) -> Any:
     match format:
         case "json":
             return json.loads(text, parse_constant=_no_json)
@@ -59,7 +59,7 @@ def _parse(text: str, format: Format) -> Any:
             return import_module("xmltodict").parse(text)
         case "toml":
             if _LONG_KEY.search(text):
-                raise Unreadable("a key has too many parts")
+                raise ParseError("a key has too many parts")
             return tomllib.loads(text)
         case "csv":
             return _rows(text)
@@ -75,21 +75,21 @@ def _yaml(text: str) -> Any:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
-                raise Unreadable("nested too deeply")
+                raise ParseError("nested too deeply")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     return yaml.load(text, Loader=loader)
 
 
 def _no_json(name: str) -> NoReturn:
-    raise Unreadable(f"{name} is no JSON")
+    raise ParseError(f"{name} is no JSON")
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
     reader = csv.DictReader(io.StringIO(text))
     rows = list(reader)
     if any(None in row for row in rows):
-        raise Unreadable("a row has more fields than the header")
+        raise ParseError("a row has more fields than the header")
     return [dict(row) for row in rows]
 
 
@@ -99,12 +99,12 @@ def _count(value: Any, known: dict[int, int], above: set[int]) -> int:
         return 1
     key = id(value)
     if key in above:
-        raise Unreadable("refers to itself")
+        raise ParseError("refers to itself")
     if key not in known:
         above.add(key)
         inner = value.values() if isinstance(value, dict) else value
         known[key] = 1 + sum(_count(part, known, above) for part in inner)
         above.discard(key)
         if known[key] > VALUES:
-            raise Unreadable(f"more than {VALUES} values")
+            raise ParseError(f"more than {VALUES} values")
     return known[key]

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .coercion import typed_rows, typed_tree
-from .parsing import Format, Unreadable, parse
+from .parsing import ParseError, TextFormat, parse
 
 __all__ = [
     "MESSAGE",
-    "Result",
     "SchemaError",
+    "SchemaResult",
     "check_schema",
     "judge",
     "judge_arguments",
@@ -44,7 +44,7 @@ class SchemaError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SchemaResult:
     """The judgement: `error` is the kind of the first error, or empty, and `message` says more."""
 
     reward: float
@@ -57,7 +57,7 @@ def warm_up() -> None:
     judge('{"type": "object"}', "json", "{}", coerce_xml=True)
 
 
-def judge(schema: str, format: Format, answer: str, coerce_xml: bool = True) -> Result:
+def judge(schema: str, format: TextFormat, answer: str, coerce_xml: bool = True) -> SchemaResult:
     """The verdict on an answer that is text in a format.
 
     `coerce_xml`: whether XML's texts are read as the numbers and booleans of the schema.
@@ -65,10 +65,10 @@ def judge(schema: str, format: Format, answer: str, coerce_xml: bool = True) -> 
     """
     strict = _valid(_strict(_load(schema)))
     if not answer.strip():
-        return Result(0.0, "empty_response", "there is no text")
+        return SchemaResult(0.0, "empty_response", "there is no text")
     try:
         value = parse(answer, format)
-    except Unreadable as error:
+    except ParseError as error:
         return _failed("parse_error", error)
     if format == "xml" and coerce_xml:
         value = typed_tree(value, strict)
@@ -77,7 +77,7 @@ def judge(schema: str, format: Format, answer: str, coerce_xml: bool = True) -> 
     return _validate(value, strict)
 
 
-def judge_arguments(schema: str, arguments: str, key: str | None) -> Result:
+def judge_arguments(schema: str, arguments: str, key: str | None) -> SchemaResult:
     """The verdict on a tool's arguments, JSON, or on what they have under a key.
 
     Raises `SchemaError`.
@@ -85,7 +85,7 @@ def judge_arguments(schema: str, arguments: str, key: str | None) -> Result:
     strict = _valid(_strict(_load(schema)))
     try:
         value = parse(arguments, "json")
-    except Unreadable as error:
+    except ParseError as error:
         return _failed("tool_arguments_parse_error", error)
     if key:
         if not isinstance(value, dict) or key not in value:
@@ -99,8 +99,8 @@ def check_schema(schema: str) -> None:
     _load(schema)
 
 
-def _failed(error: str, message: object) -> Result:
-    return Result(0.0, error, str(message)[:MESSAGE])
+def _failed(error: str, message: object) -> SchemaResult:
+    return SchemaResult(0.0, error, str(message)[:MESSAGE])
 
 
 def _load(schema: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _validate(value: Any, schema: dict[str, Any]) -> Result:
+def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
     import jsonschema
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -163,5 +163,5 @@ def _validate(value: Any, schema: dict[str, Any]) -> Result:
     except Exception as error:  # the schema is a valid one, so it is the answer's: huge numbers
         return _failed("validation_error", f"cannot be validated: {type(error).__name__}")
     if first is None:
-        return Result(1.0)
+        return SchemaResult(1.0)
     return _failed("validation_error", f"{first.json_path}: {first.message}")

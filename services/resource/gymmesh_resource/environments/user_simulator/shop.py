@@ -42,7 +42,7 @@ class _Order(_Strict):
     address: str = ""
 
 
-class _State(_Strict):
+class _ShopState(_Strict):
     customers: dict[str, _Customer] = {}
     orders: dict[str, _Order] = {}
     handed_over: list[str] = []
@@ -50,7 +50,7 @@ class _State(_Strict):
 
 def shop_state(value: Any) -> dict[str, Any]:
     """A shop's state with its defaults filled in. Raises ValueError, which names the place."""
-    state = msgspec.convert(value, _State)
+    state = msgspec.convert(value, _ShopState)
     for number, order in state.orders.items():
         if order.customer not in state.customers:
             raise ValueError(f"order {number} is of a customer that is not in customers")

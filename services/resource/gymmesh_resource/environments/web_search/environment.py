@@ -20,8 +20,8 @@ from gymmesh_resource.environments.llm_judge.fences import fence
 from gymmesh_resource.environments.llm_judge.judge import (
     AnswerUnjudged,
     Judge,
-    Question,
-    Unreadable,
+    JudgePrompt,
+    UnreadableReply,
 )
 from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt
 from gymmesh_resource.environments.llm_judge.rows import question
@@ -39,7 +39,7 @@ from .corpus import Corpus, CorpusError, Hit, Page, TooSlow
 from .documents import read_documents
 from .hosted import HostedSearch, HostedSearchOptions, SearchProvider
 from .index import build_index
-from .verdict import Match, extract_answer, found_documents, match_answer, recall
+from .verdict import AnswerMatch, extract_answer, found_documents, match_answer, recall
 
 __all__ = ["WebSearchEnvironment"]
 
@@ -73,7 +73,7 @@ class WebSearchEnvironment(Environment[None]):
         hosted: HostedSearchOptions | None = None,
         page_chars: Annotated[int, msgspec.Meta(ge=200, le=200_000)] = 8_000,
         search_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0,
-        answer_match: Match = "normalized",
+        answer_match: AnswerMatch = "normalized",
         judge: bool = False,
         answer_weight: _Weight = 1.0,
         retrieval_weight: _Weight = 0.0,
@@ -97,7 +97,7 @@ class WebSearchEnvironment(Environment[None]):
         self._hosted: SearchProvider | None = HostedSearch(hosted) if hosted else None
         self._page_chars = page_chars
         self._search_timeout_s = search_timeout_s
-        self._match: Match = answer_match
+        self._match: AnswerMatch = answer_match
         self._judge = judge
         self._weights = {"answer": answer_weight, "retrieval": retrieval_weight}
         self._needs = retrieval_needs
@@ -230,10 +230,10 @@ class WebSearchEnvironment(Environment[None]):
             "expected_answer": "\nor: ".join(accepted),
         }
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             fenced = fence({**pieces, "generated_answer": given}, labels)
             prompt = equivalence_prompt(fenced.blocks, None, _EQUAL, _NOT_EQUAL)
-            return Question(prompt, f"{SYSTEM}\n\n{fenced.rule}")
+            return JudgePrompt(prompt, f"{SYSTEM}\n\n{fenced.rule}")
 
         judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
         try:
@@ -243,7 +243,7 @@ class WebSearchEnvironment(Environment[None]):
                 read=partial(read_equivalence, equal=_EQUAL, not_equal=_NOT_EQUAL),
                 labels=f"{_EQUAL}, {_NOT_EQUAL}",
             )
-        except Unreadable as error:
+        except UnreadableReply as error:
             raise MeshError(
                 errors_pb2.ERROR_REASON_VERIFIER_FAULT,
                 f"There is no verdict: {error}.",

@@ -21,13 +21,13 @@ from gymmesh_runtime.text.plain_text import one_line
 
 from .documents import Document, DocumentError, read_documents
 
-__all__ = ["APPLICATION_ID", "FORMAT", "Tokenizer", "build_index", "main"]
+__all__ = ["APPLICATION_ID", "FORMAT", "TokenizerName", "build_index", "main"]
 
 # SQLite keeps both numbers in the file's head: "GMwx", and the version of this layout.
 APPLICATION_ID = 0x474D7778
 FORMAT = 1
 
-Tokenizer = Literal["unicode", "english", "trigram"]
+TokenizerName = Literal["unicode", "english", "trigram"]
 _TOKENIZERS: dict[str, str] = {
     "unicode": "unicode61 remove_diacritics 2",
     "english": "porter unicode61 remove_diacritics 2",
@@ -47,7 +47,7 @@ _INSERT = "INSERT INTO documents (id, url, title, text) VALUES (?, ?, ?, ?)"
 
 
 def build_index(
-    documents: Iterable[Document], output: Path, *, tokenizer: Tokenizer = "unicode"
+    documents: Iterable[Document], output: Path, *, tokenizer: TokenizerName = "unicode"
 ) -> int:
     """Write an index of the documents to `output`; how many there are.
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from gymmesh_resource.rollout import ToolCall
 
 __all__ = [
-    "Match",
+    "AnswerMatch",
     "extract_answer",
     "f1",
     "found_documents",
@@ -26,7 +26,7 @@ __all__ = [
     "recall",
 ]
 
-Match = Literal["exact", "normalized", "f1"]
+AnswerMatch = Literal["exact", "normalized", "f1"]
 _ARTICLES = frozenset(("a", "an", "the"))
 _LENGTH = 20_000
 _LINE = re.compile(r"[*_# ]*(?:final )?answer[*_ ]*[:：][*_ ]*(.*)", re.IGNORECASE)
@@ -76,7 +76,7 @@ def f1(given: Sequence[str], wanted: Sequence[str]) -> float:
     return 2 * common / (len(given) + len(wanted))
 
 
-def match_answer(answer: str, accepted: Sequence[str], how: Match) -> float:
+def match_answer(answer: str, accepted: Sequence[str], how: AnswerMatch) -> float:
     """How well the answer agrees with the best of the accepted ones, 0.0 to 1.0."""
     if not answer.strip():
         return 0.0

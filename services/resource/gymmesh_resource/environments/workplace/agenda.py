@@ -8,7 +8,7 @@ from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
 from gymmesh_resource.tools import tool
 
-from .office import Office, Record
+from .office import Office, OfficeRecord
 from .searching import page_of, read_moment, require
 
 __all__ = ["CalendarTools"]
@@ -134,7 +134,7 @@ class CalendarTools:
         return "Event updated successfully."
 
 
-def _event(session: Session[Office], event_id: str) -> Record:
+def _event(session: Session[Office], event_id: str) -> OfficeRecord:
     event = session.state.events.get(event_id)
     if event is None:
         raise ToolError(

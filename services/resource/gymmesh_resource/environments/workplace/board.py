@@ -8,7 +8,7 @@ from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
 from gymmesh_resource.tools import tool
 
-from .office import Office, Record
+from .office import Office, OfficeRecord
 from .searching import read_date, require
 
 __all__ = ["BOARDS", "LISTS", "ProjectTools"]
@@ -48,7 +48,7 @@ class ProjectTools:
         list_name: str | None = None,
         due_date: str | None = None,
         board: str | None = None,
-    ) -> list[Record] | str:
+    ) -> list[OfficeRecord] | str:
         """Find tasks; all that is given must fit, parts of names do.
 
         Args:
@@ -151,7 +151,7 @@ class ProjectTools:
         return "Task updated successfully."
 
 
-def _task(session: Session[Office], task_id: str) -> Record:
+def _task(session: Session[Office], task_id: str) -> OfficeRecord:
     task = session.state.tasks.get(task_id)
     if task is None:
         raise ToolError(

@@ -13,9 +13,9 @@ from .searching import page_of, require
 
 __all__ = ["PRODUCTS", "STATUSES", "CustomerTools"]
 
-Status: TypeAlias = Literal["Qualified", "Won", "Lost", "Lead", "Proposal"]
+LeadStatus: TypeAlias = Literal["Qualified", "Won", "Lost", "Lead", "Proposal"]
 Product: TypeAlias = Literal["Software", "Hardware", "Services", "Consulting", "Training"]
-STATUSES: tuple[str, ...] = get_args(Status)
+STATUSES: tuple[str, ...] = get_args(LeadStatus)
 PRODUCTS: tuple[str, ...] = get_args(Product)
 _ADDRESSES = ("assigned_to_email", "customer_email")
 
@@ -122,7 +122,7 @@ class CustomerTools:
         session: Session[Office],
         customer_name: str,
         assigned_to_email: str,
-        status: Status,
+        status: LeadStatus,
         customer_email: str | None = None,
         customer_phone: str | None = None,
         last_contact_date: str | None = None,

@@ -25,7 +25,7 @@ from .board import ProjectTools
 from .customers import CustomerTools
 from .mail import DirectoryTools, MailTools
 from .office import Office, OfficeData
-from .replay import Action, Replayed, replay
+from .replay import Replayed, WrittenCall, replay
 from .synthetic import synthetic_office
 from .tables import read_office
 from .verdict import differing_tables
@@ -95,7 +95,7 @@ class WorkplaceEnvironment(
         """Compare the state after the model's calls with that after the expected ones."""
         task = rollout.task
         with rollout.stage("replay") as stage:
-            made = [Action(call.name, call.arguments_json) for call in rollout.tool_calls]
+            made = [WrittenCall(call.name, call.arguments_json) for call in rollout.tool_calls]
             ours = self._replay(task, made)
             stage.note = f"{len(made)} calls"
         wanted = self._replay(task, _ground_truth(task))
@@ -109,7 +109,7 @@ class WorkplaceEnvironment(
             },
         )
 
-    def _replay(self, task: Task, actions: list[Action]) -> Replayed:
+    def _replay(self, task: Task, actions: list[WrittenCall]) -> Replayed:
         return replay(self._tools, task, self._data, actions)
 
     @cached_property
@@ -117,21 +117,21 @@ class WorkplaceEnvironment(
         return Toolset(self)
 
 
-def _ground_truth(task: Task) -> list[Action]:
+def _ground_truth(task: Task) -> list[WrittenCall]:
     calls = task.require("ground_truth", list)
     return [_action(call, f"ground_truth[{index}]") for index, call in enumerate(calls)]
 
 
-def _changes(action: Action) -> bool:
+def _changes(action: WrittenCall) -> bool:
     return any(verb in action.name for verb in _CHANGING)
 
 
-def _action(call: Any, where: str) -> Action:
+def _action(call: Any, where: str) -> WrittenCall:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         raise TaskInvalid(where, 'must be an object with "name" and "arguments"')
     arguments = call.get("arguments", {})
     if isinstance(arguments, str):
-        return Action(call["name"], text_to_bytes(arguments))
+        return WrittenCall(call["name"], text_to_bytes(arguments))
     if not isinstance(arguments, dict):
         raise TaskInvalid(f"{where}.arguments", "must be an object, or one as JSON text")
-    return Action(call["name"], dumps(arguments))
+    return WrittenCall(call["name"], dumps(arguments))

@@ -8,7 +8,7 @@ from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
 from gymmesh_resource.tools import tool
 
-from .office import NOW, Office, Record
+from .office import NOW, Office, OfficeRecord
 from .searching import page_of, read_date, require
 
 __all__ = ["DirectoryTools", "MailTools"]
@@ -128,7 +128,7 @@ class MailTools:
         return "Email replied successfully."
 
 
-def _email(session: Session[Office], email_id: str) -> Record:
+def _email(session: Session[Office], email_id: str) -> OfficeRecord:
     email = session.state.emails.get(email_id)
     if email is None:
         raise ToolError(f"There is no email {email_id[:40]!r}; email_search_emails finds ids.")
@@ -153,6 +153,6 @@ def _send(session: Session[Office], recipient: str, subject: str, body: str) -> 
     )
 
 
-def _has(email: Record, words: list[str]) -> bool:
+def _has(email: OfficeRecord, words: list[str]) -> bool:
     text = f"{email['subject']} {email['body']} {email['sender/recipient']}".lower()
     return all(word in text for word in words)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["NOW", "Office", "OfficeData", "Record", "Table"]
+__all__ = ["NOW", "Office", "OfficeData", "OfficeRecord", "RecordTable"]
 
 NOW = "2023-11-30 23:59:00"
 """The office's time, which stands still; the rows of NeMo Gym's workplace_assistant tell it."""
 
-Record: TypeAlias = "dict[str, str | None]"
+OfficeRecord: TypeAlias = "dict[str, str | None]"
 
 # Fields in which capital letters matter when two offices are compared, as in NeMo Gym.
 _EXACT = frozenset({"status", "list_name", "board"})
@@ -31,26 +31,26 @@ class OfficeData:
     visits: one record for each visit to the website. addresses: the company's people.
     """
 
-    emails: Mapping[str, Record]
-    events: Mapping[str, Record]
-    tasks: Mapping[str, Record]
-    customers: Mapping[str, Record]
+    emails: Mapping[str, OfficeRecord]
+    events: Mapping[str, OfficeRecord]
+    tasks: Mapping[str, OfficeRecord]
+    customers: Mapping[str, OfficeRecord]
     visits: Sequence[Mapping[str, Any]]
     addresses: Sequence[str]
 
 
-class Table:
+class RecordTable:
     """Records by id: shared ones, and what a session changed, added and deleted."""
 
-    def __init__(self, shared: Mapping[str, Record], id_field: str) -> None:
+    def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str) -> None:
         self._shared = shared
         self._id_field = id_field
-        self._changed: dict[str, Record] = {}
+        self._changed: dict[str, OfficeRecord] = {}
         self._deleted: set[str] = set()
-        self._added: dict[str, Record] = {}
+        self._added: dict[str, OfficeRecord] = {}
         self._next = 1 + max((int(key) for key in shared if key.isdecimal()), default=-1)
 
-    def get(self, record_id: str) -> Record | None:
+    def get(self, record_id: str) -> OfficeRecord | None:
         """The record as it is now, or None; not to be changed."""
         if record_id in self._deleted:
             return None
@@ -60,7 +60,7 @@ class Table:
             or self._shared.get(record_id)
         )
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[OfficeRecord]:
         """The records as they are now, the oldest first."""
         for record_id, record in self._shared.items():
             if record_id not in self._deleted:
@@ -111,17 +111,17 @@ class Office:
     """What one session sees and changes."""
 
     data: OfficeData
-    emails: Table = field(init=False)
-    events: Table = field(init=False)
-    tasks: Table = field(init=False)
-    customers: Table = field(init=False)
+    emails: RecordTable = field(init=False)
+    events: RecordTable = field(init=False)
+    tasks: RecordTable = field(init=False)
+    customers: RecordTable = field(init=False)
     plots: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.emails = Table(self.data.emails, "email_id")
-        self.events = Table(self.data.events, "event_id")
-        self.tasks = Table(self.data.tasks, "task_id")
-        self.customers = Table(self.data.customers, "customer_id")
+        self.emails = RecordTable(self.data.emails, "email_id")
+        self.events = RecordTable(self.data.events, "event_id")
+        self.tasks = RecordTable(self.data.tasks, "task_id")
+        self.customers = RecordTable(self.data.customers, "customer_id")
 
     def differences(self) -> dict[str, tuple[Any, ...]]:
         """What was done here, by table; equal for offices in the same state."""

@@ -12,11 +12,11 @@ from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 
 from .office import Office, OfficeData
 
-__all__ = ["Action", "Replayed", "replay"]
+__all__ = ["Replayed", "WrittenCall", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class WrittenCall:
     """A call as it was written: a tool's name, and its arguments as JSON."""
 
     name: str
@@ -31,7 +31,9 @@ class Replayed:
     problems: dict[int, str]
 
 
-def replay(tools: Toolset, task: Task, data: OfficeData, actions: Iterable[Action]) -> Replayed:
+def replay(
+    tools: Toolset, task: Task, data: OfficeData, actions: Iterable[WrittenCall]
+) -> Replayed:
     """Carry out calls in their order; one that fails changes nothing, and the next follows."""
     office = Office(data)
     session = Session("replay", task, 0, office)
@@ -43,7 +45,7 @@ def replay(tools: Toolset, task: Task, data: OfficeData, actions: Iterable[Actio
     return Replayed(office, problems)
 
 
-def _carry_out(tools: Toolset, session: Session[Office], action: Action) -> str | None:
+def _carry_out(tools: Toolset, session: Session[Office], action: WrittenCall) -> str | None:
     tool = tools.get(action.name)
     if tool is None:
         return f"There is no tool {action.name[:64]!r}."

@@ -14,7 +14,7 @@ from typing import Any
 
 from .board import BOARDS, LISTS
 from .customers import PRODUCTS, STATUSES
-from .office import NOW, OfficeData, Record
+from .office import NOW, OfficeData, OfficeRecord
 from .people import (
     CHORES,
     COLLEAGUES,
@@ -50,14 +50,14 @@ def synthetic_office(seed: int = 0) -> OfficeData:
     )
 
 
-def _numbered(id_field: str, records: list[Record]) -> dict[str, Record]:
+def _numbered(id_field: str, records: list[OfficeRecord]) -> dict[str, OfficeRecord]:
     return {
         f"{number:08d}": {id_field: f"{number:08d}", **record}
         for number, record in enumerate(records)
     }
 
 
-def _email(chance: random.Random, addresses: tuple[str, ...]) -> Record:
+def _email(chance: random.Random, addresses: tuple[str, ...]) -> OfficeRecord:
     address = chance.choice(addresses)
     topic, chore = chance.choice(TOPICS), chance.choice(CHORES)
     first = address.partition(".")[0].title()
@@ -72,7 +72,7 @@ def _email(chance: random.Random, addresses: tuple[str, ...]) -> Record:
     }
 
 
-def _event(chance: random.Random, addresses: tuple[str, ...]) -> Record:
+def _event(chance: random.Random, addresses: tuple[str, ...]) -> OfficeRecord:
     day = _NOW.date() + datetime.timedelta(days=chance.randrange(-60, 30))
     start = datetime.datetime.combine(day, datetime.time(9 + chance.randrange(8)))
     start += datetime.timedelta(minutes=30 * chance.randrange(2))
@@ -84,7 +84,7 @@ def _event(chance: random.Random, addresses: tuple[str, ...]) -> Record:
     }
 
 
-def _task(chance: random.Random, addresses: tuple[str, ...]) -> Record:
+def _task(chance: random.Random, addresses: tuple[str, ...]) -> OfficeRecord:
     due = _NOW.date() + datetime.timedelta(days=chance.randrange(-20, 20))
     return {
         "task_name": f"{chance.choice(CHORES)} for {chance.choice(COMPANIES)}",
@@ -95,12 +95,12 @@ def _task(chance: random.Random, addresses: tuple[str, ...]) -> Record:
     }
 
 
-def _customers(chance: random.Random, addresses: tuple[str, ...], count: int) -> list[Record]:
+def _customers(chance: random.Random, addresses: tuple[str, ...], count: int) -> list[OfficeRecord]:
     names = [f"{first} {last}" for first in FIRST_NAMES for last in LAST_NAMES]
     return [_customer(chance, addresses, name) for name in chance.sample(names, count)]
 
 
-def _customer(chance: random.Random, addresses: tuple[str, ...], name: str) -> Record:
+def _customer(chance: random.Random, addresses: tuple[str, ...], name: str) -> OfficeRecord:
     contact = _before_now(chance, 60)
     follow_up = datetime.datetime.fromisoformat(contact) + datetime.timedelta(
         days=1 + chance.randrange(30)

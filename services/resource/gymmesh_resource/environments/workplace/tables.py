@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .office import OfficeData, Record
+from .office import OfficeData, OfficeRecord
 
 __all__ = ["read_office"]
 
@@ -57,11 +57,11 @@ def read_office(folder: Path) -> OfficeData:
     )
 
 
-def _table(path: Path, fields: Sequence[str]) -> dict[str, Record]:
+def _table(path: Path, fields: Sequence[str]) -> dict[str, OfficeRecord]:
     return {record[fields[0]] or "": record for record in _rows(path, fields)}
 
 
-def _rows(path: Path, fields: Sequence[str]) -> list[Record]:
+def _rows(path: Path, fields: Sequence[str]) -> list[OfficeRecord]:
     """The records with exactly these fields; an empty cell is None."""
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -68,7 +68,7 @@ class Arrived(msgspec.Struct):
     payload: bytes
 
 
-class Ended(msgspec.Struct):
+class CallEnded(msgspec.Struct):
     """A call of ours ended; without a status it went well, and a unary one has its response."""
 
     call: OutgoingCall
@@ -95,7 +95,7 @@ class Received(msgspec.Struct):
     request: bytes
 
 
-class Refused(msgspec.Struct):
+class CallRefused(msgspec.Struct):
     """A call of theirs is not served: to be ended with the error."""
 
     number: int
@@ -120,6 +120,14 @@ class PeerLeaves(msgspec.Struct):
     reason: str
 
 
-Event: TypeAlias = (
-    Arrived | Ended | NoRoom | Receiving | Received | Refused | Cancelled | Credited | PeerLeaves
+TableEvent: TypeAlias = (
+    Arrived
+    | CallEnded
+    | NoRoom
+    | Receiving
+    | Received
+    | CallRefused
+    | Cancelled
+    | Credited
+    | PeerLeaves
 )

@@ -16,6 +16,7 @@ from gymmesh_runtime.errors import (
     connection_closed,
     deadline_passed,
 )
+from gymmesh_runtime.waits import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
@@ -199,8 +200,8 @@ class MuxConnection:
             self._channel.reached()
 
     def _pause(self, error: MeshError) -> None:
-        pause = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
-        self._failures = min(self._failures + 1, 10)
+        self._failures += 1
+        pause = doubled_s(_FIRST_PAUSE_S, self._failures, _LONGEST_PAUSE_S)
         self._not_before = time.monotonic() + pause
         self._last = error
 

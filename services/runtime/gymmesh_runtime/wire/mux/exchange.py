@@ -25,11 +25,11 @@ from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,
-    Ended,
-    Event,
+    CallEnded,
     NoRoom,
     OutgoingCall,
     PeerLeaves,
+    TableEvent,
 )
 from gymmesh_runtime.wire.mux.frames import Cancel, GoAway, pack, unpack
 from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
@@ -185,9 +185,9 @@ class Exchange:
         if self._ending:
             self._close_when_idle()
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: TableEvent) -> None:
         match event:
-            case Ended(call, status):
+            case CallEnded(call, status):
                 call.finish(None if status is None else from_status(status))
             case Arrived(call, payload):
                 call.messages.append(payload)

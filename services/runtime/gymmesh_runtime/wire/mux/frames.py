@@ -104,7 +104,7 @@ class End(Frame):
             out.end.status.CopyFrom(self.status)
 
 
-class Answer(Message):
+class UnaryAnswer(Message):
     """The only response of a call and its end: two frames on the wire."""
 
     def write(self, batch: mux_pb2.ExchangeRequest) -> None:
@@ -174,7 +174,7 @@ def message(call: int, payload: bytes) -> list[Frame]:
 def answer(call: int, payload: bytes) -> list[Frame]:
     """The frames of a unary call's response and of its end."""
     if len(payload) <= CHUNK_BYTES:
-        return [Answer(call, payload)]
+        return [UnaryAnswer(call, payload)]
     return [*message(call, payload), End(call)]
 
 

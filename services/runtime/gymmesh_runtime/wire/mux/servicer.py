@@ -11,8 +11,8 @@ import grpc
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
-from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.wire.aborting import Ending
+from gymmesh_runtime.security.limits import IdentityLimiter
+from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import IncomingCall
 from gymmesh_runtime.wire.mux.exchange import Exchange
@@ -31,7 +31,7 @@ class MuxServicer:
         limits: TableLimits | None = None,
         budget: AssemblyBudget | None = None,
         authorizer: Authorizer | None = None,
-        limiter: Limiter | None = None,
+        limiter: IdentityLimiter | None = None,
     ) -> None:
         self._authorizer = authorizer
         self._limiter = limiter
@@ -73,10 +73,10 @@ class MuxServicer:
                 exchange = await self._serve(rpc, admit)
             if not exchange.broken:
                 return
-            ending = Ending.of(exchange.error())
+            ending = EndStatus.of(exchange.error())
             del exchange
         except MeshError as error:
-            ending = Ending.of(error)
+            ending = EndStatus.of(error)
         await ending.send(rpc)
 
     async def _serve(self, rpc: Any, admit: Admit | None) -> Exchange:

@@ -13,12 +13,12 @@ from gymmesh_runtime.timers import MAX_TIMEOUT_S
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.calls import (
+    CallRefused,
     Cancelled,
     Credited,
     IncomingCall,
     Received,
     Receiving,
-    Refused,
 )
 from gymmesh_runtime.wire.mux.refusals import cancelled, not_offered
 from gymmesh_runtime.wire.mux.sender import Sender
@@ -55,14 +55,14 @@ class CallServer:
         self._assembly_s = assembly_s
         self._admit = admit
 
-    def handle(self, event: Received | Receiving | Refused | Cancelled | Credited) -> None:
+    def handle(self, event: Received | Receiving | CallRefused | Cancelled | Credited) -> None:
         """Does what an event of the table asks for. Raises Violation."""
         match event:
             case Received(call, request):
                 self._received(call, request)
             case Receiving(call):
                 self._receiving(call)
-            case Refused(number, error):
+            case CallRefused(number, error):
                 self._send_end(number, error)
                 if self._sender.queued_items > _MAX_QUEUED:
                     raise Violation("it asks for ever more and reads no answer")

@@ -24,17 +24,17 @@ from gymmesh_runtime.wire.batch import KIB, MIB
 from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget, Chunks
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,
+    CallEnded,
+    CallRefused,
     Cancelled,
     Credited,
-    Ended,
-    Event,
     IncomingCall,
     NoRoom,
     OutgoingCall,
     PeerLeaves,
     Received,
     Receiving,
-    Refused,
+    TableEvent,
 )
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
 from gymmesh_runtime.wire.mux.refusals import draining, queue_full
@@ -160,7 +160,7 @@ class CallTable:
 
     # ---- what arrives ---------------------------------------------------------------
 
-    def receive(self, frame: mux_pb2.Frame) -> Event | None:
+    def receive(self, frame: mux_pb2.Frame) -> TableEvent | None:
         """Takes a frame; returns what happened, if anything. Raises Violation."""
         number, kind = frame.call, frame.WhichOneof("kind")
         if number % 2 == self._parity and number:
@@ -184,7 +184,7 @@ class CallTable:
 
     def _receive_for_ours(
         self, number: int, kind: str | None, frame: mux_pb2.Frame
-    ) -> Event | None:
+    ) -> TableEvent | None:
         call = self._outgoing.get(number)
         if kind not in ("message", "chunk", "end"):
             if call is None:
@@ -204,7 +204,9 @@ class CallTable:
             raise Violation("a chunk came for a message that was complete")
         return self._add_chunk(number, call, frame.chunk.payload, last=frame.chunk.last)
 
-    def _message(self, number: int, call: OutgoingCall, message: mux_pb2.Message) -> Event | None:
+    def _message(
+        self, number: int, call: OutgoingCall, message: mux_pb2.Message
+    ) -> TableEvent | None:
         if call.chunks is not None:
             raise Violation("a message came before the last chunk of the one before")
         if call.credit == 0:
@@ -221,14 +223,14 @@ class CallTable:
 
     def _add_chunk(
         self, number: int, call: OutgoingCall, payload: bytes, *, last: bool
-    ) -> Event | None:
+    ) -> TableEvent | None:
         problem = self._keep(call, _checked(payload), "the response")
         if problem is not None:
             self.cancel(number)
             return NoRoom(call, problem)
         return _complete(call, self._assembly.join(call)) if last else None
 
-    def _end(self, number: int, call: OutgoingCall, end: mux_pb2.End) -> Event:
+    def _end(self, number: int, call: OutgoingCall, end: mux_pb2.End) -> TableEvent:
         status = end.status if end.HasField("status") and end.status.code else None
         if status is None:
             if call.chunks is not None:
@@ -237,9 +239,9 @@ class CallTable:
                 raise Violation("a unary call ended well without a response")
         del self._outgoing[number]
         self._assembly.drop(call)
-        return Ended(call, status)
+        return CallEnded(call, status)
 
-    def _begin(self, number: int, begin: mux_pb2.Begin) -> Event | None:
+    def _begin(self, number: int, begin: mux_pb2.Begin) -> TableEvent | None:
         if number == 0 or number in self._incoming or number in self._refused:
             raise Violation(f"the call number {number} was used again")
         if begin.more and len(self._refused) >= self._limits.calls:
@@ -270,7 +272,7 @@ class CallTable:
             return None
         return too_large("the metadata of the call", limit, size=size, method=begin.method)
 
-    def _request_chunk(self, number: int, chunk: mux_pb2.Chunk) -> Event | None:
+    def _request_chunk(self, number: int, chunk: mux_pb2.Chunk) -> TableEvent | None:
         payload = _checked(chunk.payload)
         call = self._incoming.get(number)
         if call is None:
@@ -286,7 +288,9 @@ class CallTable:
             Received(call, self._assembly.join(call)) if refused is None and chunk.last else refused
         )
 
-    def _keep_request(self, call: IncomingCall, payload: bytes, *, last: bool) -> Refused | None:
+    def _keep_request(
+        self, call: IncomingCall, payload: bytes, *, last: bool
+    ) -> CallRefused | None:
         problem = self._keep(call, payload, f"the request of {call.method}")
         if problem is None:
             return None
@@ -294,10 +298,10 @@ class CallTable:
         del self._incoming[call.number]
         return self._refuse(call.number, problem, more=not last)
 
-    def _refuse(self, number: int, problem: MeshError, *, more: bool) -> Refused:
+    def _refuse(self, number: int, problem: MeshError, *, more: bool) -> CallRefused:
         if more:
             self._refused.add(number)
-        return Refused(number, problem)
+        return CallRefused(number, problem)
 
     def _keep(
         self, call: OutgoingCall | IncomingCall, payload: bytes, which: str
@@ -309,7 +313,7 @@ class CallTable:
         return self._assembly.add(call, payload)
 
 
-def _complete(call: OutgoingCall, message: bytes) -> Event | None:
+def _complete(call: OutgoingCall, message: bytes) -> TableEvent | None:
     """A whole message of a call of ours: kept until the end of a unary one."""
     if call.credit is not None:
         return Arrived(call, message)
@@ -317,7 +321,7 @@ def _complete(call: OutgoingCall, message: bytes) -> Event | None:
     return None
 
 
-def _credited(call: IncomingCall, messages: int) -> Event:
+def _credited(call: IncomingCall, messages: int) -> TableEvent:
     call.credit += messages
     if call.credit > _MAX_CREDIT:
         raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")

@@ -1,0 +1,381 @@
+"""What gym-cli collect does: choose the tasks, run them in a mesh, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gymmesh_cli.collect.progress import Progress
+from gymmesh_cli.collect.resuming import resume_command
+from gymmesh_cli.options.shared import OutputOptions
+from gymmesh_cli.options.track import TrackOptions
+from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
+from gymmesh_cli.terminal.logs import logged_to
+from gymmesh_client import (
+    CollectOptions,
+    Collector,
+    RunIdentity,
+    RunOutput,
+    RunSummary,
+    Tally,
+    TaskReader,
+    UserError,
+    prepare,
+    render,
+    summarize,
+)
+from gymmesh_client.control import RunServer
+from gymmesh_client.control.collector_run import CollectorRun
+from gymmesh_client.output import check
+from gymmesh_client.summary import summary_path, write_summary
+from gymmesh_client.tasks import WHOLE, Shard, TaskFile
+from gymmesh_mesh import Mesh
+from gymmesh_mesh.described import describe_services
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.serving import MetricsEndpoint
+from gymmesh_runtime.serving import run as run_loop
+from gymmesh_runtime.telemetry import LogFormat
+
+if TYPE_CHECKING:
+    from gymmesh_data.track import Tracking
+
+_HAND_OVER_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CollectCommand:
+    """What the user asked for."""
+
+    tasks: Path
+    output: OutputOptions
+    limit: int | None
+    options: CollectOptions
+    control: bool
+    quiet: bool
+    skip_invalid: bool
+    number_ids: bool
+    inputs: Mapping[str, Iterable[Path]]
+    run_id: str
+    shard: Shard | None
+    log_format: LogFormat
+    metrics_port: int | None
+    track: TrackOptions | None
+    as_json: bool
+
+
+def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
+    """Run the command and print its summary; the exit code. Raises UserError, ConfigError,
+    MeshError.
+    """
+    with _metrics(command.metrics_port):
+        summary, interrupted = run_loop(_collect(command, plan))
+    again = resume_command(summary.tally.failed, summary.not_finished)
+    if command.as_json:
+        echo_json(summary.to_dict())
+        if again:
+            echo(f"gym-cli: try again with: {one_line(again)}", err=True)
+    else:
+        echo(render(summary, again))
+    if interrupted:
+        return say("interrupted; every finished row is on disk", INTERRUPTED)
+    return exit_code(summary)
+
+
+@contextmanager
+def _metrics(port: int | None) -> Iterator[None]:
+    """Serves this process's metrics meanwhile, when a port is given. Raises UserError."""
+    if port is None:
+        yield
+        return
+    try:
+        endpoint = MetricsEndpoint.start("127.0.0.1", port)
+    except OSError as error:
+        raise UserError(
+            f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
+        ) from None
+    echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
+    try:
+        yield
+    finally:
+        endpoint.stop()
+
+
+def exit_code(summary: RunSummary) -> int:
+    """What a run that was not interrupted ends with."""
+    tally = summary.tally
+    if summary.not_finished > 0:
+        code = WITH_FAILURES if tally.completed else NOTHING_DONE
+        why = summary.why or "not every rollout has an outcome"
+        return say(f"ended early: {why}; go on with --resume", code)
+    if not tally.completed and summary.requested:  # a shard may have no task at all
+        first = one_line(tally.first_failure)
+        first = f"; the first failure: {first}" if first else ""
+        return say(f"no rollout completed{first}", NOTHING_DONE)
+    return WITH_FAILURES if tally.failed or summary.skipped else DONE
+
+
+async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
+    identity = RunIdentity.of(command.tasks, plan.identity())
+    chosen: TaskChoice | None = None
+    if not plan.agents:
+        # A wrong row is said before the models are loaded.
+        chosen = _choose(command, plan, plan.reader())
+    output = command.output
+    check(
+        output.files,
+        identity,
+        overwrite=output.overwrite,
+        resume=output.resume,
+        accept=output.accept,
+        inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
+    )
+    log = logged_to(output.files.log, anew=not output.resume, log_format=command.log_format)
+    with log:
+        async with plan.open(command.options.patience_s) as mesh:
+            reader = plan.reader(mesh)
+            if chosen is None:
+                chosen = _choose(command, plan, reader)
+            return await _collect_with(command, mesh, reader, chosen, identity, plan.resolved())
+
+
+def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
+    """The tasks to run; raises as `choose_tasks`."""
+    return choose_tasks(
+        replace(reader, number_repeated_ids=command.number_ids),
+        command.tasks,
+        command.limit,
+        checks=plan.checks(),
+        skip_invalid=command.skip_invalid,
+    )
+
+
+async def _collect_with(
+    command: CollectCommand,
+    mesh: Mesh,
+    reader: TaskReader,
+    chosen: TaskChoice,
+    identity: RunIdentity,
+    configuration: Mapping[str, Any],
+) -> tuple[RunSummary, bool]:
+    options, tally = command.options, Tally()
+    shard = command.shard or WHOLE
+    own = chosen.ids[shard.index :: shard.of]
+    output = _prepare(command, chosen, identity, tally)
+    kept_at = summary_path(output.files)
+    kept_at.unlink(missing_ok=True)
+    requested = _requested(own, options.repeats, output)
+    metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+    tracking = _tracking(command.track, output)
+    collector = Collector(
+        connector(mesh, held=True),
+        output if tracking is None else tracking.watched(),
+        options,
+        tally=tally,
+        stored=mesh.agents.stored,
+        load=mesh.agents.load,
+    )
+    started = time.monotonic()
+    async with AsyncExitStack() as stack:
+        if command.control:
+            run = CollectorRun(
+                collector,
+                requested=requested,
+                shown=output.files.shown,
+                identity=identity,
+                tasks=own,
+            )
+            await _serve(stack, run, output.files.shown)
+        stack.enter_context(interrupts_of(collector))
+        if not command.quiet:
+            await stack.enter_async_context(Progress(requested).shown(collector.figures))
+        reader = replace(reader, number_repeated_ids=command.number_ids)
+        output.describe(configuration=configuration, options=options)
+        _describe_tasks(output, command, reader, chosen, requested)
+        if tracking is not None:
+            await stack.enter_async_context(_tracked(tracking, collector))
+        await stack.enter_async_context(_services_said(mesh, output))
+        tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
+        await collector.run(tasks)
+        wall_s = time.monotonic() - started
+        if options.hand_out:
+            await _hand_over(collector)
+        summary = _summary(collector, tally, output, chosen, requested, wall_s, options)
+        _keep(kept_at, summary)
+        if tracking is not None:
+            tracking.sum_up(summary)
+    return summary, collector.interrupted or collector.why in ("drained", "cancelled")
+
+
+def _describe_tasks(
+    output: RunOutput,
+    command: CollectCommand,
+    reader: TaskReader,
+    chosen: TaskChoice,
+    requested: int,
+) -> None:
+    """Say in NAME.run.json what of the task file is run, and how its rows are read."""
+    output.describe(
+        tasks={
+            "path": str(command.tasks.absolute()),
+            "count": len(chosen.ids),
+            "limit": command.limit,
+            "lines_skipped": sorted(chosen.lines_skipped),
+            "number_repeated_ids": reader.number_repeated_ids,
+            "environment": reader.defaults.environment,
+            "agent": reader.defaults.agent,
+        },
+        seeds={"tasks_with_seed": chosen.seeded},
+        counts={"requested": requested},
+    )
+
+
+@asynccontextmanager
+async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
+    """Meanwhile, asks the mesh's services what they are, and says so in NAME.run.json."""
+
+    async def ask() -> None:
+        output.describe(services=await describe_services(mesh.directory))
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        asking.cancel()
+        # A disk that takes nothing more ends the run by itself.
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+def _prepare(
+    command: CollectCommand, chosen: TaskChoice, identity: RunIdentity, tally: Tally
+) -> RunOutput:
+    """The output, with `tally` counting the rows that are there already."""
+    asked = command.output
+    return prepare(
+        asked.files,
+        identity,
+        overwrite=asked.overwrite,
+        resume=asked.resume,
+        accept=asked.accept,
+        retry=asked.retry,
+        repeats=command.options.repeats,
+        skipped=chosen.skipped,
+        inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
+        tasks=len(chosen.ids),
+        trace=asked.trace,
+        on_row=lambda row: tally.add_row(row, kept=True),
+        on_failure=lambda row: tally.add_failure(row, kept=True),
+    )
+
+
+def _summary(
+    collector: Collector,
+    tally: Tally,
+    output: RunOutput,
+    chosen: TaskChoice,
+    requested: int,
+    wall_s: float,
+    options: CollectOptions,
+) -> RunSummary:
+    return summarize(
+        tally,
+        requested=requested,
+        wall_s=wall_s,
+        repeats=options.repeats,
+        output=output.files.shown,
+        failures_output=str(output.files.failures),
+        run_id=output.run_id,
+        why=collector.why,
+        concurrency=collector.figures().concurrency,
+        groups=collector.group_stream.store.counts() if options.hand_out else None,
+        skipped=len(chosen.lines_skipped),
+        skipped_output=str(output.files.skipped),
+    )
+
+
+async def _serve(stack: AsyncExitStack, run: CollectorRun, shown: str) -> None:
+    """Serve the run to this user's other terminals; that it cannot be is no reason to stop."""
+    try:
+        server = await stack.enter_async_context(RunServer())
+        server.add(run, shown)
+    except (OSError, MeshError) as error:
+        echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
+
+
+async def _hand_over(collector: Collector) -> None:
+    """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
+    stream, loop = collector.group_stream, asyncio.get_running_loop()
+    waiting = asyncio.create_task(stream.emptied(_HAND_OVER_S))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, waiting.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    left = 0 if stream.delivered else stream.store.unacknowledged
+    if left:
+        echo(
+            f"gym-cli: {left} finished groups were not taken by a trainer; their rows are on disk",
+            err=True,
+        )
+
+
+def _keep(path: Path, summary: RunSummary) -> None:
+    try:
+        write_summary(path, summary)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
+
+
+@contextmanager
+def interrupts_of(collector: Collector) -> Iterator[None]:
+    """While open, Ctrl-C and SIGTERM interrupt the collector: once to drain, twice to stop."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, collector.interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
+    """The tracking of the run, whose code is imported only where it is asked for."""
+    if track is None:
+        return None
+    from gymmesh_cli.collect.tracking import tracking_of
+
+    return tracking_of(track, output)
+
+
+def _tracked(tracking: Tracking, collector: Collector) -> AbstractAsyncContextManager[None]:
+    from gymmesh_cli.collect.tracking import tracked
+
+    return tracked(tracking, collector)
+
+
+def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:
+    """How many rollouts the run is to have, those that only an earlier run asked for included."""
+    asked = len(ids) * repeats
+    kept = sum(output.has_outcome(task, repeat) for task in ids for repeat in range(repeats))
+    return asked + output.outcomes - kept

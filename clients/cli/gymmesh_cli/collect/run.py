@@ -1,0 +1,101 @@
+"""gym-cli run: its options. What it does is in `run_one`, imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options.shared import MeshOptions, agent_option, json_option, mesh_options
+from gymmesh_cli.terminal.exits import speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh.rollout.v1 import rollout_pb2
+    from gymmesh_client import TaskReader
+
+
+@click.command(short_help="Run one task and watch it live.")
+@mesh_options
+@agent_option
+@security_options
+@click.option("--prompt", metavar="TEXT", help="The task: a question of your own.")
+@click.option(
+    "--with",
+    "extras",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --prompt: a further key of the task, such as what the verifier compares with; "
+    "the value is JSON or else text. Repeatable.",
+)
+@click.option("--task", "place", metavar="FILE:LINE", help="The task: a line of a task file.")
+@click.option(
+    "--input",
+    "-i",
+    "tasks",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The task: one of a task file, chosen by --index.",
+)
+@click.option(
+    "--index",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Which task of --input, from 0.",
+)
+@click.option("--deltas", is_flag=True, help="Show answers while they are generated.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    default=900.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the rollout may take.",
+)
+@json_option
+@speaks_plainly
+def run(
+    mesh: MeshOptions,
+    agent: tuple[str, ...],
+    security: SecurityOptions,
+    prompt: str | None,
+    extras: tuple[str, ...],
+    place: str | None,
+    tasks: Path | None,
+    index: int,
+    deltas: bool,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Run one task and print its events as they happen.
+
+    \b
+      gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
+      gym-cli run --task tasks.jsonl:3
+      gym-cli run --input tasks.jsonl --index 2 --json
+
+    Exit code 0 when the rollout completed, 1 when it failed.
+    """
+    if sum(given is not None for given in (prompt, place, tasks)) != 1:
+        raise click.UsageError("give the task by exactly one of --prompt, --task and --input")
+    if extras and prompt is None:
+        raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
+    from gymmesh_cli.collect import run_one
+    from gymmesh_cli.shared.session import MeshPlan
+
+    row = run_one.prompt_row(prompt or "", extras)
+    plan = MeshPlan.of(mesh, agent, security)
+
+    def find(reader: TaskReader) -> rollout_pb2.Task:
+        if prompt is not None:
+            return run_one.prompt_task(reader, row)
+        if place is not None:
+            path, line = run_one.split_place(place)
+            return run_one.task_at_line(reader, path, line)
+        assert tasks is not None
+        return run_one.task_at_index(reader, tasks, index)
+
+    return run_one.run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json)

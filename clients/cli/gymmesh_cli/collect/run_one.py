@@ -1,0 +1,137 @@
+"""What gym-cli run does: find the task, run it in a mesh, print its events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.terminal import echo_json_line, one_line
+from gymmesh_cli.terminal.events import EventPrinter
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_client import (
+    FailedAttempt,
+    TaskProblem,
+    TaskReader,
+    UserError,
+    completed_row,
+    failure_row,
+    run_attempt,
+)
+from gymmesh_client.journal.format.keys import rollout_id
+from gymmesh_responses import CodecError, JsonValue, dumps, loads
+
+
+def run(
+    plan: MeshPlan,
+    find: Callable[[TaskReader], rollout_pb2.Task],
+    *,
+    deltas: bool,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Run the task that `find` chooses and print it; the exit code. Raises what `find` raises,
+    MeshError and ConfigError.
+    """
+    return asyncio.run(_run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json))
+
+
+async def _run(
+    plan: MeshPlan,
+    find: Callable[[TaskReader], rollout_pb2.Task],
+    *,
+    deltas: bool,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    if not plan.agents:
+        # A wrong task is said before the models are loaded.
+        find(plan.reader())
+    printer = None if as_json else EventPrinter()
+    async with plan.open() as mesh:
+        task = find(plan.reader(mesh))
+        request = agent_pb2.RunRolloutRequest(
+            task=task,
+            rollout_id=rollout_id("run", task.task_id, 0),
+            attempt=1,
+            run_id="run",
+            options=agent_pb2.RolloutOptions(deltas=deltas),
+        )
+        outcome = await run_attempt(
+            connector(mesh),
+            request,
+            repeat_index=0,
+            timeout_s=timeout_s,
+            on_event=printer.show if printer else None,
+        )
+    if isinstance(outcome, FailedAttempt):
+        if printer is None:
+            echo_json_line(dumps(failure_row(task, outcome)))
+        else:
+            printer.failure(outcome)
+        return NOTHING_DONE
+    if printer is None:
+        echo_json_line(dumps(completed_row(task, outcome)))
+    return DONE
+
+
+def split_place(place: str) -> tuple[Path, int]:
+    """`tasks.jsonl:3` as a path and a line; raises UsageError."""
+    path, colon, line = place.rpartition(":")
+    if not colon or not path or not line.isdecimal() or int(line) < 1:
+        raise click.UsageError(f"--task {place}: must be written FILE:LINE, with lines from 1")
+    return Path(path), int(line)
+
+
+def prompt_row(prompt: str, extras: tuple[str, ...]) -> dict[str, JsonValue]:
+    """A task row of a question and `KEY=VALUE` extras; raises UsageError."""
+    row: dict[str, JsonValue] = {"responses_create_params": {"input": prompt}}
+    for extra in extras:
+        key, equals, value = extra.partition("=")
+        if not equals or not key or key in row:
+            raise click.UsageError(f"--with {extra}: must be written KEY=VALUE, with a new key")
+        try:
+            row[key] = loads(value)
+        except CodecError:
+            row[key] = value
+    return row
+
+
+def prompt_task(reader: TaskReader, row: dict[str, JsonValue]) -> rollout_pb2.Task:
+    """The task of a row that the command line made; raises UserError."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "prompt.jsonl"
+        path.write_bytes(dumps(row) + b"\n")
+        for entry in reader.read(path):
+            if isinstance(entry, TaskProblem):
+                key = entry.key.removeprefix("responses_create_params.input")
+                raise UserError(f"--{f'with {key}' if key else 'prompt'}: {entry.sentence}")
+            return entry.task
+    raise UserError("--prompt: is empty")
+
+
+def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
+    """The task on a line, from 1; raises UserError."""
+    for entry in reader.read(path):
+        if entry.line == line:
+            if isinstance(entry, TaskProblem):
+                raise UserError(one_line(entry.at(path)))
+            return entry.task
+    raise UserError(f"{path}:{line}: holds no task")
+
+
+def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Task:
+    """The task of an index, from 0; raises UserError."""
+    entry = next(islice(reader.read(path), index, None), None)
+    if entry is None:
+        raise UserError(f"{path}: has no task {index}; indices count from 0")
+    if isinstance(entry, TaskProblem):
+        raise UserError(one_line(entry.at(path)))
+    return entry.task

@@ -1,0 +1,65 @@
+"""A collector's run at a tracker, as gym-cli collect has it, and a profile as gym-cli profile."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from gymmesh_cli.options.track import TrackOptions
+from gymmesh_cli.terminal import echo, one_line
+from gymmesh_client import Collector, RunOutput
+from gymmesh_data.track import ProfileTracking, TrackerLink, Tracking
+
+if TYPE_CHECKING:
+    from gymmesh_data.profile import Profile
+
+
+def tracking_of(options: TrackOptions, output: RunOutput) -> Tracking:
+    """The tracking of a run; what first goes wrong with it is said on stderr."""
+    link = TrackerLink(options.tracker, _warn)
+    return Tracking(link, output, project=options.project, samples=options.samples)
+
+
+@asynccontextmanager
+async def tracked(tracking: Tracking, collector: Collector) -> AsyncIterator[None]:
+    """Tracks the collector's run meanwhile. Ctrl-C cuts short what the tracker takes at the end."""
+
+    def groups() -> Mapping[str, int] | None:
+        return collector.group_stream.store.counts() if collector.options.hand_out else None
+
+    async with tracking.live(collector.figures, groups):
+        try:
+            yield
+        finally:
+            _on_interrupt(tracking.cut_short)
+    if tracking.lost:
+        _warn(tracking.lost)
+
+
+def profile_tracking_of(options: TrackOptions) -> ProfileTracking:
+    """The tracking of a profile; what first goes wrong with it is said on stderr."""
+    link = TrackerLink(options.tracker, _warn, without="the profile is whole without it")
+    return ProfileTracking(link, project=options.project, samples=options.samples)
+
+
+async def send_profile(
+    tracking: ProfileTracking, made: Profile, on_begun: Callable[[dict[str, Any]], None]
+) -> None:
+    """Send a profile. Ctrl-C cuts short what the tracker takes. `on_begun` as for `send` there."""
+    _on_interrupt(tracking.cut_short)
+    await tracking.send(made, on_begun)
+    if tracking.lost:
+        _warn(tracking.lost)
+
+
+def _on_interrupt(do: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, do)
+
+
+def _warn(sentence: str) -> None:
+    echo(f"gym-cli: {one_line(sentence)}", err=True)

@@ -1,0 +1,57 @@
+"""gym-cli data: check, generate, show and compact files of tasks and rollouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gymmesh_cli.data.compact import compact
+from gymmesh_cli.data.generate import generate
+from gymmesh_cli.data.show import show, trace
+from gymmesh_cli.options.shared import json_option, number_ids_option
+from gymmesh_cli.terminal.exits import speaks_plainly
+
+
+@click.group(short_help="Check and generate task files.")
+def data() -> None:
+    """Work with task files."""
+
+
+data.add_command(compact)
+data.add_command(generate)
+data.add_command(show)
+data.add_command(trace)
+
+
+@data.command(short_help="Say which line and which key of a task file is wrong.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--config",
+    "-c",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask the environments of this configuration whether they can take the rows, too.",
+)
+@number_ids_option
+@json_option
+@speaks_plainly
+def validate(
+    files: tuple[Path, ...], config: tuple[Path, ...], number_ids: bool, as_json: bool
+) -> int:
+    """Say which line and which key of a task file is wrong, and how to mend it.
+
+    \b
+      gym-cli data validate tasks.jsonl
+      gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
+
+    With --config the names of environments and agents are checked, and each row by the
+    environment that it is for; no model is called and nothing is started.
+
+    Exit code 0 when every row is right, 1 when one is wrong or there is none, 2 for a
+    configuration that cannot be used.
+    """
+    from gymmesh_cli.data.validation import validate_files
+
+    return validate_files(files, config, number_ids=number_ids, as_json=as_json)

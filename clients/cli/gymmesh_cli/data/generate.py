@@ -1,0 +1,94 @@
+"""gym-cli data generate: task files from generators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+
+@click.group("generate", short_help="Generate tasks.")
+def generate() -> None:
+    """Generate tasks for an environment."""
+
+
+@generate.command("reasoning-gym", short_help="Tasks of reasoning-gym's datasets.")
+@click.option(
+    "--dataset",
+    "-d",
+    "datasets",
+    multiple=True,
+    metavar="NAME",
+    help="A dataset; repeatable. Without it, all of them.",
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), default=100, show_default=True, help="Tasks in all."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="The same tasks for the same seed."
+)
+@click.option(
+    "--settings",
+    default="{}",
+    metavar="JSON",
+    help='Settings of the datasets\' generators, such as {"min_numbers": 4}.',
+)
+@click.option("--answer-tags", is_flag=True, help="Ask for the answer between <answer> tags.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The task file to write; standard output without it.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")
+@speaks_plainly
+def reasoning_gym(
+    datasets: tuple[str, ...],
+    count: int,
+    seed: int,
+    settings: str,
+    answer_tags: bool,
+    output: Path | None,
+    overwrite: bool,
+) -> int:
+    """Write tasks of reasoning-gym's datasets, for the environment reasoning_gym.
+
+    \b
+      gym-cli data generate reasoning-gym -d countdown --count 1000 --output puzzles.jsonl
+
+    Needs the extra reasoning-gym. Exit code 2 for what cannot be generated.
+    """
+    from gymmesh_client.replacing import is_task_file, refuse_foreign, refuse_used, replaced
+    from gymmesh_mesh.authoring.environments import generate_reasoning_gym
+
+    asked = _object(settings)
+
+    def write(file: Path | None) -> None:
+        generate_reasoning_gym(
+            datasets, count, seed, settings=asked, answer_tags=answer_tags, output=file
+        )
+
+    if output is None:
+        write(None)
+        return DONE
+    refuse_used(output, overwrite=overwrite)
+    refuse_foreign(output, is_task_file, "a task file")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(output) as draft:
+        write(draft)
+    return DONE
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--settings is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise click.UsageError("--settings must be a JSON object")
+    return value

@@ -1,0 +1,192 @@
+"""gym-cli data show and gym-cli data trace: one rollout of a run, however large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_client import Attempt, RunReader
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _which_rollout(command: F) -> F:
+    """Add the argument and the options that name rollouts of a run."""
+    decorated: Any = command
+    for option in (
+        click.option(
+            "--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0."
+        ),
+        click.option("--task", metavar="ID", help="The rollouts of this task."),
+        click.option("--rollout", metavar="ID", help="The rollout of this id."),
+        click.argument("output", type=click.Path(path_type=Path, dir_okay=False)),
+    ):
+        decorated = option(decorated)
+    result: F = decorated
+    return result
+
+
+@click.command(short_help="Print one rollout of a run, or what became of its attempts.")
+@_which_rollout
+@click.option("--attempts", is_flag=True, help="What became of each attempt, not the row.")
+@json_option
+@speaks_plainly
+def show(
+    output: Path,
+    rollout: str | None,
+    task: str | None,
+    repeat: int | None,
+    attempts: bool,
+    as_json: bool,
+) -> int:
+    """Print one rollout of a run as its row, or what became of its attempts.
+
+    \b
+      gym-cli data show rollouts.jsonl --task sum-1 --repeat 0
+      gym-cli data show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0
+      gym-cli data show rollouts.jsonl --task sum-1 --attempts
+
+    OUTPUT is what was given to `gym-cli collect --output`; the run may be going on. Rows are
+    printed one JSON object a line, as they stand in their file, but for characters that a terminal
+    would act upon, which are written as \\u escapes.
+    """
+    from gymmesh_client import open_run
+
+    with open_run(output) as run:
+        for name in _chosen(run, output, rollout, task, repeat):
+            if attempts:
+                for one in run.attempts(name):
+                    if as_json:
+                        echo_json(_fields(name, one))
+                    else:
+                        echo(_text(name, one))
+                continue
+            line = run.line(name)
+            if line is not None:
+                echo_json_line(line)
+    return DONE
+
+
+@click.command(short_help="Print the events of one rollout that was collected with --trace.")
+@_which_rollout
+@click.option(
+    "--attempt", type=click.IntRange(min=1), help="Which attempt, from 1; the last, if not given."
+)
+@json_option
+@speaks_plainly
+def trace(
+    output: Path,
+    rollout: str | None,
+    task: str | None,
+    repeat: int | None,
+    attempt: int | None,
+    as_json: bool,
+) -> int:
+    """Print the events of one rollout that was collected with --trace.
+
+    \b
+      gym-cli data trace rollouts.jsonl --task sum-1 --repeat 0
+      gym-cli data trace rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --attempt 1 --json
+
+    With --json each event is a JSON object, as protobuf writes it.
+    """
+    from gymmesh_client import UserError, open_run, open_trace
+
+    with open_run(output) as run:
+        names = _chosen(run, output, rollout, task, repeat)
+    with open_trace(output) as traces:
+        for name in names:
+            events = traces.events(name, attempt)
+            if not events:
+                which = "" if attempt is None else f" attempt {attempt}"
+                raise UserError(f"{output}: rollout {name}{which} has no trace")
+            if not as_json:
+                echo(f"{one_line(name)} attempt {events[0].attempt}")
+            _print(events, as_json=as_json)
+    return DONE
+
+
+def _chosen(
+    run: RunReader, output: Path, rollout: str | None, task: str | None, repeat: int | None
+) -> list[str]:
+    """The ids of the rollouts to show; raises UsageError and UserError."""
+    from gymmesh_client import UserError
+
+    if (rollout is None) == (task is None):
+        raise click.UsageError("name rollouts by exactly one of --rollout and --task")
+    if repeat is not None and task is None:
+        raise click.UsageError("--repeat is one of a task's; give --task, too")
+    if rollout is not None:
+        names, asked = [rollout], f"rollout {rollout!r}"
+    else:
+        assert task is not None
+        names, asked = run.task_rollouts(task), f"task {task!r}"
+        if repeat is not None:
+            wanted = run.rollout_id(task, repeat)
+            names, asked = [one for one in names if one == wanted], f"{asked} repeat {repeat}"
+    names = [one for one in names if run.attempts(one)]
+    if not names:
+        raise UserError(f"{output}: nothing has become of {asked} so far")
+    return names
+
+
+def _fields(name: str, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "rollout_id": name,
+        "attempt": attempt.attempt,
+        "ended": _when(attempt),
+        "outcome": attempt.outcome,
+        "boundary": _boundary(attempt),
+        "current": attempt.current,
+        "superseded": attempt.superseded,
+    }
+
+
+def _text(name: str, attempt: Attempt) -> str:
+    words = [name, f"attempt {attempt.attempt}", _when(attempt), attempt.outcome]
+    if attempt.boundary:
+        words.append(f"at {_boundary(attempt)}")
+    if attempt.superseded:
+        words.append(f"(superseded: {attempt.superseded})")
+    elif not attempt.current:
+        words.append("(tried again)")
+    return one_line(" ".join(words))
+
+
+def _when(attempt: Attempt) -> str:
+    ended = datetime.fromtimestamp(attempt.time_unix_nano / 1e9, UTC)
+    return ended.isoformat(timespec="milliseconds")
+
+
+def _boundary(attempt: Attempt) -> str:
+    from gymmesh_client.boundaries import boundary_name
+
+    if not attempt.boundary:
+        return ""
+    return boundary_name(attempt.boundary) or str(attempt.boundary)
+
+
+def _print(events: list[Any], *, as_json: bool) -> None:
+    from google.protobuf import json_format
+
+    from gymmesh.rollout.v1 import rollout_pb2
+    from gymmesh_cli.terminal.events import EventPrinter
+    from gymmesh_client import FailedAttempt
+
+    printer = EventPrinter()
+    for event in events:
+        if as_json:
+            echo_json(json_format.MessageToDict(event, True))
+        elif event.WhichOneof("event") == "failed":
+            printer.failure(FailedAttempt(event.failed.failure, rollout_pb2.Rollout()))
+        else:
+            printer.show(event)

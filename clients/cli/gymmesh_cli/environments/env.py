@@ -1,0 +1,191 @@
+"""gym-cli env: start an environment, try it out, list them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gymmesh_cli.environments.index import index
+from gymmesh_cli.environments.mcp import mcp
+from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh.rollout.v1 import rollout_pb2
+    from gymmesh_mesh.authoring.environments import About, Finding
+
+
+@click.group(short_help="Start, try out and list environments.")
+def env() -> None:
+    """Environments: what offers tools and judges."""
+
+
+env.add_command(mcp)
+env.add_command(index)
+
+
+@env.command("init", short_help="Write the folder of a new environment.")
+@click.argument("name")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    metavar="FOLDER",
+    help="Where to put it; the working directory unless given.",
+)
+@speaks_plainly
+def init(name: str, into: Path) -> int:
+    """Write the folder of a new environment: class, example tasks, tests, package.
+
+    \b
+      gym-cli env init word_count
+      gym-cli env test word_count/
+    """
+    from gymmesh_cli.environments.scaffold import write_environment
+
+    for path in write_environment(name, into):
+        echo(str(path))
+    echo(f"\nNext: gym-cli env test {into / name}/")
+    return DONE
+
+
+@env.command("test", short_help="Try an environment out.")
+@click.argument("place")
+@mesh_options
+@tasks_option
+@click.option(
+    "--sessions",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="How many sessions are open at a time under load.",
+)
+@json_option
+@speaks_plainly
+def test(
+    place: str, mesh: MeshOptions, tasks_file: Path | None, sessions: int, as_json: bool
+) -> int:
+    """Try an environment out: its class, tools, example tasks, verdicts, and some load.
+
+    Each tool is called once, with arguments that are made up from its schema: give a tool that
+    acts on the world outside a harmless configuration.
+
+    PLACE is the name of an installed environment or one of --config, a class such as
+    file.py:Class, a file, or the folder of a package. Models that it asks are those of --config;
+    otherwise a stand-in answers.
+
+    \b
+      gym-cli env test word_count/
+      gym-cli env test math --sessions 500
+
+    A warning is for what works, but should be looked at, such as a reward for saying nothing.
+    Exit code 0 when nothing is wrong but warnings, 1 when something is.
+    """
+    import asyncio
+
+    from gymmesh_mesh.authoring.environments import places, trial
+
+    config = mesh.load()
+    tasks = _tasks(tasks_file) if tasks_file else []
+    reports: dict[str, list[Finding]] = {}
+    for name, environment in places(place, config).items():
+        known = config if mesh.config or mesh.sets else None
+        reports[name] = asyncio.run(trial(name, environment, known, tasks=tasks, sessions=sessions))
+        if not as_json:
+            _print_findings(name, reports[name])
+    if as_json:
+        echo_json({name: _rows(found) for name, found in reports.items()})
+    fine = all(one.fine for found in reports.values() for one in found)
+    return DONE if fine else NOTHING_DONE
+
+
+@env.command("list", short_help="The mesh's environments, and those that are installed.")
+@mesh_options
+@json_option
+@speaks_plainly
+def list_environments(mesh: MeshOptions, as_json: bool) -> int:
+    """The environments of a configuration, and those that are installed.
+
+    \b
+      gym-cli env list --config mesh.yaml
+    """
+    from gymmesh_mesh.authoring.environments import about, installed
+
+    config = mesh.load()
+    configured = [
+        {
+            "name": name,
+            **_described(about(one.use), one.models),
+            "default": name == config.defaults.environment,
+        }
+        for name, one in config.environments.items()
+    ]
+    found = [{"name": one.use, **_described(one, {})} for one in installed()]
+    if as_json:
+        echo_json({"environments": configured, "installed": found})
+        return DONE
+    _print_environments("in this configuration:", configured)
+    _print_environments("installed:", found)
+    return DONE
+
+
+def _tasks(file: Path) -> list[rollout_pb2.Task]:
+    from gymmesh_client.problems import TaskProblem, UserError
+    from gymmesh_client.tasks import TaskDefaults, TaskReader
+
+    tasks = []
+    for entry in TaskReader(TaskDefaults("trial", "trial")).read(file):
+        if isinstance(entry, TaskProblem):
+            raise UserError(one_line(entry.at(file)))
+        tasks.append(entry.task)
+    if not tasks:
+        raise UserError(f"{file} holds no tasks")
+    return tasks
+
+
+def _described(one: About, models: dict[str, str]) -> dict[str, Any]:
+    return {
+        "use": one.use,
+        "description": one.description,
+        "version": one.version,
+        "models": sorted({models.get(name, name) for name in one.models} | set(models.values())),
+        "multi_turn": one.multi_turn,
+        "problem": one.problem,
+    }
+
+
+def _print_environments(title: str, rows: list[dict[str, Any]]) -> None:
+    echo(title)
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        notes = [f"version {row['version']}"] if row["version"] else []
+        notes += ["multi-turn"] if row["multi_turn"] else []
+        notes += [f"asks {', '.join(row['models'])}"] if row["models"] else []
+        notes += [f"uses {row['use']}"] if row["use"] != row["name"] else []
+        notes += ["default"] if row.get("default") else []
+        # The first sentence: the rest is for the page of documentation.
+        text = row["problem"] or row["description"].partition(". ")[0]
+        echo(one_line(f"  {row['name']:<{width}}  {text}  ({', '.join(notes)})"))
+    if not rows:
+        echo("  none")
+
+
+def _rows(found: list[Finding]) -> list[dict[str, Any]]:
+    return [
+        {"check": one.check, "fine": one.fine, "warning": one.warning, "detail": one.detail}
+        for one in found
+    ]
+
+
+def _print_findings(name: str, found: list[Finding]) -> None:
+    echo(name)
+    width = max(len(one.check) for one in found)
+    for one in found:
+        mark = "BAD " if not one.fine else "warn" if one.warning else "ok  "
+        echo(one_line(f"  {mark}  {one.check:<{width}}  {one.detail}"))
+    wrong, warned = sum(not one.fine for one in found), sum(one.warning for one in found)
+    text = f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks fine"
+    echo(f"{text}, {warned} with a warning" if warned else text)

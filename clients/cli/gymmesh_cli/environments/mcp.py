@@ -1,0 +1,225 @@
+"""gym-cli env mcp: a session for an agent outside of the mesh, which works over MCP."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh.rollout.v1 import rollout_pb2
+    from gymmesh_mesh.authoring.mcp_session import McpSession, OfferedEnvironment
+
+_LOOK_S: Final = 0.5
+
+
+@click.command("mcp", short_help="Open a session whose tools are used over MCP.")
+@click.argument("name")
+@mesh_options
+@tasks_option
+@click.option("--task-id", metavar="ID", help="Which task; the first unless given.")
+@click.option("--seed", type=int, help="The session's seed, instead of the task's.")
+@click.option(
+    "--registry",
+    metavar="HOST:PORT",
+    help="Use the environment of a running mesh, found at its registry, which gym-cli up names.",
+)
+@click.option("--verify", is_flag=True, help="At the end, show the verdict.")
+@click.option(
+    "--answer",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --verify: the agent's last message, read from this file at the end.",
+)
+@security_options
+@json_option
+@speaks_plainly
+def mcp(
+    name: str,
+    mesh: MeshOptions,
+    tasks_file: Path | None,
+    task_id: str | None,
+    seed: int | None,
+    registry: str | None,
+    verify: bool,
+    answer: Path | None,
+    security: SecurityOptions,
+    as_json: bool,
+) -> int:
+    """Open a session of an environment for an agent outside of the mesh.
+
+    Prints the URL of the MCP server (streamable HTTP) and the session's token, which the agent
+    sends as "Authorization: Bearer TOKEN". The session is open until its episode is over or
+    Ctrl-C is pressed, which is this command's normal end (exit code 0).
+
+    NAME is an environment of --config, an installed one, or one of the mesh at --registry.
+
+    \b
+      gym-cli env mcp workplace --verify
+      gym-cli env mcp math --tasks tasks.jsonl --task-id add-1 --verify --answer answer.txt
+      gym-cli env mcp desk --registry 127.0.0.1:9400 --json
+    """
+    import asyncio
+
+    if answer is not None and not verify:
+        raise click.UsageError("--answer is what --verify judges; give that, too")
+    task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
+    return asyncio.run(
+        _hold(
+            _environment(name, mesh, registry, security),
+            task,
+            task_id=task_id,
+            seed=seed,
+            judge=verify,
+            answer=answer,
+            as_json=as_json,
+        )
+    )
+
+
+def _environment(
+    name: str, mesh: MeshOptions, registry: str | None, security: SecurityOptions
+) -> AbstractAsyncContextManager[OfferedEnvironment]:
+    from gymmesh_mesh.authoring.mcp_session import environment_alone, environment_at
+
+    if registry is None:
+        security.refuse("--registry")
+        return environment_alone(name, mesh.load())
+    if mesh != MeshOptions():
+        raise click.UsageError("--registry names a mesh that runs; options of another don't apply")
+    return environment_at(registry, name, security.over(None))
+
+
+async def _hold(
+    opening: AbstractAsyncContextManager[OfferedEnvironment],
+    task: rollout_pb2.Task | None,
+    *,
+    task_id: str | None,
+    seed: int | None,
+    judge: bool,
+    answer: Path | None,
+    as_json: bool,
+) -> int:
+    async with opening as environment:
+        if task is None:
+            task = await _example(environment, task_id)
+        async with environment.session(task, seed=seed) as session:
+            shown = _told(environment.name, task, session)
+            if as_json:
+                echo_json(shown)
+            else:
+                echo(_as_text(shown))
+            if not as_json:
+                echo("Ctrl-C ends the session.", err=True)
+            await _until_over(session)
+            if judge:
+                verdict = await session.verify(_read(answer))
+                if as_json:
+                    echo_json(_verdict_document(verdict))
+                else:
+                    echo(_verdict_text(verdict))
+    return DONE
+
+
+async def _until_over(session: McpSession) -> None:
+    import asyncio
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        while not (stop.is_set() or await session.ended()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await stop.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _task_of(environment: str, file: Path, task_id: str | None) -> rollout_pb2.Task:
+    from gymmesh_client.problems import TaskProblem, UserError
+    from gymmesh_client.tasks import TaskDefaults, TaskReader
+
+    for entry in TaskReader(TaskDefaults(environment, "mcp")).read(file):
+        if isinstance(entry, TaskProblem):
+            raise UserError(one_line(entry.at(file)))
+        if task_id is None or entry.task.task_id == task_id:
+            return entry.task
+    raise UserError(f"{file} holds no task" + (f" {task_id!r}" if task_id else "s"))
+
+
+async def _example(environment: OfferedEnvironment, task_id: str | None) -> rollout_pb2.Task:
+    from gymmesh_client.problems import UserError
+
+    task = await environment.example(task_id)
+    if task is None:
+        which = f" {task_id!r}" if task_id else ""
+        raise UserError(
+            f"the environment {environment.name!r} has no example task{which}; give a file of"
+            " tasks by --tasks"
+        )
+    return task
+
+
+def _read(file: Path | None) -> str:
+    from gymmesh_client.problems import UserError
+
+    if file is None:
+        return ""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from None
+
+
+def _told(environment: str, task: rollout_pb2.Task, session: McpSession) -> dict[str, Any]:
+    from gymmesh_responses import items_to_list, params_to_dict
+
+    return {
+        "environment": environment,
+        "task_id": task.task_id,
+        "url": session.url,
+        "token": session.token,
+        "tools": session.tools,
+        "input": params_to_dict(task.params).get("input", []),
+        "first_items": items_to_list(session.items),
+    }
+
+
+def _as_text(shown: dict[str, Any]) -> str:
+    return "\n".join(
+        one_line(line)
+        for line in (
+            f"{shown['environment']}: a session for the task {shown['task_id']} is open",
+            f"url    {shown['url']}",
+            f"token  {shown['token']}",
+            f"tools  {', '.join(shown['tools']) or 'none'}",
+        )
+    )
+
+
+def _verdict_document(verdict: rollout_pb2.Verification) -> dict[str, Any]:
+    from gymmesh_client.rows import verification_row
+
+    return {"verification": verification_row(verdict)}
+
+
+def _verdict_text(verdict: rollout_pb2.Verification) -> str:
+    from gymmesh_cli.terminal.events import verdict_text
+    from gymmesh_responses import bytes_to_text
+
+    lines = [verdict_text(verdict)]
+    if verdict.evidence_json:
+        lines.append(bytes_to_text(verdict.evidence_json))
+    return "\n".join(map(one_line, lines))

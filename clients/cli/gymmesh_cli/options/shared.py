@@ -1,0 +1,288 @@
+"""Options that several commands share, and the configuration that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gymmesh_cli.options.groups import F, grouped
+
+if TYPE_CHECKING:
+    from gymmesh_client.journal.format.layout import OutputFiles
+    from gymmesh_client.output import RetryChoice
+    from gymmesh_mesh import MeshConfig
+
+_CONFIG_HELP: Final = (
+    "A YAML file that describes the mesh. Give several and they are merged left to right. "
+    "${NAME} and ${NAME:-default} read environment variables."
+)
+_SET_HELP: Final = "Override one key, such as --set agents.tool_loop.max_steps=4. Repeatable."
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """What the user said about the mesh."""
+
+    config: tuple[Path, ...] = ()
+    sets: tuple[str, ...] = ()
+    model_url: str | None = None
+    model: str | None = None
+    model_api: str = "auto"
+    environment: str | None = None
+
+    def load(self) -> MeshConfig:
+        """The configuration; an empty one is a whole mesh with a small model of its own.
+
+        Raises:
+            ConfigError: anything wrong with it.
+        """
+        from gymmesh_mesh import MeshConfig
+        from gymmesh_runtime.config import ConfigError, load_config
+
+        config = load_config(self.config, self.sets, MeshConfig)
+        sets = self.sets
+        for flag, overrides in self._overrides(config.defaults.model):
+            sets = (*sets, *overrides)
+            try:
+                config = load_config(self.config, sets, MeshConfig)
+            except ConfigError as error:
+                # It is the flag that is wrong, and not the key that it stands for.
+                raise ConfigError(error.problem, source=flag) from None
+        return config
+
+    def _overrides(self, policy: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The flags that stand for keys of the configuration, each with these."""
+        at = f'models."{policy}"'
+        if self.model_url is not None:
+            api = "chat" if self.model_api == "auto" else self.model_api
+            url = _quoted(self.model_url)
+            yield f"--model-url {self.model_url}", (f"{at}.backend={api}", f"{at}.url={url}")
+        if self.model is not None:
+            yield f"--model {self.model}", (f"{at}.model={_quoted(self.model)}",)
+        if self.environment is not None:
+            name = _quoted(self.environment)
+            yield f"--env {self.environment}", (f"defaults.environment={name}",)
+
+    def refuse_model_flags(self) -> None:
+        """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""
+        for flag, value in (("--model-url", self.model_url), ("--model", self.model)):
+            if value is not None:
+                raise click.UsageError(
+                    f"{flag} is for a mesh inside this command; with --agent the models are those "
+                    "that the mesh there was started with"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What the user said about the output.
+
+    Attributes:
+        accept: what may have changed since the run began.
+        retry: finished rollouts to run again.
+    """
+
+    files: OutputFiles
+    overwrite: bool
+    resume: bool
+    accept: frozenset[str]
+    retry: RetryChoice
+    trace: bool
+
+
+def _quoted(text: str) -> str:
+    # In single quotes YAML reads text as it is; the loader still replaces ${…}.
+    return "'" + text.replace("'", "''").replace("${", "$${") + "'"
+
+
+def mesh_options(command: F) -> F:
+    """Add the options that describe a mesh; the command takes them as `mesh: MeshOptions`."""
+    return grouped(command, "mesh", _OPTIONS, _mesh_of)
+
+
+def _mesh_of(values: dict[str, Any]) -> MeshOptions:
+    mesh = MeshOptions(
+        config=tuple(values.pop("config")),
+        sets=tuple(values.pop("sets")),
+        model_url=values.pop("model_url"),
+        model=values.pop("model"),
+        model_api=values.pop("model_api"),
+        environment=values.pop("environment"),
+    )
+    if mesh.model_api != "auto" and mesh.model_url is None:
+        raise click.UsageError("--model-api says how to call --model-url; give that, too")
+    return mesh
+
+
+def output_options(command: F) -> F:
+    """Add the options that describe an output; the command takes `output: OutputOptions`."""
+    return grouped(command, "output", _OUTPUT_OPTIONS, _output_of)
+
+
+def _output_of(values: dict[str, Any]) -> OutputOptions:
+    from gymmesh_client.journal.format.layout import OutputFiles
+    from gymmesh_client.output import RetryChoice
+    from gymmesh_client.problems import UserError
+
+    try:
+        retry = RetryChoice.parse(values.pop("retry"))
+    except UserError as error:
+        raise click.UsageError(str(error)) from None
+    output = OutputOptions(
+        files=OutputFiles(values.pop("output"), values.pop("shard_rows"), values.pop("compressed")),
+        overwrite=values.pop("overwrite"),
+        resume=values.pop("resume"),
+        accept=frozenset(values.pop("accept")),
+        retry=retry,
+        trace=values.pop("trace"),
+    )
+    if output.overwrite and output.resume:
+        raise click.UsageError("--overwrite and --resume exclude each other")
+    for flag, given in (("--retry", output.retry), ("--accept-change", output.accept)):
+        if given and not output.resume:
+            raise click.UsageError(f"{flag} is about a run to go on with; add --resume")
+    return output
+
+
+_OUTPUT_OPTIONS: Final = (
+    click.option(
+        "--output",
+        "-o",
+        required=True,
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Where the rows of completed rollouts go. Failed ones go beside it, to "
+        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
+        "that are missing are made.",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace a run that is there already."),
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Go on with an output: keep its outcomes and run what has none. The tasks, the "
+        "configuration and the version of gymmesh must be the same.",
+    ),
+    click.option(
+        "--retry",
+        multiple=True,
+        metavar="WHICH",
+        help="With --resume: run these again, too: failed, boundary=NAME (such as TOOL) or "
+        "task=ID. What they had goes to NAME.superseded.jsonl. Repeatable.",
+    ),
+    click.option(
+        "--accept-change",
+        "accept",
+        multiple=True,
+        type=click.Choice(["tasks", "config", "version"]),
+        help="With --resume: go on although this has changed. Repeatable.",
+    ),
+    click.option(
+        "--shard-rows",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Write N rows to a file, and go on with the next: NAME-00000.jsonl and so on.",
+    ),
+    click.option("--trace", is_flag=True, help="Keep every event of every rollout, in NAME.trace."),
+    click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst)."),
+)
+
+_OPTIONS: Final = (
+    click.option(
+        "--config",
+        "-c",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=_CONFIG_HELP,
+    ),
+    click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help=_SET_HELP),
+    click.option(
+        "--model-url",
+        metavar="URL",
+        help="Use the OpenAI-compatible endpoint at this URL as the policy, such as "
+        "http://127.0.0.1:8000/v1.",
+    ),
+    click.option(
+        "--model",
+        metavar="NAME",
+        help="The policy model's name at its endpoint, or the path of a .gguf file.",
+    ),
+    click.option(
+        "--model-api",
+        type=click.Choice(["auto", "chat", "responses"]),
+        default="auto",
+        show_default=True,
+        help="The API of --model-url; auto is chat.",
+    ),
+    click.option(
+        "--env",
+        "environment",
+        metavar="NAME",
+        help="The environment of tasks that name none.",
+    ),
+)
+
+_LISTENING_OPTIONS: Final = (
+    click.option(
+        "--host",
+        metavar="HOST",
+        help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs"
+        " TLS (see docs/security.md), or --insecure.",
+    ),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        help="Listen at --host without TLS: anyone who can reach it can read and use what is"
+        " served.",
+    ),
+    click.option(
+        "--advertise",
+        "advertise_host",
+        metavar="HOST",
+        help="The host at which others connect; default: mesh.advertise_host, or else"
+        " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say"
+        " which.",
+    ),
+)
+
+
+def listening_options(command: F) -> F:
+    """Add --host, --insecure and --advertise, for commands that serve."""
+    for option in reversed(_LISTENING_OPTIONS):
+        command = option(command)
+    return command
+
+
+agent_option = click.option(
+    "--agent",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Use the agent service at this address instead of a mesh inside the command; again for"
+    " each of several cells. Or all instances of the agent NAME: discovery://HOST:PORT/NAME asks a"
+    " discovery service, consul://HOST:PORT/NAME Consul, kubernetes://NAMESPACE/NAME Kubernetes,"
+    " xds:///agent.NAME an xDS control plane.",
+)
+skip_invalid_option = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out rows that are wrong, or that their environment refuses; NAME.skipped.jsonl "
+    "says which and why. The exit code is then 3.",
+)
+number_ids_option = click.option(
+    "--number-repeated-ids",
+    "number_ids",
+    is_flag=True,
+    help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
+)
+tasks_option = click.option(
+    "--tasks",
+    "tasks_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Use the tasks of this file instead of the environment's own examples.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

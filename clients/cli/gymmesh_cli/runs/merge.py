@@ -1,0 +1,91 @@
+"""gym-cli runs merge."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_client import RunSummary
+
+# Of a shard: its rows, failures, index and journal; and some for the command itself.
+_FILES_PER_SHARD: Final = 4
+_FILES_BESIDE: Final = 64
+
+
+@click.command("merge", short_help="Join the outputs of a run's shards.")
+@click.argument("output", metavar="OUTPUT", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument(
+    "shards",
+    metavar="SHARD…",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@click.option("--overwrite", is_flag=True, help="Replace a run that is there already.")
+@click.option(
+    "--shard-rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Write N rows to a file, and go on with the next: OUTPUT-00000.jsonl and so on.",
+)
+@click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst).")
+@json_option
+@speaks_plainly
+def merge(
+    output: Path,
+    shards: tuple[Path, ...],
+    overwrite: bool,
+    shard_rows: int | None,
+    compressed: bool,
+    as_json: bool,
+) -> int:
+    """Join the outputs of a run's shards into one, as `gym-cli collect` without --shard leaves it.
+
+    \b
+      gym-cli runs merge rollouts.jsonl shards/*/rollouts.jsonl
+
+    SHARD is the --output of one; all of them must be there, each finished. They are only read.
+    Rows stand in the order of the task file, a task's repeats together. The output can be read,
+    gone on with and retried like any other.
+    """
+    from gymmesh_client import OutputFiles
+    from gymmesh_client.output.merge import merge as merge_shards
+
+    _allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))
+    files = OutputFiles(output, shard_rows, compressed)
+    summary = merge_shards(shards, files, overwrite=overwrite)
+    if as_json:
+        echo_json(summary.to_dict())
+    else:
+        _say(summary, len(shards))
+    return DONE
+
+
+def _allow_files(count: int) -> None:
+    """Allow this process so many open files, as far as its user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _say(summary: RunSummary, shards: int) -> None:
+    tally, mean = summary.tally, summary.tally.mean_reward
+    of = "1 shard" if shards == 1 else f"{shards} shards"
+    lines = [
+        f"merged        {of} of run {summary.run_id}",
+        f"rollouts      {tally.completed} completed, {tally.failed} failed",
+        f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
+        f"rows          {summary.output}",
+    ]
+    if tally.failed:
+        lines.append(f"failed        {summary.failures_output}")
+    echo("\n".join(map(one_line, lines)))

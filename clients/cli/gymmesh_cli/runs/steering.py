@@ -1,0 +1,147 @@
+"""What gym-cli runs does: find the runs of this user, ask them, and print what they say.
+
+Each function that a command calls prints and returns an exit code. Raises UserError for a run that
+is not there, MeshError for one that does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gymmesh.run.v1 import run_pb2
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE
+from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.control import RemoteRun, find_run, open_runs
+from gymmesh_runtime.errors import MeshError
+
+
+def list_runs(as_json: bool) -> int:
+    """Print a line for each run, or all as one JSON document."""
+    found = asyncio.run(_snapshots())
+    if as_json:
+        echo_json({"runs": [run_document(run) for run in found]})
+        return DONE
+    if not found:
+        echo("no run is being collected by this user on this machine")
+    for run in found:
+        echo(_line(run))
+    return DONE
+
+
+def show(run_id: str, as_json: bool) -> int:
+    """Print how far a run is."""
+    return _say(_with_run(run_id, RemoteRun.get), as_json)
+
+
+def pause(run_id: str, as_json: bool) -> int:
+    """Pause a run."""
+    return _control(run_id, run_pb2.ControlRunRequest(pause=run_pb2.PauseRun()), as_json)
+
+
+def resume(run_id: str, as_json: bool) -> int:
+    """Let a paused run go on."""
+    return _control(run_id, run_pb2.ControlRunRequest(resume=run_pb2.ResumeRun()), as_json)
+
+
+def drain(run_id: str, as_json: bool) -> int:
+    """Let what is in flight end, then stop."""
+    return _control(run_id, run_pb2.ControlRunRequest(drain=run_pb2.DrainRun()), as_json)
+
+
+def cancel(run_id: str, as_json: bool) -> int:
+    """Cancel what is in flight, then stop."""
+    return _control(run_id, run_pb2.ControlRunRequest(cancel=run_pb2.CancelRun()), as_json)
+
+
+def cancel_task(run_id: str, task_id: str, as_json: bool) -> int:
+    """Cancel the rollouts of one task."""
+    group = run_pb2.CancelGroup(task_id=task_id)
+    return _control(run_id, run_pb2.ControlRunRequest(cancel_group=group), as_json)
+
+
+def set_concurrency(run_id: str, concurrency: int, as_json: bool) -> int:
+    """Change how many rollouts may be in flight."""
+    tune = run_pb2.TuneRun(concurrency=concurrency)
+    return _control(run_id, run_pb2.ControlRunRequest(tune=tune), as_json)
+
+
+def _control(run_id: str, request: run_pb2.ControlRunRequest, as_json: bool) -> int:
+    return _say(_with_run(run_id, lambda run: run.control(request)), as_json)
+
+
+def run_document(run: run_pb2.Run) -> dict[str, Any]:
+    """A run as JSON."""
+    return {
+        "run_id": run.run_id,
+        "state": _state(run),
+        "requested": run.requested,
+        "completed": run.completed,
+        "failed": run.failed,
+        "in_flight": run.in_flight,
+        "concurrency": run.concurrency,
+        "failures": {_boundary(one.boundary): one.count for one in run.failures},
+        "mean_reward": run.mean_reward if run.HasField("mean_reward") else None,
+        "started_at": run.started_unix_nano / 1e9,
+        "output": run.output,
+    }
+
+
+def _with_run(wanted: str, call: Callable[[RemoteRun], Awaitable[run_pb2.Run]]) -> run_pb2.Run:
+    async def find_and_call() -> run_pb2.Run:
+        async with open_runs() as found:
+            return await call(find_run(found, wanted))
+
+    return asyncio.run(find_and_call())
+
+
+async def _snapshots() -> list[run_pb2.Run]:
+    async with open_runs() as found:
+        answers = await asyncio.gather(*(run.get() for run in found), return_exceptions=True)
+    snapshots = []
+    for run, answer in zip(found, answers, strict=True):
+        if isinstance(answer, MeshError):
+            problem = f"gym-cli: run {run.run_id} does not answer: {answer.message}"
+            echo(one_line(problem), err=True)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            snapshots.append(answer)
+    return snapshots
+
+
+def _say(run: run_pb2.Run, as_json: bool) -> int:
+    if as_json:
+        echo_json(run_document(run))
+    else:
+        echo(_line(run))
+    return DONE
+
+
+def _line(run: run_pb2.Run) -> str:
+    parts = [
+        run.run_id,
+        _state(run),
+        f"{run.completed + run.failed} of {run.requested}",
+        f"{run.in_flight} in flight (at most {run.concurrency})",
+    ]
+    if run.failed:
+        failures = ", ".join(f"{_boundary(one.boundary)} {one.count}" for one in run.failures)
+        parts.append(f"{run.failed} failed ({failures})")
+    if run.HasField("mean_reward"):
+        parts.append(f"mean reward {run.mean_reward:.3f}")
+    minutes, seconds = divmod(int(time.time() - run.started_unix_nano / 1e9), 60)
+    parts.append(f"since {minutes}:{seconds:02d}")
+    parts.append(run.output)
+    return one_line("  ".join(parts))
+
+
+def _state(run: run_pb2.Run) -> str:
+    return run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
+
+
+def _boundary(number: int) -> str:
+    return boundary_name(number) or str(number)

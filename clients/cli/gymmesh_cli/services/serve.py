@@ -1,0 +1,121 @@
+"""gym-cli serve."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
+
+if TYPE_CHECKING:
+    from gymmesh.discovery.v1.discovery_pb2 import Instance
+    from gymmesh_mesh.compose import ServiceKind
+    from gymmesh_runtime.telemetry import LogFormat
+
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command(short_help="Serve one service of a mesh in this process.")
+@click.argument("kind", type=click.Choice(["discovery", "model", "environment", "agent"]))
+@click.argument("name", required=False)
+@mesh_options
+@click.option(
+    "--discovery",
+    "discovery_address",
+    metavar="HOST:PORT",
+    default="",
+    help="The discovery service to register with; needed where discovery.backend is memory, and"
+    " refused where services register by themselves.",
+)
+@listening_options
+@click.option("--port", type=_PORT, default=0, help="0, the default: the system chooses.")
+@click.option(
+    "--metrics-port", type=_PORT, default=0, help="Of Prometheus metrics, if mesh.metrics is true."
+)
+@click.option(
+    "--health-port",
+    type=_PORT,
+    help="Serve gRPC health on this port, too, without TLS and with nothing else, for probes.",
+)
+@click.option(
+    "--instance",
+    metavar="TEXT",
+    default="0",
+    help="What the instance id ends with, which tells instances of one service apart: give each"
+    " its own, such as the name of its host.",
+)
+@log_format_option
+@json_option
+@speaks_plainly
+def serve(
+    kind: ServiceKind,
+    name: str | None,
+    mesh: MeshOptions,
+    discovery_address: str,
+    host: str | None,
+    insecure: bool,
+    advertise_host: str | None,
+    port: int,
+    metrics_port: int,
+    health_port: int | None,
+    instance: str,
+    log_format: LogFormat | None,
+    as_json: bool,
+) -> int:
+    """Serve the service NAME of a configuration, an agent for example, in this process.
+
+    For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
+    SERVING, logs to stderr, and runs until SIGTERM or Ctrl-C: it then takes no new work, lets
+    what runs end within mesh.drain_s seconds (calls, attempts, sessions), leaves the registry
+    and ends with 0. A discovery service needs no NAME.
+
+    \b
+      gym-cli serve discovery --config mesh.yaml --port 9400
+      gym-cli serve model policy --config mesh.yaml --discovery 127.0.0.1:9400
+      gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
+      gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
+    """
+    from gymmesh_mesh.config import exposed
+    from gymmesh_mesh.processes.serve_one import ServingPlace, serve_one
+    from gymmesh_runtime.serving import run
+
+    if not name:
+        if kind != "discovery":
+            raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
+        name = "registry"
+
+    place = ServingPlace(
+        host=host or "",
+        advertise_host=advertise_host or "",
+        port=port,
+        metrics_port=metrics_port,
+        health_port=health_port,
+        discovery_address=discovery_address,
+        instance=instance,
+    )
+    config = mesh.load()
+    if insecure:
+        config = exposed(config)
+    with logged_as_service(log_format or config.mesh.log_format):
+        run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
+    return DONE
+
+
+def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:
+    if as_json:
+        echo_json(
+            {
+                "kind": kind,
+                "name": name,
+                "id": served.id,
+                "address": served.address,
+                "metrics_address": served.metrics_address,
+            }
+        )
+    else:
+        echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))

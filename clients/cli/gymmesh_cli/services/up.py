@@ -1,0 +1,249 @@
+"""gym-cli up."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
+
+if TYPE_CHECKING:
+    from gymmesh_mesh import ServiceInfo
+    from gymmesh_mesh.config import DiscoveryConfig, Layout, MeshConfig
+    from gymmesh_runtime.telemetry import LogFormat
+
+
+@click.command(short_help="Start a mesh's services as processes.")
+@mesh_options
+@listening_options
+@click.option(
+    "--layout",
+    type=click.Choice(["embedded", "cell", "mesh"]),
+    help="What shares a process: everything; an agent with its environments and models, in"
+    " several cells alike; or nothing (the default, or mesh.layout).",
+)
+@click.option(
+    "--cells",
+    type=click.IntRange(1, 1024),
+    help="How many cells; default: one for each processor but one, which the collector takes.",
+)
+@click.option(
+    "--discovery",
+    metavar="WHERE",
+    help="Where services register: memory (a discovery service of their own, the default), consul"
+    " (the Consul agent at discovery.consul.address, started for development where none answers),"
+    " consul://HOST:PORT (one that is there), kubernetes or kubernetes://NAMESPACE (as memory, with"
+    " the services that Kubernetes lists beside).",
+)
+@click.option(
+    "--consul-binary",
+    metavar="PATH",
+    help="The program that --discovery consul starts; default: discovery.binary, which is consul.",
+)
+@click.option(
+    "--restart",
+    "restarts",
+    type=click.IntRange(0, 1000),
+    metavar="N",
+    help="Start a service that dies again, each up to N times (default: mesh.restarts, which is"
+    " 0: then all others end, too).",
+)
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Start Prometheus beside the mesh, on 127.0.0.1, with the mesh's services as targets and"
+    " the project's alerts. What it stores is gone when the mesh ends.",
+)
+@click.option(
+    "--prometheus",
+    metavar="PATH",
+    help="The program that --observe starts; default: prometheus.",
+)
+@click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
+@log_format_option
+@json_option
+@speaks_plainly
+def up(
+    mesh: MeshOptions,
+    host: str | None,
+    advertise_host: str | None,
+    insecure: bool,
+    layout: Layout | None,
+    cells: int | None,
+    discovery: str | None,
+    consul_binary: str | None,
+    restarts: int | None,
+    observe: bool,
+    prometheus: str | None,
+    logs: bool,
+    log_format: LogFormat | None,
+    as_json: bool,
+) -> int:
+    """Start the services of a configuration as processes, and say where they are.
+
+    Waits until all are SERVING, then runs until Ctrl-C, which stops them in reverse order and
+    is this command's normal end (exit code 0). The system chooses the ports, unless
+    mesh.discovery_port and mesh.agent_port say otherwise.
+
+    \b
+      gym-cli up --config mesh.yaml
+      gym-cli up --config mesh.yaml --set mesh.agent_port=9401
+      gym-cli up --config mesh.yaml --layout cell --cells 8
+      gym-cli up --config mesh.yaml --discovery consul://127.0.0.1:8500 --restart 3
+      gym-cli up --config mesh.yaml --observe
+
+    Meanwhile, in another terminal:
+
+    \b
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
+    """
+    import asyncio
+
+    from gymmesh_mesh import run_up
+    from gymmesh_mesh.config import exposed
+
+    config = mesh.load()
+    if cells is not None and (layout or config.mesh.layout) != "cell":
+        raise click.UsageError("--cells is for --layout cell")
+    if prometheus is not None and not observe:
+        raise click.UsageError("--prometheus is for --observe")
+    settings = {"layout": layout, "cells": cells, "advertise_host": advertise_host}
+    config = _with_settings(config, restarts=restarts, log_format=log_format, **settings)
+    config = _with_discovery(config, discovery, consul_binary)
+    if insecure:
+        config = exposed(config)
+    program = (prometheus or "prometheus") if observe else None
+    on_ready = partial(_say_ready, config, as_json)
+    echoed = {"echo": _say_line} if logs else {}
+    log_format = config.mesh.log_format
+    with logged_as_service(log_format) if log_format == "json" else nullcontext():
+        asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
+    return DONE
+
+
+def _say_line(line: str) -> None:
+    echo(one_line(line), err=True)
+
+
+def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -> None:
+    if as_json:
+        echo_json(_documents(services))
+    else:
+        echo(as_text(services, _shared(config.discovery), _shown(config)))
+
+
+def _with_settings(config: MeshConfig, **given: Any) -> MeshConfig:
+    """The configuration with the settings of `mesh` that options gave; None: not given."""
+    from msgspec.structs import replace
+
+    changed = {name: value for name, value in given.items() if value is not None}
+    return replace(config, mesh=replace(config.mesh, **changed))
+
+
+def _shared(found: DiscoveryConfig) -> str:
+    """What `--agent` calls the place where services register by themselves; empty: none."""
+    if found.backend != "consul":
+        return ""
+    return f"consul://{found.consul.address.rpartition('://')[2]}"  # https is the configuration's
+
+
+def _with_discovery(config: MeshConfig, where: str | None, binary: str | None) -> MeshConfig:
+    """The configuration with the discovery that options gave. Raises UsageError."""
+    from msgspec.structs import replace
+
+    found = replace(config.discovery, binary=binary or config.discovery.binary)
+    return replace(config, discovery=_discovery(found, where))
+
+
+def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
+    from msgspec.structs import replace
+
+    from gymmesh_mesh import read_target
+    from gymmesh_runtime.config import ConfigError
+
+    if where is None:
+        return found
+    if where == "memory":
+        return replace(found, backend="memory")
+    if where == "consul":
+        return replace(found, backend="consul", start=True)
+    if where == "kubernetes":
+        return replace(found, backend="kubernetes")
+    if not where.startswith(("consul://", "kubernetes://")):
+        raise click.UsageError(
+            "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
+        )
+    try:
+        target = read_target(where, found)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    if target.agent:
+        raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
+    return replace(target.discovery, start=False)
+
+
+def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": one.kind,
+            "name": one.name,
+            "address": one.address,
+            "metrics_address": one.metrics_address,
+            "pid": one.pid,
+            **({"mcp_url": one.mcp_url} if one.mcp_url else {}),
+        }
+        for one in services
+    ]
+
+
+def _shown(config: MeshConfig) -> str:
+    """The options by which a collector authenticates itself."""
+    tls = None if config.security is None else config.security.tls
+    if tls is None:
+        return ""
+    own = " --cert FILE --key FILE" if tls.client_certificates == "required" else ""
+    return f" --ca {tls.authority}{own}"
+
+
+def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
+    """A table of the services, and how to collect; `shared`: the Consul where they are found,
+    `shown`: the options by which a collector authenticates itself.
+    """
+    rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
+    for one in services:
+        if one.kind == "prometheus":
+            continue
+        rows.append(
+            (
+                one.kind,
+                one.name,
+                one.address or "(inside)",
+                one.metrics_address or "–",
+                str(one.pid),
+            )
+        )
+    widths = [max(len(row[place]) for row in rows) for place in range(5)]
+    lines = [
+        "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    for one in services:
+        if one.kind == "prometheus":
+            lines += ["", f"Prometheus: http://{one.address}"]
+    offered = [one for one in services if one.mcp_url]
+    if offered:
+        lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]
+    first = next((one for one in services if one.kind == "agent"), None)
+    if first is not None:
+        agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]
+        if shared:
+            agents = [f"{shared.replace('://https://', '://')}/{first.name}"]
+        named = " ".join(f"--agent {address}" for address in agents)
+        lines += ["", f"ready; collect with: gym-cli collect … {named}{shown}"]
+    return "\n".join(map(one_line, lines))

@@ -1,0 +1,107 @@
+"""gym-cli xds."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from gymmesh_cli.terminal import echo_json
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+
+@click.group(short_help="Let gRPC clients of any language find services.")
+def xds() -> None:
+    """Let gRPC clients of any language find services: xds:///agent.NAME."""
+
+
+@xds.command()
+@click.option(
+    "--server",
+    metavar="HOST:PORT",
+    required=True,
+    help="The address of the discovery service, whose configuration has discovery.xds: true.",
+)
+@click.option(
+    "--node-id",
+    metavar="ID",
+    help="What the client calls itself; default: gymmesh- and the name of this machine.",
+)
+@click.option("--ca", metavar="FILE", help="The authority of its certificate: over TLS.")
+@click.option("--cert", metavar="FILE", help="The certificate to show it.")
+@click.option("--key", metavar="FILE", help="Its key.")
+@click.option("--region", default="", metavar="NAME", help="Where the client runs.")
+@click.option("--zone", default="", metavar="NAME", help="The zone in the region.")
+@speaks_plainly
+def bootstrap(
+    server: str,
+    node_id: str | None,
+    ca: str | None,
+    cert: str | None,
+    key: str | None,
+    region: str,
+    zone: str,
+) -> int:
+    """Print the bootstrap file that gRPC's xDS clients read.
+
+    With --ca the connection to the control plane is over TLS, for clients whose gRPC can: the
+    server's certificate must be for its HOST. The connections to services are the client's own.
+
+    \b
+      gym-cli xds bootstrap --server 127.0.0.1:9400 > bootstrap.json
+      export GRPC_XDS_BOOTSTRAP=$PWD/bootstrap.json
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent xds:///agent.tool_loop
+    """
+    if not _is_address(server):
+        raise click.BadParameter("must be HOST:PORT", param_hint="--server")
+    node_id = node_id if node_id is not None else f"gymmesh-{socket.gethostname()}"
+    if not node_id or not node_id.isprintable() or len(node_id) > 256:
+        raise click.BadParameter("must be 1 to 256 printable characters", param_hint="--node-id")
+    if (cert is None) != (key is None) or (cert is not None and ca is None):
+        raise click.UsageError("--cert and --key belong together, and with --ca")
+    files = {"ca_certificate_file": ca, "certificate_file": cert, "private_key_file": key}
+    tls = {name: str(Path(file).absolute()) for name, file in files.items() if file is not None}
+    echo_json(document(server, node_id, region, zone, tls))
+    return DONE
+
+
+def document(
+    server: str,
+    node_id: str,
+    region: str = "",
+    zone: str = "",
+    tls: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The bootstrap as gRPC's clients want it; Node's insists on the locality.
+
+    ``tls``: the files of channel credentials of type `tls`, as gRPC's proposal A65 has them.
+    """
+    credentials: dict[str, Any] = {"type": "insecure"}
+    if tls:
+        credentials = {"type": "tls", "config": dict(tls)}
+    return {
+        "xds_servers": [
+            {
+                "server_uri": server,
+                "channel_creds": [credentials],
+                "server_features": ["xds_v3"],
+            }
+        ],
+        "node": {
+            "id": node_id,
+            "cluster": "gymmesh",
+            "locality": {"region": region, "zone": zone, "sub_zone": ""},
+        },
+    }
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(f"//{text}")
+        return bool(parts.hostname and parts.port) and parts.netloc == text and "@" not in text
+    except ValueError:
+        return False

@@ -1,0 +1,137 @@
+"""gym-cli compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.stored.pages import write_page
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_data.profile import Comparison
+
+
+@click.command("compare", short_help="Compare runs of the same tasks, with paired tests.")
+@click.argument(
+    "inputs",
+    metavar="A B…",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@click.option(
+    "--solved-at",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="R",
+    help="For pass@k: a rollout solves its task when its reward is at least this.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Name the N tasks that changed most.",
+)
+@click.option(
+    "--resamples",
+    type=click.IntRange(min=1),
+    default=10000,
+    show_default=True,
+    metavar="N",
+    help="Draws of the bootstrap, and of the test where not all signs can be tried.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page with pictures, too.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@json_option
+@speaks_plainly
+def compare(
+    inputs: tuple[Path, ...],
+    solved_at: float,
+    most: int,
+    resamples: int,
+    html: Path | None,
+    overwrite: bool,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Compare runs of the same tasks with the first one, task by task.
+
+    \b
+      gym-cli compare before.jsonl after.jsonl
+      gym-cli compare base.jsonl step-100.jsonl step-200.jsonl --json
+      gym-cli compare before.jsonl after.jsonl --html compared.html
+
+    Only tasks that were judged in both runs count. The same --seed gives the same figures.
+    """
+    from gymmesh_client.replacing import refuse_inputs, refuse_used
+    from gymmesh_data.profile import ProfileOptions, comparison_page
+    from gymmesh_data.profile import compare as make
+    from gymmesh_data.profile.html import CHARTS
+
+    if len(inputs) < 2:
+        raise click.UsageError("give two runs or more; gym-cli profile is for one")
+    CHARTS.require("gym-cli compare")
+    if html is not None:
+        refuse_inputs([html], {"the comparison": inputs})
+        refuse_used(html, overwrite=overwrite)
+    options = ProfileOptions(solved_at, resamples, seed)
+    found = make(inputs, options)
+    if as_json:
+        told = [one.to_dict(most) for one in found]
+        echo_json({"solved_at": solved_at, "seed": seed, "comparisons": told})
+    else:
+        lines = [line for one in found for line in _lines(one, most, several=len(found) > 1)]
+        echo("\n".join(map(one_line, lines)))
+    if html is not None:
+        write_page(html, comparison_page(found, options, most))
+        echo(f"page          {one_line(str(html))}", err=as_json)
+    return DONE
+
+
+def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
+    from gymmesh_cli.stored.profile import table
+    from gymmesh_data.profile.html import figure_text
+
+    wins, losses = one.wins, one.losses
+    yield f"before        {one.before}"
+    yield f"after         {one.after}"
+    yield f"tasks         {len(one.changes)} in both; {one.only_before} only before, " + (
+        f"{one.only_after} only after, which do not count"
+    )
+    yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
+    yield f"difference    {figure_text(one.difference)}"
+    for k, figure in one.pass_at.items():
+        yield f"{f'pass@{k}':<13} {figure_text(figure)} difference"
+    kind = "all signs tried" if one.exact else "signs drawn"
+    corrected = f", {one.corrected:.4f} after Holm" if several else ""
+    yield f"sign flip     p = {one.p:.4f}{corrected} ({kind})"
+    if one.mcnemar is None:
+        yield "McNemar       needs rewards of 0 and 1, one rollout a task"
+    else:
+        test = one.mcnemar
+        yield f"McNemar       p = {test.p:.4f} ({test.gained} gained, {test.lost} lost)"
+    ties = len(one.changes) - wins - losses
+    yield f"by task       {wins} better, {losses} worse, {ties} alike"
+    yield from table(
+        ("changed most", "before", "after", "difference"),
+        [
+            (task.task_id, f"{task.before:.3f}", f"{task.after:.3f}", f"{task.difference:+.3f}")
+            for task in one.changes[:most]
+            if task.difference
+        ],
+    )

@@ -1,0 +1,123 @@
+"""gym-cli import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_data.imports import ImportSummary
+
+_FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
+
+
+@click.command("import", short_help="Make tasks or rollouts of other programs' files.")
+@click.argument(
+    "inputs",
+    metavar="FILE…",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+)
+@click.option("--format", "-f", "name", required=True, type=click.Choice(_FORMATS))
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write: JSON lines.",
+)
+@click.option(
+    "--as",
+    "made",
+    type=click.Choice(("tasks", "rollouts")),
+    default="tasks",
+    show_default=True,
+    help="Tasks for gym-cli collect, or finished rollouts to look at and judge again.",
+)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="KEY=COLUMN",
+    help="hf, openai-evals: which column is which key: input, system, tools, task_id, or any key "
+    "of the task; may be given several times.",
+)
+@click.option("--only-columns", is_flag=True, help="Leave out columns that no --column names.")
+@click.option("--score", default="", metavar="NAME", help="Which score is the reward.")
+@click.option(
+    "--env", "environment", default="", metavar="NAME", help="The environment of all tasks."
+)
+@click.option("--skip-invalid", is_flag=True, help="Leave out rows that cannot be taken.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
+@json_option
+@speaks_plainly
+def import_(
+    inputs: tuple[Path, ...],
+    name: str,
+    output: Path,
+    made: Literal["tasks", "rollouts"],
+    columns: tuple[str, ...],
+    only_columns: bool,
+    score: str,
+    environment: str,
+    skip_invalid: bool,
+    overwrite: bool,
+    as_json: bool,
+) -> int:
+    """Make tasks or rollouts of other programs' files.
+
+    \b
+      gym-cli import train.parquet --format hf --column input=problem \\
+          --column expected_answer=answer --env math --output tasks.jsonl
+      gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
+
+    FILE is JSON lines, JSON, Parquet, a log of Inspect (.eval), or a folder of these.
+
+    \b
+    Formats:
+      hf            rows of a data set, such as the Hugging Face Hub has them
+      messages      rows of messages, or of prompt and completion, as trainers have them
+      openai-evals  items of OpenAI's evals, with or without their samples
+      verifiers     results.jsonl of verifiers
+      inspect       logs of Inspect
+
+    A row that cannot be taken is named with its place, and nothing is written; with --skip-invalid
+    such rows are left out and counted. Of a task that stands there several times one is written.
+
+    Exit code 0 when all rows were taken, 3 when some were left out, 1 when none was written.
+    """
+    from gymmesh_data.imports import Columns, Imports, import_file
+
+    names = dict[str, str]()
+    for one in columns:
+        key, sign, column = one.partition("=")
+        if not (key and sign and column):
+            raise click.UsageError(f"--column {one}: must be KEY=COLUMN, such as input=question")
+        names[key] = column
+    options = Imports(Columns(names, only_columns, score), environment, made, skip_invalid)
+    summary = import_file(inputs, output, name, options, overwrite=overwrite)
+    for problem in () if as_json else summary.problems:
+        echo(one_line(problem), err=True)
+    if as_json:
+        echo_json(summary.to_dict())
+    else:
+        _say(summary, made, output)
+    if not summary.records:
+        return NOTHING_DONE
+    return WITH_FAILURES if summary.refused else DONE
+
+
+def _say(summary: ImportSummary, made: str, output: Path) -> None:
+    lines = [f"rows          {summary.rows} read", f"{made:<13} {summary.records} in {output}"]
+    if summary.repeated:
+        lines.append(f"repeated      {summary.repeated}, of tasks that are there already")
+    if summary.refused:
+        lines.append(f"left out      {summary.refused} that cannot be taken")
+    echo("\n".join(map(one_line, lines)))

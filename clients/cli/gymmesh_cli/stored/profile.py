@@ -1,0 +1,288 @@
+"""gym-cli profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.track import TrackOptions, track_options
+from gymmesh_cli.stored.pages import write_page
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_data.profile import Profile
+    from gymmesh_data.track import ProfileTracking
+
+_MOST_SHOWN: Final = 12
+
+
+@click.command("profile", short_help="Statistics of rollouts: pass@k, lengths, tools, failures.")
+@click.argument(
+    "inputs",
+    metavar="ROLLOUTS…",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@click.option(
+    "--solved-at",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="R",
+    help="A rollout solves its task when its reward is at least this.",
+)
+@click.option(
+    "--answer",
+    default="extracted_answer",
+    show_default=True,
+    metavar="KEY",
+    help="Where the verifier's evidence, or the row, has the answer that votes for majority@k.",
+)
+@click.option(
+    "--difficulty",
+    default="difficulty",
+    show_default=True,
+    metavar="KEY",
+    help="The tag or key of the row that says how hard a task is.",
+)
+@click.option(
+    "--write-tasks",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the tasks whose pass rate is in --pass-rate, as JSON lines.",
+)
+@click.option(
+    "--pass-rate",
+    nargs=2,
+    type=click.FloatRange(0, 1),
+    metavar="LOW HIGH",
+    help="With --write-tasks: the band, both ends included; without, all that are solved "
+    "sometimes but not always.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page with pictures, too.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@click.option(
+    "--resamples", type=click.IntRange(min=0), default=2000, show_default=True, metavar="N",
+    help="Draws of each bootstrap; 0: no intervals.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@track_options
+@json_option
+@speaks_plainly
+def profile(
+    inputs: tuple[Path, ...],
+    solved_at: float,
+    answer: str,
+    difficulty: str,
+    write_tasks: Path | None,
+    pass_rate: tuple[float, float] | None,
+    html: Path | None,
+    overwrite: bool,
+    resamples: int,
+    seed: int,
+    track: TrackOptions | None,
+    as_json: bool,
+) -> int:
+    """What rollouts achieved, and what looks wrong with them.
+
+    \b
+      gym-cli profile rollouts.jsonl
+      gym-cli profile rollouts.jsonl --html report.html
+      gym-cli profile rollouts.jsonl --write-tasks learnable.jsonl --pass-rate 0.1 0.9
+      gym-cli profile rollouts.jsonl --track mlflow
+
+    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
+    file of such rows; several are taken together. Failed and unjudged rollouts count in no reward,
+    and never as 0.
+
+    Exit code 0, or 1 when no rollout has a reward.
+    """
+    from gymmesh_client.replacing import refuse_inputs, refuse_used
+    from gymmesh_data.profile import Fields, ProfileOptions, page_of
+    from gymmesh_data.profile import profile as make
+    from gymmesh_data.profile.html import CHARTS
+
+    if html is not None:
+        CHARTS.require("--html")
+    outputs = [path for path in (html, write_tasks) if path is not None]
+    refuse_inputs(outputs, {"the profile": inputs})
+    for path in outputs:
+        refuse_used(path, overwrite=overwrite)
+    options = ProfileOptions(solved_at, resamples, seed, fields=Fields(answer, difficulty))
+    tracking = None
+    if track is not None:
+        from gymmesh_cli.collect.tracking import profile_tracking_of
+
+        track.require()
+        tracking = profile_tracking_of(track)
+    made = make(inputs, options, on_rollout=None if tracking is None else tracking.see)
+    if as_json:
+        echo_json(made.to_dict())
+    else:
+        echo("\n".join(map(one_line, lines_of(made))))
+    if html is not None:
+        write_page(html, page_of(made))
+        echo(f"page          {one_line(str(html))}", err=as_json)
+    if write_tasks is not None:
+        written = _task_lines(made, pass_rate)
+        write_page(write_tasks, "".join(written))
+        echo(f"tasks         {len(written)} in {one_line(str(write_tasks))}", err=as_json)
+    if tracking is not None:
+        _track(tracking, made, err=as_json)
+    return DONE if made.mean is not None else NOTHING_DONE
+
+
+def _track(tracking: ProfileTracking, made: Profile, *, err: bool) -> None:
+    """Send the profile to its tracker, and say where it is."""
+    import asyncio
+
+    from gymmesh_cli.collect.tracking import send_profile
+
+    begun: dict[str, Any] = {}
+    asyncio.run(send_profile(tracking, made, begun.update))
+    if begun:
+        where = begun.get("url") or begun.get("id")
+        echo(f"tracked       {one_line(f'{tracking.tracker}: {where}')}", err=err)
+
+
+def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
+    tasks = made.tasks_between(*(band or (0.0, 1.0)))
+    chosen = [task for task in tasks if band or 0 < task.solved < task.judged]
+    return [
+        json.dumps(
+            {
+                "task_id": task.task_id,
+                "environment": task.environment,
+                "pass_rate": task.pass_rate,
+                "rollouts": task.judged,
+                "solved": task.solved,
+                "mean_reward": task.mean,
+            }
+        )
+        + "\n"
+        for task in chosen
+    ]
+
+
+def lines_of(made: Profile) -> Iterable[str]:
+    """A profile as lines for a terminal."""
+    from gymmesh_data.profile.html import figure_text
+    from gymmesh_data.profile.resampling import available
+
+    told, options = made.rollouts(), made.options
+    yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of " + (
+        f"{len(made.totals.tasks)} tasks"
+    )
+    yield f"judged        {told['judged']}, without a reward {told['unjudged']}"
+    yield f"solved        at a reward of {options.solved_at:g} or more"
+    yield f"mean reward   {figure_text(made.mean)}"
+    if made.median is not None:
+        value, interval = made.median
+        ends = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
+        yield f"median        {value:.3f}{ends} of the tasks' means"
+    names = {"pass_at": "pass@", "pass_hat": "pass^", "majority_at": "majority@", "avg_at": "avg@"}
+    for key, name in names.items():
+        for k, figure in made.estimates.get(key, {}).items():
+            yield f"{f'{name}{k}':<13} {figure_text(figure)}"
+    if options.resamples and not available():
+        yield "intervals     need numpy: pip install 'gymmesh[profile]'"
+    yield from _pictures(made)
+    yield from _tables(made)
+    for warning in made.warnings:
+        yield f"look at       {warning.text}"
+    for name in made.left_out:
+        yield f"left out      {name}: too many values for a table"
+    for name, count in sorted(made.totals.unread.items()):
+        yield f"not read      {count} values of {name} that are no numbers"
+
+
+def _pictures(made: Profile) -> Iterable[str]:
+    totals = made.totals
+    names = ("never", "to 1/4", "to 1/2", "to 3/4", "below 1", "always")
+    bands = list(zip(names, made.bands.values(), strict=True))
+    yield from bars("tasks by pass rate", bands)
+    for title, found in (("rewards", totals.reward), ("model calls", totals.steps)):
+        ranges = [(f"{a:.4g}" if a == b else f"{a:.3g} … {b:.3g}", n) for a, b, n in found.bars(10)]
+        yield from bars(title, ranges)
+
+
+def bars(title: str, counts: list[tuple[str, int]]) -> Iterable[str]:
+    """A picture of counts, in text."""
+    most = max((count for _, count in counts), default=0)
+    if not most:
+        return
+    yield title
+    wide = max(len(name) for name, _ in counts)
+    for name, count in counts:
+        bar = "█" * max(1 if count else 0, round(24 * count / most))
+        yield f"  {name:>{wide}}  {bar} {count}"
+
+
+def _tables(made: Profile) -> Iterable[str]:
+    from gymmesh_data.profile.html import figure_text
+
+    totals = made.totals
+    yield from table(
+        ("group", "tasks", "judged", "failed", "mean reward", "pass@1"),
+        [
+            (
+                f"{one.kind} {one.name}",
+                *map(str, (one.tasks, one.judged, one.failed)),
+                figure_text(one.mean),
+                figure_text(one.pass_rate),
+            )
+            for one in made.groups
+        ],
+    )
+    yield from table(
+        ("tool", "calls", "not valid", "errors", "rollouts"),
+        [
+            (name, str(one.calls), str(one.invalid), one.errors_text, str(one.rollouts))
+            for name, one in sorted(totals.tools.items(), key=lambda kept: -kept[1].calls)
+        ],
+    )
+    yield from table(
+        ("failures", "rollouts"),
+        [(" ".join(filter(None, cause)), str(n)) for cause, n in totals.failures.most_common()],
+    )
+    kinds = {f"{name} tokens": one for name, one in sorted(totals.tokens.items())}
+    kinds |= {f"{name} s": one for name, one in sorted(totals.latency.items())}
+    kinds |= {f"component {name}": one for name, one in sorted(totals.components.items())}
+    yield from table(
+        ("", "mean", "median", "p95", "max"),
+        [
+            (
+                name,
+                *(
+                    f"{value or 0:.4g}"
+                    for value in (one.mean, one.quantile(0.5), one.quantile(0.95), one.greatest)
+                ),
+            )
+            for name, one in kinds.items()
+        ],
+    )
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterable[str]:
+    """Lines of a table, the first column to the left; of many rows the first."""
+    if not rows:
+        return
+    shown = [heads, *rows[:_MOST_SHOWN]]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(heads))]
+    for first, *rest in shown:
+        cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
+        yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()
+    if len(rows) > _MOST_SHOWN:
+        yield f"… and {len(rows) - _MOST_SHOWN} more; --json has them all"

@@ -1,0 +1,128 @@
+"""gym-cli reverify: its options. What it does is in `reverifying`, imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
+from gymmesh_cli.terminal.exits import speaks_plainly
+
+_PATH = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("reverify", short_help="Judge stored rollouts again, without inference.")
+@click.argument("inputs", metavar="ROLLOUTS…", nargs=-1, required=True, type=_PATH)
+@click.option("--output", "-o", type=_PATH, help="Where the rows with the new verdicts go.")
+@click.option(
+    "--dry-run", is_flag=True, help="Judge and compare, and write nothing; no --output is needed."
+)
+@mesh_options
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Judge by the resource service at this address instead of one inside the command; again "
+    "for each of several. Or by all that a registry has: discovery://HOST:PORT, "
+    "consul://HOST:PORT, kubernetes://NAMESPACE.",
+)
+@security_options
+@click.option(
+    "--environment",
+    "environments",
+    multiple=True,
+    metavar="NAME",
+    help="Only rollouts of this environment; may be given several times.",
+)
+@click.option(
+    "--tasks",
+    "tasks_file",
+    type=_PATH,
+    metavar="FILE",
+    help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Judge only the first rollouts.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=16,
+    show_default=True,
+    help="Verdicts side by side.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one verdict may take.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an output that is there already.")
+@click.option(
+    "--resume", is_flag=True, help="Go on after an interruption; what failed is judged anew, too."
+)
+@json_option
+@speaks_plainly
+def reverify(
+    inputs: tuple[Path, ...],
+    output: Path | None,
+    dry_run: bool,
+    mesh: MeshOptions,
+    resources: tuple[str, ...],
+    security: SecurityOptions,
+    environments: tuple[str, ...],
+    tasks_file: Path | None,
+    limit: int | None,
+    concurrency: int,
+    timeout_s: float,
+    overwrite: bool,
+    resume: bool,
+    as_json: bool,
+) -> int:
+    """Judge stored rollouts again, without inference, and compare the verdicts.
+
+    \b
+      gym-cli reverify rollouts.jsonl --output judged.jsonl
+      gym-cli reverify rollouts.jsonl --config mesh.yaml --dry-run
+      gym-cli reverify rollouts.jsonl -o judged.jsonl --resource 127.0.0.1:9310
+
+    ROLLOUTS is what was given to `gym-cli collect --output`, or any file of such rows; it is only
+    read. Each row goes to the output with its new verdict; the old one stays in it, under
+    verification.previous. What could not be judged goes to NAME.failures.jsonl with its cause, and
+    is never a reward of 0.
+
+    Exit code 0 when every rollout was judged, 3 when some could not be, 1 when none was, 130 after
+    Ctrl-C, which lets verdicts under way end.
+    """
+    from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
+
+    if (output is None) != dry_run:
+        raise click.UsageError("give --output, or --dry-run to compare verdicts alone")
+    if overwrite and resume:
+        raise click.UsageError("--overwrite and --resume exclude each other")
+    if dry_run and (overwrite or resume):
+        raise click.UsageError("--dry-run writes nothing, so there is nothing to replace or resume")
+    if resources:
+        mesh.refuse_model_flags()
+    else:
+        security.refuse("--resource")
+    command = ReverifyCommand(
+        inputs=inputs,
+        output=output,
+        mesh=mesh,
+        resources=resources,
+        security=security,
+        environments=frozenset(environments),
+        tasks_file=tasks_file,
+        limit=limit,
+        concurrency=concurrency,
+        timeout_s=timeout_s,
+        overwrite=overwrite,
+        resume=resume,
+        as_json=as_json,
+    )
+    return reverify_rollouts(command)

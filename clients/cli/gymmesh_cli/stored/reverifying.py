@@ -1,0 +1,298 @@
+"""What gym-cli reverify does: find the environments, judge, compare, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import hashlib
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+
+from gymmesh_cli.options.security import SecurityOptions
+from gymmesh_cli.options.shared import MeshOptions
+from gymmesh_cli.shared.session import MeshPlan
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
+from gymmesh_cli.terminal.logs import logged_to
+from gymmesh_client import (
+    OutputFiles,
+    RetryChoice,
+    RunIdentity,
+    RunOutput,
+    TaskDefaults,
+    TaskReader,
+    UserError,
+    prepare,
+)
+from gymmesh_client.journal.format.records import is_run_id
+from gymmesh_client.journal.log import latest_session
+from gymmesh_client.output import check
+from gymmesh_client.replacing import refuse_inputs
+from gymmesh_client.run_file.document import versions
+from gymmesh_data.reverify import (
+    Reverification,
+    ReverifyOptions,
+    Source,
+    VerdictChanges,
+    Verifiers,
+    count_kept,
+)
+from gymmesh_data.reverify.task_source import TaskSource
+from gymmesh_mesh.verifying import embedded_environments, remote_environments
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import run as run_loop
+
+
+@dataclass(frozen=True, slots=True)
+class ReverifyCommand:
+    """What the user asked for."""
+
+    inputs: tuple[Path, ...]
+    output: Path | None
+    mesh: MeshOptions
+    resources: tuple[str, ...]
+    security: SecurityOptions
+    environments: frozenset[str]
+    tasks_file: Path | None
+    limit: int | None
+    concurrency: int
+    timeout_s: float
+    overwrite: bool
+    resume: bool
+    as_json: bool
+
+
+def reverify_rollouts(command: ReverifyCommand) -> int:
+    """Run the command and print the comparison; the exit code. Raises UserError, ConfigError,
+    MeshError.
+    """
+    plan = MeshPlan.of(command.mesh, ())
+    named = {"the reverification": list(command.inputs), **plan.inputs()}
+    if command.tasks_file is not None:
+        named["--tasks"] = [command.tasks_file]
+    source = Source(command.inputs, command.environments, command.mesh.environment or "")
+    if command.output is not None:
+        own = OutputFiles(command.output).everything()
+        refuse_inputs(own, named | {"the reverification": source.files()})
+    names = source.names()
+    if not names:
+        return say("there is no completed rollout to judge", NOTHING_DONE)
+    changes, interrupted = run_loop(_reverify(command, plan, source, names))
+    _report(changes, command)
+    if interrupted:
+        return say("interrupted; go on with --resume", INTERRUPTED)
+    if not changes.judged:
+        first = one_line(changes.first_failure)
+        return say(
+            f"no rollout was judged{f'; the first failure: {first}' if first else ''}", NOTHING_DONE
+        )
+    return WITH_FAILURES if changes.failed else DONE
+
+
+async def _reverify(
+    command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
+) -> tuple[VerdictChanges, bool]:
+    with _logged(command):
+        return await _judge(command, plan, source, names)
+
+
+@contextmanager
+def _logged(command: ReverifyCommand) -> Iterator[None]:
+    """What goes wrong goes to NAME.errors.log, each traceback once; to stderr in a dry run."""
+    if command.output is None:
+        yield
+        return
+    files = OutputFiles(command.output)
+    with logged_to(files.log, anew=not command.resume, log_format="text"):
+        yield
+
+
+async def _judge(
+    command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
+) -> tuple[VerdictChanges, bool]:
+    async with _environments(command, plan, names) as directory:
+        verifiers = Verifiers(directory, command.timeout_s)
+        await verifiers.prepare(names)
+        changes = VerdictChanges()
+        output = None
+        if command.output is not None:
+            output = _prepare(command, plan, source, verifiers, changes)
+        judging = Reverification(source, verifiers, output, _options(command), changes)
+        try:
+            with _interrupts_of(judging):
+                await judging.run()
+        finally:
+            await judging.close()
+        return changes, judging.stopped
+
+
+def _environments(
+    command: ReverifyCommand, plan: MeshPlan, names: frozenset[str]
+) -> AbstractAsyncContextManager[PeerDirectory]:
+    assert plan.config is not None  # a plan without agents has one
+    if not command.resources:
+        return embedded_environments(plan.config, names)
+    security = command.security.over(plan.config.security)
+    return remote_environments(command.resources, plan.config, security=security)
+
+
+def _options(command: ReverifyCommand) -> ReverifyOptions:
+    tasks = None
+    if command.tasks_file is not None:
+        tasks = TaskSource(command.tasks_file, TaskReader(TaskDefaults("any", "any")))
+    return ReverifyOptions(command.concurrency, command.limit, _who(), tasks)
+
+
+def _prepare(
+    command: ReverifyCommand,
+    plan: MeshPlan,
+    source: Source,
+    verifiers: Verifiers,
+    changes: VerdictChanges,
+) -> RunOutput:
+    """The output, with `changes` counting the verdicts that are there already."""
+    assert command.output is not None
+    files = OutputFiles(command.output)
+    identity = _identity(command, plan, source, verifiers)
+    _refuse_others(files, identity, command)
+    accept = ("version",)
+    check(files, identity, overwrite=command.overwrite, resume=command.resume, accept=accept)
+    if command.overwrite:
+        for path in files.everything():  # all of them a run's, as `check` has seen
+            path.unlink(missing_ok=True)
+    run_id, repeats = source.run()
+    output = prepare(
+        files,
+        identity,
+        overwrite=False,
+        resume=command.resume,
+        accept=accept,
+        retry=RetryChoice(failed=True),
+        repeats=repeats,
+        # The rows keep their ids, so that they are found by task and repeat as in the run.
+        run_id=run_id if is_run_id(run_id) else "",
+        on_row=partial(count_kept, changes),
+    )
+    output.describe(
+        reverified={"from": [str(path.absolute()) for path in command.inputs], "by": _who()},
+        configuration={} if command.resources else plan.resolved(),
+        options={
+            "environments": sorted(command.environments),
+            "tasks": None if command.tasks_file is None else str(command.tasks_file.absolute()),
+            "limit": command.limit,
+            "resources": list(command.resources),
+            "timeout_s": command.timeout_s,
+        },
+        services={"environments": {name: [one] for name, one in _abouts(verifiers).items()}},
+    )
+    return output
+
+
+def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyCommand) -> None:
+    """Refuse to go on with verdicts on other rollouts, or by others. Raises UserError."""
+    session = latest_session(files) if command.resume else None
+    if session is None:
+        return
+    what = {
+        "tasks": "other rollouts, or tasks",
+        "config": "other environments, options or versions of them",
+    }
+    changed = [
+        what[name] for name in identity.changes(RunIdentity.of_session(session)) if name in what
+    ]
+    if changed:
+        raise UserError(
+            f"{files.shown}: was begun with {' and '.join(changed)}, so --resume would mix "
+            "verdicts that do not belong together; start anew with --overwrite, or choose another "
+            "--output"
+        )
+
+
+def _identity(
+    command: ReverifyCommand, plan: MeshPlan, source: Source, verifiers: Verifiers
+) -> RunIdentity:
+    """What a resumption must have the same: the rollouts, the tasks, and the judge."""
+    tasks = hashlib.sha256(source.digest().encode())
+    if command.tasks_file is not None:
+        try:
+            tasks.update(command.tasks_file.read_bytes())
+        except OSError as error:
+            cause = (error.strerror or str(error)).lower()
+            raise UserError(f"{command.tasks_file}: cannot be read: {cause}") from None
+    said: dict[str, Any] = {
+        "environments": {
+            name: (plan.identity().get("environments") or {}).get(name)
+            for name in verifiers.about
+            if not command.resources
+        },
+        "versions": {name: one.version for name, one in verifiers.about.items()},
+        "only": sorted(command.environments),
+        "limit": command.limit,
+    }
+    config = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    return RunIdentity(tasks.hexdigest(), config.hexdigest(), versions().get("gymmesh", ""))
+
+
+def _abouts(verifiers: Verifiers) -> dict[str, Any]:
+    """What the environments say of themselves, as JSON values."""
+    return {
+        name: json_format.MessageToDict(one, preserving_proto_field_name=True)
+        for name, one in verifiers.about.items()
+    }
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "unknown"
+    return f"gym-cli reverify {versions().get('gymmesh', '')}, {user}@{socket.gethostname()}"
+
+
+@contextmanager
+def _interrupts_of(judging: Reverification) -> Iterator[None]:
+    """While open, Ctrl-C and SIGTERM let verdicts under way end; a second one cancels them."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt() -> None:
+        if judging.stopped:
+            task.cancel()
+        judging.stopped = True
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
+    if command.as_json:
+        shown = None if command.output is None else str(command.output)
+        echo_json(changes.to_dict() | {"output": shown})
+        return
+    lines = changes.table()
+    if changes.kept:
+        lines.append(f"kept          {changes.kept} verdicts of an earlier session")
+    lines += [f"left out      {count} {why}" for why, count in sorted(changes.left_out.items())]
+    lines += [f"failed        {count} {why}" for why, count in sorted(changes.causes.items())]
+    if command.output is not None:
+        lines.append(f"rows          {command.output}")
+        if changes.failed:
+            lines.append(f"failures      {OutputFiles(command.output).failures}")
+    echo("\n".join(map(one_line, lines)))

@@ -1,0 +1,94 @@
+"""gym-cli show: its options. How a rollout becomes lines is in `show_lines`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_data import StoredRollout
+
+
+@click.command("show", short_help="Print a stored rollout as a conversation.")
+@click.argument("path", metavar="ROLLOUTS", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--rollout", metavar="ID", help="The rollout of this id.")
+@click.option("--task", metavar="ID", help="The rollouts of this task, each of its repeats.")
+@click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0.")
+@click.option("--best", "pick", flag_value="best", help="The rollout with the highest reward.")
+@click.option("--worst", "pick", flag_value="worst", help="The one with the lowest.")
+@click.option("--tokens", is_flag=True, help="How many tokens each model call read and sampled.")
+@click.option("--pager", is_flag=True, help="Through the pager of the terminal.")
+@json_option
+@speaks_plainly
+def show(
+    path: Path,
+    rollout: str | None,
+    task: str | None,
+    repeat: int | None,
+    pick: str | None,
+    tokens: bool,
+    pager: bool,
+    as_json: bool,
+) -> int:
+    """Print a stored rollout as a conversation: messages, reasoning, tool calls and their results,
+    then the verdict with its parts and evidence, and how long each stage took.
+
+    \b
+      gym-cli show rollouts.jsonl
+      gym-cli show rollouts.jsonl --worst
+      gym-cli show rollouts.jsonl --task sum-1
+      gym-cli show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --json
+
+    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
+    file of such rows; no trace is needed. Without an option it is the first rollout. With --json a
+    line for each rollout: its messages as `gym-cli export --format messages` has them, and the
+    verdict.
+    """
+    from gymmesh_cli.stored.show_lines import ConversationView
+    from gymmesh_cli.terminal import echo_json, echo_parts, page_parts
+    from gymmesh_data import conversation_of
+
+    if repeat is not None and task is None:
+        raise click.UsageError("--repeat is one of a task's; give --task, too")
+    if sum(one is not None for one in (rollout, task, pick)) > 1:
+        raise click.UsageError("choose rollouts by one of --rollout, --task, --best and --worst")
+    view = ConversationView(tokens=tokens)
+    chosen = _chosen(path, rollout, task, repeat, pick)
+    if as_json:
+        for one in chosen:
+            echo_json(view.document(one, conversation_of(one)))
+        return DONE
+    lines = [line for one in chosen for line in view.lines(one, conversation_of(one))]
+    if pager:
+        page_parts(line.parts for line in lines)
+    else:
+        for line in lines:
+            echo_parts(*line.parts)
+    return DONE
+
+
+def _chosen(
+    path: Path, rollout: str | None, task: str | None, repeat: int | None, pick: str | None
+) -> list[StoredRollout]:
+    """The rollouts to show. Raises UserError where there is none."""
+    from gymmesh_client import UserError
+    from gymmesh_data.showing import best_of, first_of, of_id, of_task, worst_of
+
+    if rollout is not None:
+        found, asked = of_id(path, rollout), f"rollout {rollout!r}"
+    elif task is not None:
+        found, asked = of_task(path, task, repeat), f"task {task!r}"
+        asked += "" if repeat is None else f" repeat {repeat}"
+    elif pick is not None:
+        found = best_of(path) if pick == "best" else worst_of(path)
+        asked = "a rollout with a reward"
+    else:
+        found, asked = first_of(path), "any rollout"
+    if not found:
+        raise UserError(f"{path}: does not have {asked}")
+    return found

@@ -1,0 +1,135 @@
+"""gym-cli view."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gymmesh_cli.terminal import echo, one_line
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+
+if TYPE_CHECKING:
+    from gymmesh_view import Found
+
+
+@click.command("view", short_help="Look at rollouts in a local page.")
+@click.argument("paths", metavar="[DIR|ROLLOUTS]…", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    metavar="ID",
+    help="A run that goes on, by the beginning of its id; `live`: each that goes on.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="The port on 127.0.0.1; 0, the default, lets the system choose.",
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a static site of the rollouts to DIR, and serve nothing.",
+)
+@click.option("--overwrite", is_flag=True, help="--bundle: replace an earlier bundle.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    metavar="N",
+    help="--bundle: at most N rollouts.",
+)
+@click.option("--sort", default="order", metavar="KEY", help="--bundle: the order; `-reward` …")
+@click.option("--environment", multiple=True, metavar="NAME", help="--bundle: only of this one.")
+@click.option("--tag", multiple=True, metavar="KEY=VALUE", help="--bundle: only with this tag.")
+@click.option("--task", metavar="ID", default="", help="--bundle: only of this task.")
+@click.option("--text", metavar="WORDS", default="", help="--bundle: only with these words.")
+@click.option("--min-reward", metavar="R", help="--bundle: only with at least this reward.")
+@click.option("--max-reward", metavar="R", help="--bundle: only with at most this reward.")
+@click.option("--outcome", type=click.Choice(["completed", "failed"]), help="--bundle: only these.")
+@speaks_plainly
+def view(
+    paths: tuple[Path, ...],
+    runs: tuple[str, ...],
+    port: int,
+    browser: bool,
+    bundle: Path | None,
+    overwrite: bool,
+    limit: int,
+    sort: str,
+    **chosen: Any,
+) -> int:
+    """Look at rollouts in a page that this command serves to you alone.
+
+    \b
+      gym-cli view rollouts.jsonl
+      gym-cli view runs/
+      gym-cli view --run live
+      gym-cli view rollouts.jsonl --bundle site --outcome failed
+
+    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
+    file of such rows; a folder stands for all that are in it. With nothing named it is the current
+    folder. Nothing is changed, and nothing is fetched from the network.
+
+    The page is at 127.0.0.1, for anyone with the token in the address that is printed. Ctrl-C ends
+    it. The index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
+
+    Exit code 0, and 1 when there is nothing to show.
+    """
+    from gymmesh_view import find_sources, outputs_of_runs
+
+    named = [*paths, *outputs_of_runs(runs)]
+    found = find_sources(named or [Path()])
+    if bundle is not None:
+        return _bundle(found, bundle, sort, limit, overwrite, chosen)
+    return _serve(found, port, browser)
+
+
+def _serve(found: Found, port: int, browser: bool) -> int:
+    import asyncio
+
+    from gymmesh_view import serve
+
+    def ready(url: str) -> None:
+        for source in found.sources:
+            echo(one_line(f"shows         {source.path}"))
+        if found.others:
+            echo(f"left alone    {len(found.others)} files without rollouts")
+        echo(f"page          {url}")
+        echo("Ctrl-C ends it.")
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(found.sources, port=port, browser=browser, ready=ready))
+    return DONE
+
+
+def _bundle(
+    found: Found, folder: Path, sort: str, limit: int, overwrite: bool, chosen: dict[str, Any]
+) -> int:
+    from gymmesh_view import parse_filters, parse_sort, write_bundle
+
+    query = {
+        key: [value] if isinstance(value, str) else list(value)
+        for key, value in chosen.items()
+        if value
+    }
+    summary = write_bundle(
+        found.sources,
+        folder,
+        parse_filters(query),
+        parse_sort(sort),
+        limit=limit,
+        overwrite=overwrite,
+    )
+    echo(f"rollouts      {summary.rollouts} in {one_line(str(folder))}")
+    if summary.left_out:
+        echo(f"left out      {summary.left_out} over the limit of {limit}")
+    echo(f"open          {one_line(str(folder / 'index.html'))}")
+    return DONE if summary.rollouts else NOTHING_DONE

@@ -1,0 +1,147 @@
+"""A rollout's events as text for people, in colour where the terminal has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_cli.terminal.writing import echo, echo_parts, one_line
+from gymmesh_client import FailedAttempt
+from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.rows import status_dict
+from gymmesh_responses import bytes_to_text, text_of
+
+_LONG: Final = 2000
+_LONGEST_LABEL: Final = 40
+_MARGIN: Final = " " * 10
+
+
+class EventPrinter:
+    """Prints events as they come; keeps only the delta that is being written."""
+
+    def __init__(self) -> None:
+        self._in_delta = False
+
+    def show(self, event: pb.RolloutEvent) -> None:
+        """Print one event."""
+        kind = event.WhichOneof("event") or ""
+        if kind == "output_delta":
+            self._delta(event.output_delta)
+            return
+        if self._in_delta:
+            echo()
+            self._in_delta = False
+        printer = _PRINTERS.get(kind)
+        if printer is not None:
+            printer(event)
+
+    def failure(self, failed: FailedAttempt) -> None:
+        """Print why the rollout failed."""
+        boundary = boundary_name(failed.failure.boundary) or str(failed.failure.boundary)
+        status = status_dict(failed.failure.status)
+        reason = f" {status['reason']}" if status["reason"] else ""
+        again = "  (a retry is safe)" if failed.failure.retry_safe else ""
+        _line("failed", f"{boundary}{reason}: {status['message']}{again}", "red")
+
+    def _delta(self, delta: pb.OutputDelta) -> None:
+        which = delta.WhichOneof("delta")
+        if which is not None:
+            piece = getattr(delta, which).decode(errors="replace").replace("\n", f"\n{_MARGIN}")
+            begin = "" if self._in_delta else _MARGIN
+            echo_parts((begin + piece, {"dim": which == "reasoning"}), end="")
+            self._in_delta = True
+
+
+def _line(label: str, text: str, colour: str, *, dim: bool = False) -> None:
+    shown = text if len(text) <= _LONG else f"{text[:_LONG]} … ({len(text)} characters)"
+    head, *rest = shown.split("\n")
+    name = f"{one_line(label[:_LONGEST_LABEL]):>9} "
+    echo_parts((name, {"fg": colour, "bold": True}), (head, {"dim": dim}))
+    for line in rest:  # further in than any label, so that none looks like an event of its own
+        echo_parts((_MARGIN + line, {"dim": dim}))
+
+
+def _started(event: pb.RolloutEvent) -> None:
+    started = event.started
+    tools = [tool.function.name or tool.opaque.type for tool in started.params.tools]
+    text = f"agent {started.agent}, environment {started.environment}"
+    _line("started", text + (f", tools {', '.join(tools)}" if tools else ""), "blue")
+    for item in started.items:
+        _item(item)
+
+
+def _model_call(event: pb.RolloutEvent) -> None:
+    for item in (*event.model_call_completed.context_items,
+                 *event.model_call_completed.response.output):  # fmt: skip
+        _item(item)
+
+
+def _tool_call(event: pb.RolloutEvent) -> None:
+    _item(event.tool_call_completed.output)
+
+
+def _turn(event: pb.RolloutEvent) -> None:
+    for item in event.turn_completed.items:
+        _item(item)
+    if event.turn_completed.HasField("reward"):
+        _line("turn", f"reward {event.turn_completed.reward:g}", "magenta")
+
+
+def verdict_text(verdict: pb.Verification) -> str:
+    """A verdict in one line: its reward and components, or why there is none."""
+    if verdict.HasField("reward"):
+        parts = ", ".join(f"{part.name} {part.value:g}" for part in verdict.components)
+        return f"reward {verdict.reward:g}" + (f"  ({parts})" if parts else "")
+    status = pb.VerificationStatus.Name(verdict.status).removeprefix("VERIFICATION_STATUS_")
+    return status + (f": {verdict.reason}" if verdict.reason else "")
+
+
+def _verified(event: pb.RolloutEvent) -> None:
+    verdict = event.verified.verification
+    _line("verified", verdict_text(verdict), "green")
+    if verdict.evidence_json:
+        _line("", bytes_to_text(verdict.evidence_json), "green", dim=True)
+
+
+def _completed(event: pb.RolloutEvent) -> None:
+    done, counts = event.completed, event.completed.counts
+    reason = pb.StopReason.Name(done.stop_reason).removeprefix("STOP_REASON_")
+    _line(
+        "completed",
+        f"{reason}, {counts.model_calls} model calls, {counts.tool_calls} tool calls, "
+        f"{counts.input_tokens} tokens in, {counts.output_tokens} out, "
+        f"{done.duration_us / 1e6:.2f} s",
+        "green",
+    )
+
+
+def _item(item: responses_pb2.Item) -> None:
+    kind = item.WhichOneof("kind")
+    if kind == "message":
+        role = item.message.role
+        _line(role or "message", text_of(item) or "(no text)", _ROLE_COLOURS.get(role, "cyan"))
+    elif kind == "function_call":
+        call = item.function_call
+        _line("call", f"{call.name}({call.arguments.decode(errors='replace')})", "yellow")
+    elif kind == "function_call_output":
+        _line("output", text_of(item) or "(no text)", "yellow")
+    elif kind == "reasoning":
+        reasoning = item.reasoning
+        texts = [*reasoning.summary.texts, *reasoning.content.texts]
+        if texts:
+            _line("reasoning", "\n".join(texts), "white", dim=True)
+    elif kind == "opaque":
+        _line(item.opaque.type or "item", item.opaque.json.decode(errors="replace"), "white")
+
+
+_ROLE_COLOURS: Final = {"user": "blue", "system": "blue", "developer": "blue"}
+_PRINTERS: Final[dict[str, Callable[[pb.RolloutEvent], None]]] = {
+    "started": _started,
+    "model_call_completed": _model_call,
+    "tool_call_completed": _tool_call,
+    "turn_completed": _turn,
+    "verified": _verified,
+    "completed": _completed,
+}

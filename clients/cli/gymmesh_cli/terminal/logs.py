@@ -1,0 +1,167 @@
+"""Where the log of a command goes: to a file beside the run, or to stderr.
+
+with logged():               every command: on stderr, each traceback once
+with logged_to(files.log):   within it, collect: nothing but what is urgent reaches the terminal
+with logged_as_service():    within it, serve and up: on stderr, from INFO on, as lines of a log
+
+The latter two write text, or JSON lines with `--log-format json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+
+import click
+
+from gymmesh_cli.terminal.writing import echo
+from gymmesh_runtime.telemetry import Concealing, LogFormat, OneOfEach, formatter
+from gymmesh_runtime.text import mask_secrets
+
+_TERMINAL: Final = "gym-cli: %(message)s"
+# The log's first line, which a file of the user's does not have.
+_TITLE: Final = "# gym-cli: what went wrong in this run\n"
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How log lines are written: as text, or each as a JSON object with the ids of the rollout"
+    " and run that it is about (see docs/observability.md); default: mesh.log_format, which is"
+    " text.",
+)
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Log to stderr meanwhile: warnings and errors, each traceback once, no secrets."""
+    handler = _OnTerminal(sys.stderr)
+    handler.setFormatter(Concealing(_TERMINAL))
+    handler.addFilter(OneOfEach())
+    with _root(handler):
+        yield
+
+
+@contextmanager
+def logged_to(path: Path, *, anew: bool, log_format: LogFormat = "text") -> Iterator[None]:
+    """Log to a file meanwhile, which is made when there is something to log.
+
+    anew: whether what is there already goes. At the end, stderr says where the log is.
+    """
+    if anew:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    handler = _RunLog(path, log_format)
+    with _root(handler):
+        try:
+            yield
+        finally:
+            handler.end()
+    if handler.written:
+        echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
+
+
+@contextmanager
+def logged_as_service(log_format: LogFormat = "text") -> Iterator[None]:
+    """Log to stderr meanwhile, as a service does: what it did, too, no secrets."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(log_format))
+    handler.addFilter(OneOfEach())
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.INFO)
+    try:
+        with _root(handler, logging.INFO):
+            yield
+    finally:
+        root.setLevel(before)
+
+
+class _OnTerminal(logging.StreamHandler[TextIO]):
+    """What a command shows of its log."""
+
+
+@contextmanager
+def _root(handler: logging.Handler, level: int = logging.WARNING) -> Iterator[None]:
+    """The handler takes the place of the command's others meanwhile."""
+    root = logging.getLogger()
+    others = [one for one in root.handlers if isinstance(one, _OnTerminal)]
+    for one in others:
+        root.removeHandler(one)
+    handler.setLevel(level)
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(bool(others))
+        root.removeHandler(handler)
+        handler.close()
+        for one in others:
+            root.addHandler(one)
+
+
+class _RunLog(logging.Handler):
+    """The log file of a run. What is urgent is said on stderr, too.
+
+    A file that cannot be written costs the log, and never the run.
+    """
+
+    def __init__(self, path: Path, log_format: LogFormat) -> None:
+        super().__init__()
+        self._title = _TITLE if log_format == "text" else ""
+        self._path = path
+        self._file: TextIO | None = None
+        self._kinds = OneOfEach()
+        #: How many kinds of records were written.
+        self.written = 0
+        self.setFormatter(formatter(log_format))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if getattr(record, "urgent", False):
+            echo(f"gym-cli: {mask_secrets(message)}", err=True)
+        if not self._kinds.filter(record):
+            return
+        first = message == record.getMessage()
+        if self._write(self.format(record)) and first:
+            self.written += 1
+
+    def end(self) -> None:
+        """Write how often each came that came more than once."""
+        for count, said in self._kinds.repeated():
+            text = f"{count} times in all: {said}"
+            record = logging.LogRecord("gymmesh", logging.INFO, "", 0, text, None, None)
+            self._write(self.format(record) if not self._title else mask_secrets(text))
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+        super().close()
+
+    def _write(self, text: str) -> bool:
+        try:
+            if self._file is None:
+                self._file = self._opened()
+            self._file.write(text + "\n")
+            self._file.flush()
+        except OSError:
+            return False
+        return True
+
+    def _opened(self) -> TextIO:
+        # Here, as it imports more than `gym-cli --help` should wait for.
+        from gymmesh_client.replacing import OWNER_ONLY
+
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        fd = os.open(self._path, flags, OWNER_ONLY)
+        file = os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
+        if not os.fstat(fd).st_size:
+            file.write(self._title)
+        return file

@@ -1,0 +1,115 @@
+"""A folder that takes its name once it is whole. One that was interrupted is gone on with by files:
+those that were finished are kept.
+
+It is made as NAME.part, where `export.json` says of what its files are made and which are finished,
+with what came of each. Nothing of another folder is ever removed: only one that has this file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_client import UserError
+from gymmesh_client.replacing import make_folder, write_whole
+from gymmesh_data.exports.summary import ExportSummary
+
+NOTE: Final = "export.json"
+"""The file of the folder that says what is finished; gone when all is."""
+
+
+class FolderDraft:
+    """Where a folder is made.
+
+    Args:
+        output: the name that it takes in the end.
+        made_of: what its files depend on, as JSON values: the same again, or they do not belong
+            together.
+    """
+
+    def __init__(self, output: Path, made_of: Any) -> None:
+        self.output = output
+        self.path = output.with_name(f"{output.name}.part")
+        self._note = self.path / NOTE
+        self._made_of = made_of
+        self._finished: dict[str, dict[str, Any]] = {}
+        self._begun = False
+
+    def begin(self, *, overwrite: bool, resume: bool) -> None:
+        """Make the folder, or go on with the one that is there.
+
+        Raises:
+            UserError: one is there and is not to be gone on with, or cannot be.
+            OSError: the disk takes no more.
+        """
+        if resume:
+            self._finished = self._kept()
+            return
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if not self._note.exists():
+                raise UserError(f"{self.path}: is there already, and not ours; move it away")
+            if not overwrite:
+                raise UserError(
+                    f"{self.path}: an export was interrupted here; go on with --resume, or start "
+                    "anew with --overwrite"
+                )
+            shutil.rmtree(self.path)
+        make_folder(self.path)
+        self._begun = True
+        self._write()
+
+    def finished(self, file: str) -> ExportSummary | None:
+        """What came of a file that was finished; None: it is to be made. file: within the folder,
+        with slashes.
+        """
+        said = self._finished.get(file)
+        if said is None:
+            return None
+        summary = ExportSummary.of_dict(said)
+        there = not summary.records or (self.path / file).exists()
+        return summary if there else None
+
+    def finish(self, file: str, summary: ExportSummary) -> None:
+        """A file is whole and on disk; one without records is none. Raises OSError."""
+        if not summary.records:
+            (self.path / file).unlink(missing_ok=True)
+        self._finished[file] = summary.to_dict()
+        self._write()
+
+    def publish(self) -> None:
+        """Give the folder its name, in the place of one that is there. Raises OSError."""
+        if self.output.exists():
+            shutil.rmtree(self.output)
+        self.path.replace(self.output)
+        (self.output / NOTE).unlink()  # last, so that a folder without its name still has it
+
+    def drop_if_empty(self) -> None:
+        """Remove the folder where it was begun now and nothing of it is finished, so that there is
+        nothing to go on with.
+        """
+        if self._begun and not self._finished:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write(self) -> None:
+        said = {"made_of": self._made_of, "finished": self._finished}
+        write_whole(self._note, json.dumps(said))
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        if not self._note.exists():
+            raise UserError(
+                f"{self._note}: is not there, so there is no export to go on with; leave out "
+                "--resume"
+            )
+        try:
+            said = json.loads(self._note.read_text())
+            made_of, finished = said["made_of"], dict(said["finished"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self._note}: is damaged; start anew with --overwrite") from None
+        if made_of != self._made_of:
+            raise UserError(
+                f"{self.path}: was made of other rollouts or with other options; start anew with "
+                "--overwrite"
+            )
+        return finished

@@ -1,0 +1,6 @@
+"""The kinds of mesh that a program may have; each is a `Mesh` (mesh.py).
+
+embedded.py    all services in this process
+remote.py      at the addresses of agent services
+discovered.py  by the name of an agent, found in a registry
+"""

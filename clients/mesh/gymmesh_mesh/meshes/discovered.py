@@ -1,0 +1,171 @@
+"""A mesh that runs elsewhere, whose agents are found by their name.
+
+consul://[HOST:PORT]/[AGENT]         in Consul
+kubernetes://[NAMESPACE]/[AGENT]     in a Kubernetes namespace
+discovery://HOST:PORT/[AGENT]        by asking a discovery service
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_client.collect_stream import AgentPool, StreamLimits
+from gymmesh_discovery.config import DiscoveryConfig, KubernetesConfig, split_address
+from gymmesh_discovery.service import KIND as DISCOVERY
+from gymmesh_mesh.compose import registry_service
+from gymmesh_mesh.config import Defaults
+from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.serve import close_bounded, instance_of
+from gymmesh_runtime.serving import DirectoryWatch
+
+AGENT: Final = "gymmesh.agent.v1.AgentService"
+SCHEMES: Final = ("consul://", "kubernetes://", "discovery://")
+_FOUND_S: Final = 10.0
+_HELLO_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where agents are found: in the registry of ``discovery``, or by asking the discovery service
+    at ``address``. ``agent`` is their name; it may be empty where a target was read.
+    """
+
+    discovery: DiscoveryConfig
+    address: str = ""
+    agent: str = ""
+
+
+def read_target(text: str, config: DiscoveryConfig) -> Target:
+    """A target as in the module's text; raises ConfigError.
+
+    What it leaves out, and all else, is the configuration's.
+    """
+    scheme, _, rest = text.partition("://")
+    place, _, agent = rest.partition("/")
+    if scheme == "discovery":
+        return Target(config, _host_and_port(place), agent)
+    try:
+        if scheme == "consul":
+            config = msgspec.structs.replace(config, backend="consul")
+            config = _with_consul(config, place) if place else config
+        else:
+            config = msgspec.structs.replace(config, backend="kubernetes")
+            config = _with_namespace(config, place) if place else config
+    except ValueError as error:
+        expected = "HOST:PORT/AGENT" if scheme == "consul" else "NAMESPACE/AGENT"
+        raise ConfigError(f"{scheme}://{expected} is expected: {error}") from None
+    return Target(config, agent=agent)
+
+
+@asynccontextmanager
+async def discovered(
+    target: Target,
+    defaults: Defaults | None = None,
+    *,
+    reconnect_s: float = 30.0,
+    security: SecurityConfig | None = None,
+) -> AsyncIterator[Mesh]:
+    """Watches a registry for agents, and uses all instances of the one that is meant.
+
+    Its default environment is that of tasks that name none, unless ``defaults`` says so.
+    ``security``: the certificates and the token to show the agents, and a discovery service.
+    Raises ConfigError, and when there is no such agent within ten seconds SERVICE_NOT_FOUND, or
+    why the registry cannot be asked, such as PEER_UNAVAILABLE.
+    """
+    async with AsyncExitStack() as stack:
+        directory = PeerDirectory(watched=True, credentials=Credentials(security))
+        stack.push_async_callback(directory.close)
+        discovery = await watched(target, directory, stack)
+        pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
+        stack.push_async_callback(pool.close)
+        try:
+            found = await directory.pick(AGENT, target.agent, timeout=_FOUND_S)
+        except MeshError:
+            await _ask(target, discovery)
+            raise
+        if defaults is None:
+            about: agent_pb2.GetAgentResponse = await directory.peer(found).GetAgent(
+                agent_pb2.GetAgentRequest(), timeout=_HELLO_S
+            )
+            defaults = Defaults(environment=about.default_environment)
+        yield Mesh(directory, msgspec.structs.replace(defaults, agent=target.agent), pool)
+
+
+async def watched(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:
+    """Keeps a directory up to date with a registry, until the stack is left. Returns the discovery
+    service that is asked.
+    """
+    discovery = await _discovery_peer(target, directory, stack)
+    watch = DirectoryWatch(discovery, directory)
+    watch.start()
+    stack.push_async_callback(watch.stop)
+    return discovery
+
+
+async def _discovery_peer(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:
+    """The discovery service that is asked: the one at the address, or one in this process."""
+    if target.address:
+        return directory.plain_peer(target.address, DISCOVERY)
+    registry = registry_service("registry-of-collector", target.discovery)
+    stack.push_async_callback(close_bounded, registry)
+    await registry.open(directory)
+    instance = instance_of(registry)
+    directory.add_direct(instance, registry.servicers())
+    return directory.peer(instance)
+
+
+async def _ask(target: Target, discovery: Any) -> None:
+    """Raises MeshError where the registry itself cannot be asked."""
+    if target.address:
+        request = discovery_pb2.ListInstancesRequest(page_size=1)
+        await discovery.ListInstances(request, timeout=_HELLO_S)
+    elif target.discovery.backend == "consul":
+        from gymmesh_mesh.processes.consul_agent import consul_problem
+
+        problem = await consul_problem(target.discovery.consul)
+        if problem is not None:
+            raise MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, problem) from None
+    else:
+        from gymmesh_discovery.backends.kubernetes import problem_of
+
+        refusal = await problem_of(target.discovery.kubernetes)
+        if refusal is not None:
+            raise refusal from None
+
+
+def _host_and_port(place: str) -> str:
+    try:
+        scheme, _, _ = split_address(place)
+    except ValueError:
+        scheme = ""
+    if scheme != "http" or "://" in place:
+        raise ConfigError("discovery://HOST:PORT/AGENT is expected")
+    return place
+
+
+def _with_consul(config: DiscoveryConfig, place: str) -> DiscoveryConfig:
+    scheme, _, _ = split_address(config.consul.address)
+    address = f"https://{place}" if scheme == "https" else place
+    consul = msgspec.structs.replace(config.consul, address=address)
+    return msgspec.structs.replace(config, consul=consul)
+
+
+def _with_namespace(config: DiscoveryConfig, namespace: str) -> DiscoveryConfig:
+    # What replaces a field of a Struct is not checked by itself.
+    kubernetes = msgspec.convert(
+        {**msgspec.structs.asdict(config.kubernetes), "namespace": namespace}, KubernetesConfig
+    )
+    return msgspec.structs.replace(config, kubernetes=kubernetes)

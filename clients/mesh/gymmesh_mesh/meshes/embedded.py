@@ -1,0 +1,63 @@
+"""All services in this process, directly connected: no sockets between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from gymmesh_client import AgentPeer, InProcessAgent
+from gymmesh_client.collect_stream import AgentPool
+from gymmesh_discovery.config import DiscoveryConfig
+from gymmesh_mesh.compose import Objects, make_service, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
+from gymmesh_runtime.serving import DiscoveryPeer, Registration, Service
+from gymmesh_runtime.telemetry.tracing import tracing
+
+
+@asynccontextmanager
+async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncIterator[Mesh]:
+    """Opens every service of a configuration, and closes them in reverse order.
+
+    ``objects``: model backends and environments that the caller made, each in place of what the
+    configuration says of the service of that name.
+
+    Raises what a service's ``open`` raises: MeshError or ConfigError, each with
+    one clear sentence.
+    """
+    # Its services have no addresses, so that there is nothing to say in a registry outside.
+    config = msgspec.structs.replace(config, discovery=DiscoveryConfig())
+    async with AsyncExitStack() as stack:
+        if config.mesh.traces:
+            await stack.enter_async_context(tracing(config.mesh.traces_endpoint))
+        directory = PeerDirectory()
+        stack.push_async_callback(directory.close)
+        discovery: DiscoveryPeer | None = None
+        agents: dict[str, AgentPeer] = {}
+        for spec in specs_of(config, suffix="embedded"):
+            service = make_service(spec, objects)
+            stack.push_async_callback(close_bounded, service)
+            await service.open(directory)
+            instance = instance_of(service)
+            directory.add_direct(instance, service.servicers())
+            if spec.kind == "agent":
+                agents[service.name] = _agent(service)
+            if service.kind == DISCOVERY:
+                discovery = directory.peer(instance)
+            elif discovery is not None:
+                registration = Registration(discovery, instance)
+                stack.push_async_callback(registration.stop)
+                await registration.start(timeout=5.0)
+        yield Mesh(directory, config.defaults, AgentPool(directory, in_process=agents))
+
+
+def _agent(service: Service) -> AgentPeer:
+    """An agent of this process, for collectors in it."""
+    from gymmesh_agent.service import AgentService
+
+    assert isinstance(service, AgentService)  # its spec says so
+    return InProcessAgent(service)

@@ -1,0 +1,133 @@
+"""A mesh that runs elsewhere, reached at the address of an agent service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_client.collect_stream import AgentPool, StreamLimits
+from gymmesh_mesh.config import Defaults
+from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig, TlsConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.refusals import Refusals
+
+AGENT = "gymmesh.agent.v1.AgentService"
+_HELLO_S = 5.0
+_REFUSALS: Final = (
+    errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
+    errors_pb2.ERROR_REASON_NOT_PERMITTED,
+)
+_BOOTSTRAP: Final = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
+
+
+@asynccontextmanager
+async def remote(
+    agents: str | Sequence[str],
+    defaults: Defaults | None = None,
+    *,
+    reconnect_s: float = 30.0,
+    security: SecurityConfig | None = None,
+) -> AsyncIterator[Mesh]:
+    """Connects to agent services and asks each for its description.
+
+    An address is ``host:port``, or ``xds:///agent.NAME`` for the instance that gRPC chooses. The
+    first one is the default agent, and its default environment the
+    environment of tasks that name none, unless ``defaults`` says so. One that
+    was lost for ``reconnect_s`` seconds is given up with all that runs there. ``security``: the
+    certificates and the token to show. Raises
+    PEER_UNAVAILABLE when one can't be reached, CREDENTIAL_INVALID when either side refuses the
+    other, CONTRACT_MISMATCH when one speaks another major version of the contract, and
+    ConfigError for certificates that cannot be used.
+    """
+    tls = None if security is None else security.tls
+    addresses = [agents] if isinstance(agents, str) else list(agents)
+    directory = PeerDirectory(credentials=Credentials(security))
+    pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
+    try:
+        first, *_ = [await _add(directory, address, tls) for address in addresses]
+        if defaults is None:
+            defaults = Defaults(environment=first.default_environment)
+        yield Mesh(directory, msgspec.structs.replace(defaults, agent=first.name), pool)
+    finally:
+        await pool.close()
+        await directory.close()
+
+
+async def _add(
+    directory: PeerDirectory, address: str, tls: TlsConfig | None
+) -> agent_pb2.GetAgentResponse:
+    _check_bootstrap(address)
+    unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
+    peer = directory.peer(unknown)
+    try:
+        about: agent_pb2.GetAgentResponse = await peer.GetAgent(
+            agent_pb2.GetAgentRequest(), timeout=_HELLO_S
+        )
+    except MeshError as error:
+        if error.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE:
+            # One that serves TLS hangs up without a word on callers that do not.
+            error = await Refusals(tls).find(address) or error
+        raise _no_agent(address, error) from None
+    _check_contract(about.contract_version, address)
+    instance = discovery_pb2.Instance(
+        # The id is unique where the agent is registered, which need not be one place for all.
+        id=f"{about.instance_id}@{address}",
+        service=AGENT,
+        name=about.name,
+        address=address,
+        contract_version=about.contract_version,
+        health=discovery_pb2.HEALTH_SERVING,
+    )
+    directory.upsert(instance)
+    return about
+
+
+def _no_agent(address: str, error: MeshError) -> MeshError:
+    """The error for an address at which no agent answers."""
+    if error.reason == errors_pb2.ERROR_REASON_NOT_OFFERED:
+        problem = "what answers there is no agent service"
+    elif error.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED:
+        problem = f"nothing answered within {_HELLO_S:g} s"
+    else:
+        problem = error.message.removeprefix(f"{address}: ")
+    if error.reason in _REFUSALS:
+        return error
+    return MeshError(
+        error.reason,
+        f"no agent at {address} ({problem}); give the HOST:PORT of the agent that `gym-cli up` "
+        "prints, and see that it runs",
+        metadata=error.metadata,
+        code=error.code,
+    )
+
+
+def _check_bootstrap(address: str) -> None:
+    """Raises PEER_UNAVAILABLE for an xds target without a bootstrap, of which gRPC says little."""
+    if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
+        raise MeshError(
+            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
+            "a file and set GRPC_XDS_BOOTSTRAP to its path",
+            metadata={"address": address},
+        )
+
+
+def _check_contract(theirs: str, address: str) -> None:
+    if theirs.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
+            f"the agent at {address} speaks contract version '{theirs}' and this client "
+            f"{CONTRACT_VERSION}; use a client of the same major version",
+            metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
+        )

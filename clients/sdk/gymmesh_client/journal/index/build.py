@@ -1,0 +1,259 @@
+"""Writes the index of a run: first what the log says, then what the rows say. See index.py."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_client.journal.format.frames import HEADER, LogFrame
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
+    COMPLETED,
+    FAILED,
+    REASONS,
+    RELEASED_TYPE,
+    RESERVED_TYPE,
+    SUPERSEDED,
+    AttemptFailed,
+    BadRecord,
+    Compacted,
+    CurrentOutcome,
+    Place,
+    Record,
+    RunOpened,
+    Superseded,
+    bodies,
+    decode_one,
+)
+from gymmesh_client.journal.index.rows import IndexColumns, boundary_name, columns_of
+from gymmesh_client.journal.index.tables import (
+    APPLICATION_ID,
+    INDICES,
+    KEY_INDICES,
+    TABLES,
+    VERSION,
+)
+from gymmesh_client.journal.log import frames_of
+from gymmesh_client.journal.moves import Moves
+from gymmesh_client.journal.row_files import RowReader
+from gymmesh_client.journal.state import RunState
+from gymmesh_client.problems import UserError
+
+_OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
+# Of no interest here; types from 128 on may be skipped by every reader.
+_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, *range(128, 256)))
+_AT_ONCE: Final = 2000
+_MOST: Final = 1 << 63  # SQLite's integers are below
+
+_PLACE: Final = "row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc"
+_INSERT: Final = f"""
+    INSERT INTO attempts (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_NO_PLACE: Final = (None,) * len(Place._fields)
+_PLACES: Final = f"SELECT rowid, {_PLACE} FROM attempts"
+_IN_FILE: Final = (
+    f"{_PLACES} WHERE row_kind = ? AND row_shard = ? AND rowid > ? ORDER BY rowid LIMIT {_AT_ONCE}"
+)
+_NEW: Final = (
+    f"{_PLACES} WHERE rowid > ? AND row_kind IS NOT NULL "
+    "ORDER BY row_kind, row_shard, row_offset, row_inner"
+)
+_MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
+# Of a rollout at most one outcome is current at a time, so each takes the oldest that still is.
+_CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1"
+_SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
+_NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {SUPERSEDED}"
+_SET_COLUMNS: Final = (
+    f"UPDATE attempts SET ({', '.join(IndexColumns._fields)}, row_file) = (?, ?, ?, ?, ?, ?, ?, ?) "
+    "WHERE rowid = ?"
+)
+# An attempt that was tried again has no row; a later one of its rollout says what it was of.
+_NAME_FAILED: Final = """
+    UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (
+        SELECT rollout_id, task_id, repeat, environment FROM attempts AS other
+        WHERE other.rollout_key = attempts.rollout_key AND other.rollout_id IS NOT NULL LIMIT 1
+    ) WHERE rollout_id IS NULL AND row_kind IS NULL
+"""
+
+
+class IndexBuilder:
+    """Writes one index; a context manager.
+
+    Args:
+        files: the run's files.
+        path: an empty file, or a copy of an older index of the run.
+        older: what that index says of the run (`Index.info`); None for an empty file.
+    """
+
+    def __init__(self, files: OutputFiles, path: Path, older: dict[str, Any] | None) -> None:
+        self._files = files
+        self._end, self._sequence = len(HEADER), 0
+        self._state = RunState()
+        self._held: list[tuple[Any, ...]] = []
+        self._indexed = older is not None  # whether there are the indices that superseding needs
+        self._database = sqlite3.connect(path, isolation_level=None)
+        run = self._database.execute
+        # A draft that a crash leaves behind is never read, so nothing needs to be rolled back.
+        run("PRAGMA journal_mode = OFF")
+        run("PRAGMA synchronous = OFF")
+        if older is None:
+            run(f"PRAGMA application_id = {APPLICATION_ID}")
+            run(f"PRAGMA user_version = {VERSION}")
+            self._database.executescript(TABLES)
+        else:
+            self._continue(older)
+        (self._older_rows,) = run("SELECT coalesce(max(rowid), 0) FROM attempts").fetchone()
+
+    def take(self, data: bytes | mmap.mmap) -> int:
+        """Read the log, from where the older index ends; the bytes of it that were there.
+
+        Raises:
+            UserError: it is damaged.
+            sqlite3.DatabaseError: the index cannot be written, or the older one is damaged.
+        """
+        self._database.execute("BEGIN")
+        try:
+            for frame in frames_of(data, self._files, self._end, self._sequence):
+                self._frame(frame)
+                self._end, self._sequence = frame.end, frame.sequence + 1
+        except BadRecord as error:
+            raise UserError(f"{self._files.journal}: is damaged: {error}") from None
+        return len(data)
+
+    def finish(self, info: dict[str, Any]) -> None:
+        """Make the index whole. `info` is kept beside what the journal says of the run.
+
+        Raises as `take`.
+        """
+        self._flush()
+        self._read_rows()
+        self._database.execute("COMMIT")
+        self._database.executescript(INDICES)
+        self._database.execute("BEGIN")
+        self._database.execute(_NAME_SUPERSEDED, (self._files.superseded.name,))
+        self._database.execute(_NAME_FAILED)
+        current = dict(
+            self._database.execute(
+                "SELECT outcome, count(*) FROM attempts WHERE current = 1 GROUP BY outcome"
+            ).fetchall()
+        )
+        state = self._state
+        info |= {
+            "session": state.session,
+            "ended": state.ended,
+            "counts": {str(status): current.get(name, 0) for status, name in _OUTCOMES.items()},
+            "ends": [[*file, end] for file, end in sorted(state.ends.items())],
+            "superseded": [list(place) for place in state.superseded],
+            "compacted": [[*file, number] for file, number in sorted(state.compacted.items())],
+            "next": [self._end, self._sequence],
+        }
+        values = [(key, json.dumps(value)) for key, value in info.items()]
+        self._database.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", values)
+        self._database.execute("COMMIT")
+
+    def __enter__(self) -> IndexBuilder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def _continue(self, older: dict[str, Any]) -> None:
+        state = self._state
+        state.session, state.ended = older["session"], older["ended"]
+        state.ends = {(kind, shard): end for kind, shard, end in older["ends"]}
+        state.superseded = [Place._make(place) for place in older["superseded"]]
+        state.compacted = {(kind, shard): number for kind, shard, number in older["compacted"]}
+        self._end, self._sequence = older["next"]
+        self._files = self._files.of_session(state.session)
+
+    # -- what the log says --------------------------------------------------------------------
+
+    def _frame(self, frame: LogFrame) -> None:
+        when = min(frame.time_unix_nano, _MOST - 1)
+        for kind, body in bodies(frame.payload):
+            if kind not in _NOT_INDEXED:
+                self._record(decode_one(kind, body), when)
+        if len(self._held) >= _AT_ONCE:
+            self._flush()
+
+    def _record(self, record: Record, when: int) -> None:
+        if isinstance(record, CurrentOutcome):
+            key, attempt, status, boundary, place = record
+            if status not in _OUTCOMES:
+                raise BadRecord(f"an outcome of kind {status}")
+            _checked(place)
+            self._state.reach(place.file, place.offset + place.extent)
+            name = boundary_name(boundary)
+            self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, *place))
+        elif isinstance(record, AttemptFailed):
+            name = boundary_name(record.boundary)
+            self._held.append((record.attempt, "failed", 0, when, record.key, name, *_NO_PLACE))
+        elif isinstance(record, Superseded):
+            self._supersede(record)
+        else:
+            if isinstance(record, Compacted):
+                self._move(record)
+            self._state.apply_to_run(record)
+            if isinstance(record, RunOpened):
+                self._files = self._files.of_session(record.info)
+
+    def _flush(self) -> None:
+        self._database.executemany(_INSERT, self._held)
+        self._held.clear()
+
+    def _supersede(self, record: Superseded) -> None:
+        self._flush()
+        if not self._indexed:
+            for statement in KEY_INDICES.split(";"):
+                self._database.execute(statement)
+            self._indexed = True
+        (rowid,) = self._database.execute(_CURRENT, (record.key,)).fetchone()
+        if rowid is None:
+            raise UserError(
+                f"{self._files.journal}: is damaged: an outcome is superseded that there was not"
+            )
+        self._database.execute(_SUPERSEDE, (REASONS.get(record.reason, ""), rowid))
+        self._state.superseded.append(record.place)
+
+    def _move(self, record: Compacted) -> None:
+        """Give the rows of a file that was compacted their new places."""
+        self._flush()
+        moves, after = Moves(record), 0
+        while rows := self._database.execute(
+            _IN_FILE, (record.kind, record.shard, after)
+        ).fetchall():
+            after = rows[-1][0]
+            moved = [(*_checked(moves.of(Place._make(at))), rowid) for rowid, *at in rows]
+            self._database.executemany(_MOVE, moved)
+
+    # -- what the rows say --------------------------------------------------------------------
+
+    def _read_rows(self) -> None:
+        """Fill in the columns that come from rows, of what was not in the older index."""
+        state = self._state
+        reader = RowReader(self._files, state.compacted)
+        rows = self._database.execute(_NEW, (self._older_rows,))
+        try:
+            while some := rows.fetchmany(_AT_ONCE):
+                columns = [self._columns(reader, rowid, Place._make(at)) for rowid, *at in some]
+                self._database.executemany(_SET_COLUMNS, columns)
+        finally:
+            reader.close()
+
+    def _columns(self, reader: RowReader, rowid: int, place: Place) -> tuple[Any, ...]:
+        try:
+            row = reader.read(place)
+        except (OSError, UserError):
+            row = b""  # gone or damaged, which its reader reports
+        return (*columns_of(row), self._files.row_file(*place.file).name, rowid)
+
+
+def _checked(place: Place) -> Place:
+    """The place, if a row can be there; anybody may have written the journal."""
+    if place.offset < 0 or place.offset + place.extent >= _MOST:
+        raise BadRecord("a row lies where no file can have one")
+    return place

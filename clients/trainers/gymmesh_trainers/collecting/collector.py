@@ -1,0 +1,467 @@
+"""Groups of finished rollouts for a trainer, step by step.
+
+    step      starts a run over the step's tasks and yields groups: first those that earlier steps
+              left under way, as they finish, then its own
+    _Run      one run: an SDK Collector in a task of its own, whose groups go into a queue
+
+A step that its caller leaves early, or bounds with `groups=`, leaves its rollouts running: their
+groups come in the next step, with the tokens of the weights that sampled them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import (
+    CollectOptions,
+    Collector,
+    MemoryOutput,
+    OutputFiles,
+    RunIdentity,
+    TaskDefaults,
+    UserError,
+    prepare,
+    run_attempt,
+)
+from gymmesh_client.collect.outcomes import Outcomes
+from gymmesh_client.collect.requests import repeat_seed
+from gymmesh_client.collect.runner import ended_by
+from gymmesh_client.dispatch.causes import cause_of
+from gymmesh_client.journal.format.keys import rollout_id
+from gymmesh_client.rows import FailedAttempt
+from gymmesh_resource import Environment, Task
+from gymmesh_runtime.errors import from_status
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
+from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
+from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
+from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+
+__all__ = ["TrainerCollector", "collect"]
+
+_BLOCK: Final = 256  # tasks of an asynchronous iterable that are read at a time
+
+
+class TrainerCollector:
+    """Collects groups for a trainer over a mesh that stays up between steps.
+
+    An async context manager:
+
+        async with TrainerCollector(environment, model=engine, repeats=8) as collector:
+            async for group in collector.step(tasks): ...
+            await collector.set_weights_version(1)
+
+    Args:
+        place: what collects, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        model: what answers; None: what the configuration says.
+        model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
+            new weights.
+        security: certificates and token for a mesh elsewhere.
+        settings: see Settings.
+
+    Attributes:
+        counts: groups, rollouts, failed, unscored, stale, carried and no_spread so far.
+    """
+
+    def __init__(
+        self,
+        place: MeshPlace,
+        *,
+        model: Model | None = None,
+        model_addresses: Sequence[str] = (),
+        security: SecurityConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = Settings(**settings)
+        self.counts: Counter[str] = Counter()
+        self._open = (place, model, model_addresses, security)
+        self._stack = AsyncExitStack()
+        self._policy: Policy | None = None
+        self._runs: set[_Run] = set()
+        self._queue: asyncio.Queue[_Ended | _Came] = asyncio.Queue(2 * self.settings.concurrency)
+        self._newest: int | None = None
+        self._step = 0
+        self._id = uuid.uuid4().hex[:12]
+        self._singles = 0
+        self._outputs = 0
+
+    async def __aenter__(self) -> TrainerCollector:
+        place, model, addresses, security = self._open
+        opened = open_place(place, model, model_addresses=addresses, security=security)
+        self._policy = await self._stack.enter_async_context(opened)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for run in list(self._runs):
+            await run.stop()
+        self._policy = None
+        await self._stack.aclose()
+
+    @property
+    def weights_version(self) -> int | None:
+        """The newest version that was announced or seen; None: none."""
+        return self._newest
+
+    async def set_weights_version(self, version: int) -> None:
+        """The policy's weights are at this version now: new tokens carry it, and staleness is
+        counted from it. Raises MeshError where a model service refuses.
+        """
+        await self._opened().set_weights_version(version)
+        self._see(version)
+
+    async def step(
+        self, tasks: Tasks, *, groups: int | None = None
+    ) -> AsyncGenerator[RolloutGroup, None]:
+        """The groups of these tasks, and those that earlier steps left, as they finish.
+
+        Args:
+            tasks: rows, `Task`s or a task file; an iterator is read as tasks are needed, and an
+                asynchronous one in blocks of 256.
+            groups: end after so many; the rollouts that are still under way go on, and their
+                groups come in the next step. None: end when nothing is under way.
+
+        Raises:
+            UserError: a task cannot be used, or collecting ended early; the text says why.
+            MeshError, OutputError: what the mesh and the files raise.
+        """
+        if groups is not None and groups < 1:
+            raise ValueError(f"groups: must be at least 1, not {groups}")
+        self._step += 1
+        number, handed = self._step, 0
+        async for block in _blocks(tasks):
+            await self._start(block, number)
+            while self._runs and (groups is None or handed < groups):
+                group = await self._next(number)
+                if group is not None:
+                    handed += 1
+                    yield group
+            if groups is not None and handed >= groups:
+                return
+
+    async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
+        """One rollout by itself: for trainers that have a loop and groups of their own. Tried
+        again after a failure where that is safe, `max_attempts` times in all, each after the pause
+        that a step makes for such a failure, too.
+        """
+        policy = self._opened()
+        message = as_message(task, _defaults(policy), 0)
+        self._singles += 1
+        # Collectors of other processes may be at work on the same agents.
+        run_id = f"one-{self._id}-{self._singles}"
+        request = agent_pb2.RunRolloutRequest(
+            task=message,
+            rollout_id=rollout_id(run_id, message.task_id, repeat),
+            run_id=run_id,
+            options=self.settings.rollout_options(policy.role),
+        )
+        if message.HasField("seed"):
+            request.task.seed = repeat_seed(message.seed, repeat)
+        for attempt in range(1, self.settings.max_attempts + 1):
+            request.attempt = attempt
+            outcome = await run_attempt(
+                policy.mesh.agents.connect,
+                request,
+                repeat_index=repeat,
+                timeout_s=self.settings.timeout_s,
+            )
+            if not isinstance(outcome, FailedAttempt):
+                self.counts["rollouts"] += 1
+                return self._judged(outcome, Task(message))
+            failed = outcome
+            if not failed.failure.retry_safe or attempt == self.settings.max_attempts:
+                break
+            await asyncio.sleep(_pause_s(failed, attempt))
+        failed.partial.failed.failure.CopyFrom(failed.failure)
+        self.counts["failed"] += 1
+        return FailedRollout(failed.partial, Task(message))
+
+    async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
+        """A rollout of each, in their order, `concurrency` at a time; a task that is there several
+        times in a row gets repeats 0, 1, 2 … See `one`.
+        """
+        places = asyncio.Semaphore(self.settings.concurrency)
+        repeats = [0] * len(tasks)
+        for place in range(1, len(tasks)):
+            if tasks[place] is tasks[place - 1]:
+                repeats[place] = repeats[place - 1] + 1
+
+        async def single(task: TaskLike, repeat: int) -> Rollout | FailedRollout:
+            async with places:
+                return await self.one(task, repeat=repeat)
+
+        return await asyncio.gather(*map(single, tasks, repeats))
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    async def _start(self, tasks: Iterable[TaskLike] | Path | str, number: int) -> None:
+        policy, settings = self._opened(), self.settings
+        kept = _Kept(settings.repeats)
+        output = self._output(kept)
+        options = CollectOptions(
+            repeats=settings.repeats,
+            concurrency=settings.concurrency,
+            timeout_s=settings.timeout_s,
+            max_attempts=settings.max_attempts,
+            hand_out=max(1, 2 * settings.concurrency // settings.repeats),
+            hand_out_parts=True,
+            rollout=settings.rollout_options(policy.role),
+        )
+        collector = Collector(
+            policy.mesh.agents.connect, output, options, stored=policy.mesh.agents.stored
+        )
+        messages = kept.watch(messages_of(tasks, _defaults(policy)))
+        run = _Run(collector, messages, kept, number, self._queue)
+        self._runs.add(run)
+        run.start()
+
+    def _output(self, kept: _Kept) -> Outcomes:
+        path = self.settings.output
+        if path is None:
+            return MemoryOutput()
+        self._outputs += 1
+        if self._outputs > 1:
+            path = path.with_name(f"{path.stem}.step-{self._outputs}{path.suffix}")
+        files = OutputFiles(path)
+        said = f"{self.settings.repeats}\n{self.settings.params!r}\n{_named(self._open[0])}"
+        identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
+        return prepare(
+            files,
+            identity,
+            overwrite=False,
+            resume=self.settings.resume and files.journal.exists(),
+            repeats=self.settings.repeats,
+            on_row=kept.completed,
+            on_failure=kept.failed,
+        )
+
+    async def _next(self, number: int) -> RolloutGroup | None:
+        """The next group that a run finished; None: a run ended. Raises what a run raised."""
+        came = await self._queue.get()
+        if isinstance(came, _Ended):
+            self._runs.discard(came.run)
+            if came.error is not None:
+                raise came.error
+            return None
+        return self._group(came, number)
+
+    def _group(self, came: _Came, number: int) -> RolloutGroup:
+        task = Task(came.task)
+        group = RolloutGroup(task, step=came.step, carried=came.step != number)
+        for message in sorted(came.rollouts, key=lambda one: one.repeat_index):
+            if not message.HasField("completed"):
+                group.failed.append(FailedRollout(message, task))
+                continue
+            rollout = self._judged(message, task)
+            if rollout.stale and self.settings.stale == "drop":
+                group.stale.append(rollout)
+            elif rollout.reward is None:
+                group.unscored.append(rollout)
+            else:
+                group.rollouts.append(rollout)
+        self.counts.update(
+            groups=1,
+            rollouts=len(group.rollouts),
+            failed=len(group.failed),
+            unscored=len(group.unscored),
+            carried=int(group.carried),
+            no_spread=int(group.no_spread),
+        )
+        return group
+
+    def _judged(self, message: pb.Rollout, task: Task) -> Rollout:
+        """The rollout with its staleness, which is counted."""
+        plain = Rollout(message, task)
+        versions = [one.version for call in message.model_calls for one in call.tokens.weights]
+        for version in versions:
+            self._see(version)
+        oldest, most = plain.oldest_weights, self.settings.max_staleness
+        behind = 0 if oldest is None or self._newest is None else self._newest - oldest
+        stale = most is not None and behind > most
+        self.counts["stale"] += stale
+        return Rollout(message, task, behind, stale)
+
+    def _see(self, version: int) -> None:
+        self._newest = version if self._newest is None else max(self._newest, version)
+
+    def _opened(self) -> Policy:
+        if self._policy is None:
+            raise RuntimeError("the collector is not open; use it as `async with`")
+        return self._policy
+
+
+async def collect(
+    place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
+) -> AsyncGenerator[RolloutGroup, None]:
+    """The groups of finished rollouts of these tasks, as they finish.
+
+        async for group in gymmesh.collect(environment, tasks, repeats=8, model=engine):
+            for rollout, advantage in zip(group.rollouts, group.advantages):
+                train(rollout.tokens, rollout.mask, rollout.logprobs, advantage)
+
+    Args and errors: see TrainerCollector, its `step` and Settings. Leaving the loop early ends
+    what is under way; close the generator (`contextlib.aclosing`) to do so at once.
+    """
+    async with (
+        TrainerCollector(place, model=model, **options) as collector,
+        aclosing(collector.step(tasks)) as groups,
+    ):
+        async for group in groups:
+            yield group
+
+
+def _pause_s(failed: FailedAttempt, times: int) -> float:
+    """Seconds before a rollout that has failed `times` times is tried again."""
+    error = from_status(failed.failure.status)
+    begun = failed.partial.HasField("started")
+    ended = ended_by(failed.failure, error, begun=begun)
+    return cause_of(ended).wait_s(times, ended.retry_after_s)
+
+
+def _defaults(policy: Policy) -> TaskDefaults:
+    defaults = policy.mesh.defaults
+    return TaskDefaults(defaults.environment, defaults.agent)
+
+
+async def _blocks(tasks: Tasks) -> AsyncGenerator[Iterable[TaskLike] | Path | str, None]:
+    """The tasks whole, or an asynchronous iterable's in blocks."""
+    if not isinstance(tasks, AsyncIterable):
+        yield tasks
+        return
+    block: list[TaskLike] = []
+    async for task in tasks:
+        block.append(task)
+        if len(block) == _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """A finished group of a run."""
+
+    task: pb.Task
+    rollouts: Sequence[pb.Rollout]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run is over."""
+
+    run: _Run
+    error: Exception | None
+
+
+class _Kept:
+    """What a resumed step's files hold already, until its groups are whole."""
+
+    def __init__(self, repeats: int) -> None:
+        self._repeats = repeats
+        self._rollouts: dict[str, list[pb.Rollout]] = {}
+        self.whole: list[tuple[pb.Task, list[pb.Rollout]]] = []
+
+    def completed(self, row: Any) -> None:
+        """Take a completed row."""
+        self._add(completed_of_row(row, f"rollout {row.get('rollout_id')}"))
+
+    def failed(self, row: Any) -> None:
+        """Take a failed row."""
+        self._add(failed_of_row(row))
+
+    def _add(self, rollout: pb.Rollout) -> None:
+        self._rollouts.setdefault(rollout.task_id, []).append(rollout)
+
+    def watch(self, tasks: Iterable[pb.Task]) -> Iterable[pb.Task]:
+        """The tasks; groups that are whole already are put aside on the way."""
+        for task in tasks:
+            if len(self._rollouts.get(task.task_id, ())) >= self._repeats:
+                self.whole.append((task, self.take(task.task_id)))
+            yield task
+
+    def take(self, task_id: str) -> list[pb.Rollout]:
+        """The rollouts of a task that an earlier session ended; none stay."""
+        return self._rollouts.pop(task_id, [])
+
+
+class _Run:
+    """A run in a task of its own."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        tasks: Iterable[pb.Task],
+        kept: _Kept,
+        step: int,
+        queue: asyncio.Queue[_Ended | _Came],
+    ) -> None:
+        self._collector = collector
+        self._tasks = tasks
+        self._kept = kept
+        self._step = step
+        self._queue = queue
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Cancel what is in flight, and wait for its end."""
+        self._collector.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _work(self) -> None:
+        error: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._collector.run(self._tasks))
+                both.create_task(self._hand_on())
+            if self._collector.why:
+                error = UserError(f"collecting ended early: {self._collector.why}")
+        except* Exception as group:
+            error = _first(group)
+        await self._queue.put(_Ended(self, error))
+
+    async def _hand_on(self) -> None:
+        async with aclosing(self._collector.groups()) as groups:
+            async for group in groups:
+                await self._hand_on_whole()
+                rollouts = [*self._kept.take(group.task.task_id), *group.rollouts]
+                await self._queue.put(_Came(group.task, rollouts, self._step))
+        await self._hand_on_whole()
+
+    async def _hand_on_whole(self) -> None:
+        while self._kept.whole:
+            task, rollouts = self._kept.whole.pop(0)
+            await self._queue.put(_Came(task, rollouts, self._step))
+
+
+def _named(place: MeshPlace) -> str:
+    """The place in words that are the same in another process."""
+    if isinstance(place, Environment):
+        place = type(place)
+    return f"{place.__module__}.{place.__qualname__}" if isinstance(place, type) else repr(place)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> Exception:
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            return _first(one)
+        if isinstance(one, Exception):
+            return one
+    return RuntimeError("collecting was cancelled")

@@ -1,0 +1,186 @@
+"""Opens the mesh that a trainer points at: an environment in this process, or a mesh elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gymmesh.model.v1 import model_pb2
+from gymmesh_client import UserError
+from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
+from gymmesh_mesh import remote as remote_mesh
+from gymmesh_mesh.models import set_weights
+from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
+from gymmesh_model.backends.base import Backend
+from gymmesh_model.config import ModelConfig
+from gymmesh_resource import Environment
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_runtime.config import load_config
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
+
+__all__ = ["MeshPlace", "Model", "Policy", "open_environment", "open_place"]
+
+MeshPlace = Environment[Any] | type[Environment[Any]] | MeshConfig | Path | str | Sequence[str]
+"""What collects: an environment (an object, a class, a name, `file.py:Class`), a configuration
+(an object or a YAML file), or where a mesh runs (`HOST:PORT`, several of them, or a registry as
+`consul://…`)."""
+Model = Backend | ModelConfig | str
+"""What answers: a backend of this process (`TokenBackend` with the trainer's engine), a model's
+configuration, or the base URL of a vLLM server. For a mesh elsewhere: the name of a model there."""
+
+_MODEL: Final = "gymmesh.model.v1.ModelService"
+_SET_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the policy is reached.
+
+    Attributes:
+        role: the model service for the role `policy`; empty: the default one.
+        addresses: model services to notify of new weights.
+    """
+
+    mesh: Mesh
+    role: str = ""
+    addresses: Sequence[str] = ()
+    security: SecurityConfig | None = None
+
+    async def set_weights_version(self, version: int) -> None:
+        """Notify the model services that can be reached. Raises MeshError."""
+        name = self.role or self.mesh.defaults.model
+        for instance in self.mesh.directory.serving(_MODEL, name):
+            peer = self.mesh.directory.peer(instance)
+            request = model_pb2.SetWeightsVersionRequest(version=version)
+            await peer.SetWeightsVersion(request, timeout=_SET_S)
+        if self.addresses:
+            await set_weights(self.addresses, version, self.security)
+
+
+@asynccontextmanager
+async def open_place(
+    place: MeshPlace,
+    model: Model | None,
+    *,
+    model_addresses: Sequence[str] = (),
+    security: SecurityConfig | None = None,
+) -> AsyncIterator[Policy]:
+    """Open the mesh.
+
+    Raises UserError for a place or model that cannot be meant, ConfigError and MeshError for one
+    that cannot be opened.
+    """
+    addresses = _addresses(place)
+    if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
+        config, objects = _embedded(place, model)
+        async with embedded(config, objects) as mesh:
+            yield Policy(mesh, "", model_addresses, security)
+        return
+    if model is not None and not isinstance(model, str):
+        raise UserError(
+            "model: a mesh elsewhere has its own models; give the name of one there, or collect "
+            "in this process"
+        )
+    if addresses:
+        opened = remote_mesh(addresses, security=security)
+    else:
+        target = read_target(str(place), MeshConfig().discovery)
+        agent = target.agent or MeshConfig().defaults.agent
+        target = type(target)(target.discovery, target.address, agent)
+        opened = discovered(target, security=security)
+    async with opened as mesh:
+        yield Policy(mesh, model or "", model_addresses, security)
+
+
+@asynccontextmanager
+async def open_environment(
+    place: MeshPlace, name: str = "", *, security: SecurityConfig | None = None
+) -> AsyncIterator[tuple[PeerDirectory, str]]:
+    """Open an environment alone, without agents and a policy: where it is found, and its name.
+
+    Args:
+        place: as for `open_place`, but addresses are those of resource services.
+        name: the environment's; empty: the only one, or the configuration's default.
+
+    Raises UserError where it is not clear which, ConfigError and MeshError where it cannot be
+    opened.
+    """
+    addresses = _addresses(place)
+    if isinstance(place, str) and place.startswith(SCHEMES):
+        addresses = [place]
+    if not addresses:
+        config, environments = _config(place)
+        wanted = name or config.defaults.environment
+        if not wanted:
+            raise UserError("environment: must be given, since the configuration has no default")
+        objects = Objects({}, environments)
+        async with embedded_environments(config, [wanted], objects) as directory:
+            yield directory, wanted
+        return
+    async with remote_environments(addresses, security=security) as directory:
+        found = {one.name for one in directory.instances() if one.service == RESOURCE}
+        if not name and len(found) != 1:
+            said = ", ".join(sorted(found)) or "none"
+            raise UserError(f"environment: must be given, since there are several or none: {said}")
+        yield directory, name or found.pop()
+
+
+def _addresses(place: MeshPlace) -> list[str]:
+    """The agents' addresses; empty for a place that is none."""
+    if isinstance(place, str):
+        host, _, port = place.rpartition(":")
+        numbered = bool(host) and port.isdecimal() and "/" not in host
+        return [place] if numbered or place.startswith("xds:") else []
+    if isinstance(place, Sequence):
+        if not place or not all(_addresses(one) for one in place):
+            raise UserError("a list of agents must name at least one, each as HOST:PORT")
+        return list(place)
+    return []
+
+
+def _embedded(place: MeshPlace, model: Model | None) -> tuple[MeshConfig, Objects]:
+    config, environments = _config(place)
+    backends: dict[str, Backend] = {}
+    models = dict(config.models)
+    name = config.defaults.model
+    if isinstance(model, ModelConfig):
+        models[name] = model
+    elif isinstance(model, str):
+        if "://" not in model:
+            raise UserError(f"model: {model!r} is no URL; give http://HOST:PORT/v1 of a server")
+        models[name] = ModelConfig(backend="vllm", url=model)
+    elif model is not None:
+        models.setdefault(name, ModelConfig())
+        backends[name] = model
+    return msgspec.structs.replace(config, models=models), Objects(backends, environments)
+
+
+def _config(place: MeshPlace) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
+    if isinstance(place, MeshConfig):
+        return place, {}
+    if isinstance(place, Path) or (isinstance(place, str) and place.endswith((".yaml", ".yml"))):
+        return load_config([Path(place)], [], MeshConfig), {}
+    if isinstance(place, type) and issubclass(place, Environment):
+        place = place()
+    if isinstance(place, Environment):
+        name = type(place).__name__.removesuffix("Environment").lower() or "environment"
+        return _with(name, EnvironmentConfig()), {name: place}
+    if isinstance(place, str):
+        name = place.rpartition(":")[2].removesuffix("Environment").lower()
+        return _with(name, EnvironmentConfig(use=place)), {}
+    raise UserError(
+        "what collects must be an environment, a configuration or an address, "
+        f"not {type(place).__name__}"
+    )
+
+
+def _with(name: str, environment: EnvironmentConfig) -> MeshConfig:
+    base = MeshConfig()
+    defaults = msgspec.structs.replace(base.defaults, environment=name)
+    return msgspec.structs.replace(base, environments={name: environment}, defaults=defaults)

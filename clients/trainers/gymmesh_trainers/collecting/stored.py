@@ -1,0 +1,115 @@
+"""Rollouts of an earlier session, read from the rows of its files: for a step that is resumed.
+
+A row holds what a trainer reads (tokens, reward, parts of it, how it ended), not every event.
+Actors are not told apart in it, and of several versions of the weights the oldest counts.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_data import stored_rollout
+from gymmesh_responses import item_from_json
+from gymmesh_runtime.errors import MeshError, to_status
+
+__all__ = ["completed_of_row", "failed_of_row"]
+
+Json = dict[str, Any]
+_OTHERS: Final = ("user", "system", "developer")
+# More tokens than any call before has: of a prompt that could not be put together.
+_UNKNOWN: Final = 2**31 - 1
+
+
+def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:
+    """A completed rollout. Raises UserError for a row that is none."""
+    read = stored_rollout(dict(row), where)
+    rollout = _opening(row)
+    verdict = rollout.verified.verification
+    said = row.get("verification") or {}
+    status = str(said.get("status") or "SKIPPED")
+    verdict.status = pb.VerificationStatus.Value(f"VERIFICATION_STATUS_{status}")
+    if read.reward is not None:
+        verdict.reward = read.reward
+    for one in said.get("components") or ():
+        verdict.components.add(name=one["name"], value=one["value"])
+    rollout.completed.stop_reason = pb.StopReason.Value(f"STOP_REASON_{row['stop_reason']}")
+    versions = read.metadata.get("weights_versions") or []
+    _put_calls(rollout, read.output, min(versions) if versions else None)
+    return rollout
+
+
+def failed_of_row(row: Mapping[str, Any]) -> pb.Rollout:
+    """A failed rollout."""
+    rollout = _opening(row)
+    said = row.get("failure") or {}
+    name = f"BOUNDARY_{said.get('boundary')}"
+    failure = rollout.failed.failure
+    if name in pb.Boundary.DESCRIPTOR.values_by_name:
+        failure.boundary = pb.Boundary.Value(name)
+    failure.retry_safe = said.get("retry_safe") is True
+    failure.component = str(said.get("component") or "")
+    failure.call_id = str(said.get("call_id") or "")
+    status = said.get("status") or {}
+    reason = f"ERROR_REASON_{status.get('reason')}"
+    known = reason in errors_pb2.ErrorReason.DESCRIPTOR.values_by_name
+    value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL")
+    metadata = {str(key): str(one) for key, one in (status.get("metadata") or {}).items()}
+    error = MeshError(value, str(status.get("message") or ""), metadata=metadata)
+    failure.status.CopyFrom(to_status(error))
+    return rollout
+
+
+def _opening(row: Mapping[str, Any]) -> pb.Rollout:
+    return pb.Rollout(
+        run_id=str(row.get("run_id") or ""),
+        task_id=str(row.get("task_id") or ""),
+        repeat_index=int(row.get("repeat_index") or 0),
+        rollout_id=str(row.get("rollout_id") or ""),
+        attempt=int(row.get("attempt") or 1),
+    )
+
+
+def _put_calls(rollout: pb.Rollout, output: Sequence[Json], oldest: int | None) -> None:
+    """The model calls and the tool calls that the items after the first ones tell of."""
+    items: list[Json] = []
+    names: dict[Any, str] = {}
+    for item in [*output, None]:
+        theirs = item is None or "output" in item or item.get("role") in _OTHERS
+        if items and theirs:
+            _put_call(rollout, items, oldest)
+            items = []
+        if item is None or theirs:
+            if item is not None and item.get("type") == "function_call_output":
+                record = rollout.tool_calls.add().completed
+                record.call_id = str(item.get("call_id") or "")
+                record.name = names.get(item.get("call_id"), "")
+                record.output.CopyFrom(item_from_json(item))
+            continue
+        items.append(item)
+        if item.get("type") == "function_call":
+            names[item.get("call_id")] = str(item.get("name") or "")
+        if "generation_token_ids" in item:
+            _put_call(rollout, items, oldest)
+            items = []
+
+
+def _put_call(rollout: pb.Rollout, items: Sequence[Json], version: int | None) -> None:
+    last, before = items[-1], rollout.model_calls
+    call = pb.ModelCallCompleted(call_id=f"call-{len(before)}", trainable=True)
+    if before:
+        call.parent_call_id = before[-1].call_id
+    call.response.output.extend(map(item_from_json, items))
+    if "generation_token_ids" in last:
+        call.tokens.prompt_token_ids = array("i", last.get("prompt_token_ids") or []).tobytes()
+        if "prompt_token_ids" not in last:
+            call.tokens.prompt_prefix_tokens = _UNKNOWN
+        call.tokens.output_token_ids = array("i", last["generation_token_ids"]).tobytes()
+        call.tokens.logprobs = array("f", last.get("generation_log_probs") or []).tobytes()
+        if version is not None:
+            call.tokens.weights.append(tokens_pb2.WeightsSpan(version=version, first_token=0))
+    before.append(call)

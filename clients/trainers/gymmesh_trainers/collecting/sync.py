@@ -1,0 +1,82 @@
+"""The same for trainers that are not asynchronous: the mesh runs in a thread of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.loop_thread import LoopThread
+from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
+from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+
+__all__ = ["SyncCollector", "collect_sync"]
+
+
+class SyncCollector:
+    """TrainerCollector for synchronous code; a context manager. Its arguments are the same.
+
+    Use it from one thread. An engine's `generate` is called in the mesh's thread.
+    """
+
+    def __init__(self, place: MeshPlace, **options: Any) -> None:
+        self._collector = TrainerCollector(place, **options)
+        self._thread = LoopThread()
+
+    def __enter__(self) -> SyncCollector:
+        self._thread.start()
+        try:
+            self._thread.run(self._collector.__aenter__())
+        except BaseException:
+            self._thread.end()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._thread.run(self._collector.__aexit__(*error))
+        finally:
+            self._thread.end()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """See TrainerCollector."""
+        return self._collector.counts
+
+    @property
+    def weights_version(self) -> int | None:
+        """See TrainerCollector."""
+        return self._collector.weights_version
+
+    def set_weights_version(self, version: int) -> None:
+        """See TrainerCollector."""
+        self._thread.run(self._collector.set_weights_version(version))
+
+    def step(self, tasks: Tasks, *, groups: int | None = None) -> Iterator[RolloutGroup]:
+        """See TrainerCollector."""
+        found = self._collector.step(tasks, groups=groups)
+        try:
+            while True:
+                try:
+                    group = self._thread.run(anext(found))
+                except StopAsyncIteration:
+                    return
+                yield group
+        finally:
+            self._thread.run(found.aclose())
+
+    def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
+        """See TrainerCollector."""
+        return self._thread.run(self._collector.one(task, repeat=repeat))
+
+    def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
+        """See TrainerCollector."""
+        return self._thread.run(self._collector.many(tasks))
+
+
+def collect_sync(place: MeshPlace, tasks: Tasks, **options: Any) -> Iterator[RolloutGroup]:
+    """`collect` for synchronous code."""
+    with SyncCollector(place, **options) as collector:
+        yield from collector.step(tasks)

@@ -1,0 +1,255 @@
+"""Finished rollouts and their groups, as a trainer reads them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean, stdev
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.groups.store import weights_of
+from gymmesh_resource import Task
+from gymmesh_responses import text_of
+from gymmesh_runtime.errors import from_status
+from gymmesh_trainers.rollouts.samples import TrainingSample, samples_of
+
+__all__ = ["EPSILON", "FailedRollout", "Rollout", "RolloutGroup", "advantages"]
+
+EPSILON = 1e-4
+"""Keeps `advantages` from dividing by nothing; TRL's GRPOTrainer has the same."""
+
+
+def advantages(rewards: Sequence[float], *, scale: bool = True) -> list[float]:
+    """Rewards relative to those of their group.
+
+    With n rewards r, their mean m and standard deviation s (of a sample: divided by n − 1):
+
+        A_i = (r_i − m) / (s + 1e-4)
+
+    as in GRPO (Shao et al. 2024, "DeepSeekMath", section 4.1) and TRL's GRPOTrainer.
+    `scale=False` leaves the division out (Liu et al. 2025, "Understanding R1-Zero-Like Training").
+    Rewards that are all alike, or a single one, give zeros: there is nothing to learn from them.
+
+    Raises ValueError for a reward that is not finite.
+    """
+    if not all(map(math.isfinite, rewards)):
+        raise ValueError("rewards: each must be a finite number")
+    if len(set(rewards)) < 2:
+        return [0.0] * len(rewards)
+    mean = fmean(rewards)
+    divisor = stdev(rewards) + EPSILON if scale else 1.0
+    return [(reward - mean) / divisor for reward in rewards]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A completed rollout.
+
+    `tokens`, `mask`, `logprobs` and `weights_versions` are those of the only sample; they raise
+    ValueError where there is none, or several: read `samples` then.
+
+    Attributes:
+        message: the whole rollout, as the contract has it.
+        task: its task.
+        staleness: how many versions its oldest weights are behind the newest known; 0 where the
+            versions are not known.
+        stale: whether that is more than was allowed.
+    """
+
+    message: pb.Rollout
+    task: Task
+    staleness: int = 0
+    stale: bool = False
+
+    @cached_property
+    def samples(self) -> list[TrainingSample]:
+        """One sample for each path of model calls; empty where the model gives no tokens."""
+        return samples_of(self.message.model_calls)
+
+    @property
+    def tokens(self) -> list[int]:
+        """What the model read and wrote."""
+        return self._only.tokens
+
+    @property
+    def mask(self) -> list[int]:
+        """1 where a token was sampled and is to be trained; as long as `tokens`."""
+        return self._only.mask
+
+    @property
+    def logprobs(self) -> list[float]:
+        """Log probabilities of the sampled tokens, else 0.0; as long as `tokens`, or empty."""
+        return self._only.logprobs
+
+    @property
+    def weights_versions(self) -> list[int]:
+        """The weights' version by token, -1 where none sampled it; as long as `tokens`."""
+        return self._only.weights_versions
+
+    @property
+    def reward(self) -> float | None:
+        """The verdict's reward; None where it was not judged, which is not 0."""
+        verdict = self.message.verified.verification
+        return verdict.reward if verdict.HasField("reward") else None
+
+    @property
+    def components(self) -> dict[str, float]:
+        """The parts of the reward by name."""
+        verdict = self.message.verified.verification
+        return {one.name: one.value for one in verdict.components}
+
+    def reward_of(self, actor: str) -> float | None:
+        """An actor's reward: the component of the verdict that is called like the actor, else the
+        rollout's reward. The root agent, whose name is empty, has the rollout's.
+        """
+        return self.components.get(actor, self.reward) if actor else self.reward
+
+    @property
+    def by_actor(self) -> dict[str, list[TrainingSample]]:
+        """The samples of each actor; the root agent's name is empty."""
+        found: dict[str, list[TrainingSample]] = {}
+        for sample in self.samples:
+            found.setdefault(sample.actor, []).append(sample)
+        return found
+
+    @property
+    def id(self) -> str:
+        """The rollout's id."""
+        return self.message.rollout_id
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it ended, such as `MODEL_FINISHED`."""
+        value = self.message.completed.stop_reason
+        return pb.StopReason.Name(value).removeprefix("STOP_REASON_")
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it was cut short by a limit of the policy's."""
+        return self.stop_reason in ("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED")
+
+    @property
+    def text(self) -> str:
+        """What the model said last; empty where that was no text."""
+        if not self.message.model_calls:
+            return ""
+        output = self.message.model_calls[-1].response.output
+        return "".join(text_of(item) for item in output if item.HasField("message"))
+
+    @property
+    def tools_used(self) -> list[str]:
+        """The names of the tools that were called, in order."""
+        return [one.completed.name for one in self.message.tool_calls]
+
+    @property
+    def oldest_weights(self) -> int | None:
+        """The oldest version of the weights that sampled any of it; None where not known."""
+        return min(weights_of(self.message), default=None)
+
+    @property
+    def _only(self) -> TrainingSample:
+        if len(self.samples) != 1:
+            raise ValueError(
+                f"rollout {self.id} has {len(self.samples)} samples; read them under `samples`"
+                if self.samples
+                else f"rollout {self.id} has no tokens: its model gives none"
+            )
+        return self.samples[0]
+
+
+@dataclass(frozen=True)
+class FailedRollout:
+    """A rollout without an outcome: infrastructure failed. It has no reward.
+
+    Attributes:
+        message: what there is of it.
+    """
+
+    message: pb.Rollout
+    task: Task
+
+    @property
+    def id(self) -> str:
+        """The rollout's id."""
+        return self.message.rollout_id
+
+    @property
+    def boundary(self) -> str:
+        """Where it failed, such as `MODEL`."""
+        value = self.message.failed.failure.boundary
+        return pb.Boundary.Name(value).removeprefix("BOUNDARY_")
+
+    @property
+    def reason(self) -> str:
+        """Why, as the contract's reasons are called, such as `MODEL_TIMEOUT`."""
+        reason = from_status(self.message.failed.failure.status).reason
+        return errors_pb2.ErrorReason.Name(reason).removeprefix("ERROR_REASON_")
+
+    @property
+    def why(self) -> str:
+        """One sentence."""
+        return self.message.failed.failure.status.message
+
+
+@dataclass(frozen=True)
+class RolloutGroup:
+    """The repeats of a task.
+
+    Attributes:
+        task: the task.
+        rollouts: those with a reward, by repeat.
+        failed: those without an outcome. Never among `rollouts`, never of reward 0.
+        unscored: completed, but without a reward (judged later, or not at all).
+        stale: those dropped because their weights were too old.
+        step: the step that asked for it, from 1.
+        carried: whether an earlier step asked for it than the one that yields it.
+    """
+
+    task: Task
+    rollouts: list[Rollout] = field(default_factory=list)
+    failed: list[FailedRollout] = field(default_factory=list)
+    unscored: list[Rollout] = field(default_factory=list)
+    stale: list[Rollout] = field(default_factory=list)
+    step: int = 1
+    carried: bool = False
+
+    @property
+    def rewards(self) -> list[float]:
+        """The reward of each of `rollouts`."""
+        return [one.reward for one in self.rollouts if one.reward is not None]
+
+    @cached_property
+    def advantages(self) -> list[float]:
+        """A_i = (r_i − mean) / (standard deviation + 1e-4) of each of `rollouts`; see
+        `gymmesh_trainers.advantages`. Zeros where `no_spread`.
+        """
+        return advantages(self.rewards)
+
+    @property
+    def actors(self) -> list[str]:
+        """The actors that spoke in `rollouts` and are trained, by name; the root agent's name is
+        empty.
+        """
+        return sorted({actor for one in self.rollouts for actor in one.by_actor})
+
+    def rewards_of(self, actor: str) -> list[float | None]:
+        """An actor's reward in each of `rollouts` (see `Rollout.reward_of`); None in those in
+        which it did not speak.
+        """
+        return [one.reward_of(actor) if actor in one.by_actor else None for one in self.rollouts]
+
+    def advantages_of(self, actor: str) -> list[float | None]:
+        """An actor's rewards relative to one another, as `advantages`; None where `rewards_of`
+        has None, which does not count.
+        """
+        rewards = self.rewards_of(actor)
+        found = iter(advantages([one for one in rewards if one is not None]))
+        return [None if one is None else next(found) for one in rewards]
+
+    @property
+    def no_spread(self) -> bool:
+        """Whether all rewards are alike, so that there is nothing to learn from the group."""
+        return len(set(self.rewards)) < 2

@@ -1,0 +1,186 @@
+"""TRL: `rollout_func` of GRPOTrainer.
+
+    rollouts = TrlRollouts(environment, tasks)
+    trainer = GRPOTrainer(
+        model, reward_funcs=rollouts.reward, rollout_func=rollouts,
+        train_dataset=Dataset.from_list(rollouts.rows), args=GRPOConfig(num_generations=8, …),
+    )
+
+TRL repeats each prompt `num_generations` times and wants one row for each, in order. The rollouts
+run in the environment with the trainer's model as the policy; their exact tokens and the verified
+rewards go back. Interface: TRL 1.16, `trl.GRPOTrainer(rollout_func=)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import TaskDefaults, UserError
+from gymmesh_model.backends.tokens_in import Generate, TokenBackend
+from gymmesh_resource import Task
+from gymmesh_responses import dumps, params_to_dict
+from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.sync import SyncCollector
+from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
+from gymmesh_trainers.engine import TransformersEngine
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
+
+__all__ = ["TrlRollouts", "plain_prompt", "trl_rows"]
+
+_REWARD: Final = "gymmesh_reward"
+_UNNAMED: Final = TaskDefaults("-", "-")  # the mesh knows its own defaults
+
+
+class TrlRollouts:
+    """A `rollout_func`, with the rows and the reward function that belong to it.
+
+    Args:
+        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        tasks: rows, `Task`s or a task file; all are read.
+        engine: samples tokens; None: the trainer's model by `model.generate`.
+        backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
+        settings: see Settings.
+
+    Attributes:
+        rows: what the trainer's dataset holds: each task's prompt.
+        rollouts: those of the last call, in its order, to be looked at.
+
+    Raises UserError for a task that cannot be used, or two of the same prompt.
+    """
+
+    def __init__(
+        self,
+        place: MeshPlace,
+        tasks: Sequence[TaskLike] | Path | str,
+        *,
+        engine: Generate | None = None,
+        backend: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.rollouts: list[Rollout | FailedRollout] = []
+        self._place = place
+        self._engine = engine
+        self._backend = dict(backend or {})
+        self._settings = settings
+        self._tasks: dict[bytes, Task] = {}
+        self._collector: SyncCollector | None = None
+        for message in messages_of(tasks, _UNNAMED):
+            self._add(message)
+
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        """One rollout for each prompt, as TRL wants them."""
+        collector = self._opened(trainer)
+        step = int(trainer.state.global_step)
+        if collector.weights_version is None or step > collector.weights_version:
+            collector.set_weights_version(step)
+        self.rollouts = collector.many([self._task(prompt) for prompt in prompts])
+        return trl_rows(self.rollouts, collector.counts, trainer.processing_class.eos_token_id)
+
+    def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+        """The verified reward of each rollout; None where it failed or was not judged."""
+        found: list[float | None] = list(columns[_REWARD])
+        return found
+
+    def close(self) -> None:
+        """Close the mesh."""
+        collector, self._collector = self._collector, None
+        if collector is not None:
+            collector.__exit__(None, None, None)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many rollouts there were, failed, and what a row had no room for."""
+        return {} if self._collector is None else self._collector.counts
+
+    def _add(self, message: Any) -> None:
+        message.environment = message.environment.removeprefix(_UNNAMED.environment)
+        message.agent = message.agent.removeprefix(_UNNAMED.agent)
+        plain = plain_prompt(message)
+        key = dumps(plain)
+        if key in self._tasks:
+            raise UserError(
+                f"task {message.task_id}: has the prompt of task {self._tasks[key].id}; TRL hands "
+                "over prompts alone, so each must be there once"
+            )
+        self._tasks[key] = Task(message)
+        self.rows.append({"prompt": plain, "task_id": message.task_id})
+
+    def _task(self, prompt: Any) -> Task:
+        plain = [{"role": one["role"], "content": one["content"]} for one in prompt]
+        try:
+            return self._tasks[dumps(plain)]
+        except KeyError:
+            raise UserError(
+                "a prompt is none of the tasks'; give the trainer `rollouts.rows` as its dataset"
+            ) from None
+
+    def _opened(self, trainer: Any) -> SyncCollector:
+        if self._collector is None:
+            args = trainer.args
+            if self._engine is None and args.use_vllm:
+                raise UserError("engine: must be given where TRL samples with vLLM (use_vllm)")
+            tokenizer = trainer.processing_class
+            engine = self._engine or TransformersEngine(
+                trainer.accelerator.unwrap_model(trainer.model), tokenizer
+            )
+            params = {
+                "temperature": args.temperature,
+                "top_p": args.top_p,
+                "max_output_tokens": args.max_completion_length,
+            }
+            settings = {"concurrency": 256} | self._settings
+            settings["params"] = params | settings.get("params", {})
+            model = TokenBackend(tokenizer, engine, **self._backend)
+            self._collector = SyncCollector(self._place, model=model, **settings)
+            self._collector.__enter__()
+        return self._collector
+
+
+def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
+    """A task's input as messages with plain texts. Raises UserError where it is something else."""
+    given = params_to_dict(task.params)
+    prompt = given.get("input")
+    if isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
+    plain = [{"role": one.get("role"), "content": one.get("content")} for one in prompt or []]
+    if not plain or not all(isinstance(one["content"], str) for one in plain):
+        raise UserError(
+            f"task {task.task_id}: its input must be messages with plain texts, for TRL's dataset "
+            "holds the prompt"
+        )
+    if given.get("instructions"):
+        plain.insert(0, {"role": "system", "content": given["instructions"]})
+    return plain
+
+
+def trl_rows(
+    rollouts: Sequence[Rollout | FailedRollout], counts: Any, stop_token: int
+) -> dict[str, list[Any]]:
+    """The rollouts as `rollout_func` returns them. Pure, but for what is counted.
+
+    A row has room for one path: of several the last is taken, the others are counted under
+    `paths_left_out`. A failed rollout is a stop token that nobody trains, with no reward.
+    """
+    rows: dict[str, list[Any]] = {
+        key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", _REWARD)
+    }
+    for rollout in rollouts:
+        samples = rollout.samples if isinstance(rollout, Rollout) else []
+        counts["paths_left_out"] += max(0, len(samples) - 1)
+        if not samples:
+            prompt, completion, mask, logprobs = [stop_token], [stop_token], [0], [0.0]
+        else:
+            sample = samples[-1]
+            prompt, completion = sample.prompt_ids, sample.completion_ids
+            mask = sample.completion_mask
+            logprobs = sample.completion_logprobs or [0.0] * len(completion)
+        rows["prompt_ids"].append(prompt)
+        rows["completion_ids"].append(completion)
+        rows["logprobs"].append(logprobs)
+        rows["env_mask"].append(mask)
+        rows[_REWARD].append(rollout.reward if isinstance(rollout, Rollout) else None)
+    return rows

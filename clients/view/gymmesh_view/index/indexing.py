@@ -1,0 +1,309 @@
+"""Keeps the index of what is shown up to date, in a thread of its own.
+
+The index is a SQLite file in the user's cache folder, named after what is shown; GYMMESH_CACHE_DIR
+is another folder. It is derived: delete it whenever you like. Only one process writes it, the one
+that holds its lock; others that show the same only read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import platformdirs
+
+from gymmesh_client import UserError
+from gymmesh_view.index.following import Batch, FileFollower, RunFollower
+from gymmesh_view.index.tables import (
+    TABLES,
+    VERSION,
+    Names,
+    connect,
+    delete_file,
+    delete_row,
+    insert,
+)
+from gymmesh_view.index.trace_actors import forget, join, note, spoken_in
+from gymmesh_view.rows.sources import ViewSource, labels
+from gymmesh_view.rows.summary import Summary, row_of, summary_of
+
+_POLL_S: Final = 0.5
+_OLD_S: Final = 30 * 86_400
+_MOST_PROBLEMS: Final = 50
+
+
+def index_path(sources: Sequence[ViewSource]) -> Path:
+    """Where the index of some sources is."""
+    own = os.environ.get("GYMMESH_CACHE_DIR")
+    folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
+    named = "\0".join(str(source.path.resolve()) for source in sources)  # numbered in this order
+    return folder / f"{hashlib.sha256(named.encode('utf-8', 'surrogateescape')).hexdigest()}.sqlite"
+
+
+class Indexer:
+    """Writes the index of some sources and follows them.
+
+    Args:
+        path: of the index.
+    """
+
+    def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
+        self._sources = sources
+        self._path = path
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock: int | None = None
+
+    def prepare(self) -> None:
+        """Make the index's file where it is missing or of another version.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _remove_old(self._path.parent)
+            self._lock = _locked(self._path.with_suffix(".lock"))
+            if self._lock is not None and not self._usable():
+                for suffix in ("", "-wal", "-shm"):
+                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                with contextlib.closing(connect(self._path, write=True)) as database:
+                    database.executescript(TABLES)
+                    _put(database, "version", VERSION)
+                    _put(database, "next", 1)
+                    _put(database, "changes", 0)
+                    _put(database, "progress", {"state": "indexing", "done": 0, "bytes": 0})
+            os.utime(self._path)
+        except (OSError, sqlite3.Error) as error:
+            raise UserError(f"{self._path}: cannot be written: {error}") from None
+
+    def start(self) -> None:
+        """Begin to index and to follow, in a thread; nothing where another process does."""
+        if self._lock is not None:
+            self._thread = threading.Thread(target=self._run, name="view-index", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; what was taken in stays. Idempotent."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def run_once(self) -> None:
+        """Index all that there is now, in this thread.
+
+        Raises:
+            UserError: something cannot be read or written.
+        """
+        if self._lock is None:
+            raise UserError(f"{self._path}: another gym-cli view is at work in it")
+        with contextlib.closing(connect(self._path, write=True)) as database:
+            work = _Work(self, database)
+            work.step()
+            work.finish("ready")
+
+    def _run(self) -> None:
+        with contextlib.closing(connect(self._path, write=True)) as database:
+            work = _Work(self, database)
+            while not self._stop.is_set():
+                try:
+                    work.step()
+                    work.finish("ready")
+                except (UserError, sqlite3.Error) as error:
+                    said = str(error) if isinstance(error, UserError) else f"{self._path}: {error}"
+                    # Another one, since this one knows names and places that were not kept.
+                    work = _Work(self, database)
+                    work.finish("stopped", said)
+                self._stop.wait(_POLL_S)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to stop."""
+        return self._stop.is_set()
+
+    @property
+    def sources(self) -> Sequence[ViewSource]:
+        """What is indexed."""
+        return self._sources
+
+    def _usable(self) -> bool:
+        if not self._path.exists():
+            return False
+        try:
+            with contextlib.closing(connect(self._path, write=True)) as database:
+                return bool(get(database, "version") == VERSION)
+        except (UserError, sqlite3.Error):
+            return False
+
+
+class _Work:
+    """One indexer's work, with its open index."""
+
+    def __init__(self, indexer: Indexer, database: sqlite3.Connection) -> None:
+        self._indexer = indexer
+        self._database = database
+        self._names = Names(database)
+        self._next = int(get(database, "next") or 1)
+        self._changes = int(get(database, "changes") or 0)
+        self._files: dict[Path, int] = {}
+        self._problems = list(get(database, "problems") or [])
+        self._labels = labels([source.path for source in indexer.sources])
+        self._followers = [self._follower(number) for number in range(len(indexer.sources))]
+        self._shown: Any = None
+
+    def step(self) -> None:
+        """Take in all that is new."""
+        for number, follower in enumerate(self._followers):
+            for batch in follower.batches():
+                self._take(number, batch)
+                if self._indexer.stopped:
+                    return
+            self._take_actors(number)
+
+    def finish(self, state: str, error: str = "") -> None:
+        """Note what the index is now, where that is news."""
+        with _transaction(self._database, suppress=True):
+            self._progress(state, error)
+
+    def _follower(self, number: int) -> FileFollower | RunFollower:
+        source = self._indexer.sources[number]
+        state = get(self._database, f"source {source.path}") or {}
+        if source.run is None:
+            return FileFollower(source.path, state)
+        return RunFollower(source.run, state)
+
+    def _take(self, number: int, batch: Batch) -> None:
+        source = self._indexer.sources[number]
+        rows = []
+        for path, placed in batch.rows:
+            where = f"{path}: byte {placed.offset + placed.inner}"
+            try:
+                one: Summary = summary_of(row_of(placed.line, where), where)
+            except UserError as error:
+                self._problems.append(str(error)[:500])
+                continue
+            place = (placed.offset, placed.inner, placed.length, placed.extent)
+            rows.append((path, one, place))
+        with _transaction(self._database):
+            if batch.resets and source.run is not None:
+                # The same rows may come again, in other places.
+                forget(self._database, number)
+                _put(self._database, f"trace {source.path}", 0)
+            for path in batch.resets:
+                delete_file(self._database, self._file(number, path))
+                self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
+            for path, offset, inner in batch.removed:
+                delete_row(self._database, self._file(number, path), offset, inner)
+            placed_rows = [
+                (self._next + at, self._file(number, path), one, place)
+                for at, (path, one, place) in enumerate(rows)
+            ]
+            insert(self._database, self._names, placed_rows)
+            self._next += len(rows)
+            self._changes += 1
+            _put(self._database, "next", self._next)
+            _put(self._database, "changes", self._changes)
+            _put(self._database, "problems", self._problems[:_MOST_PROBLEMS])
+            _put(self._database, f"source {source.path}", batch.state)
+            self._progress("indexing", "")
+
+    def _take_actors(self, number: int) -> None:
+        """What the trace of a run says of actors, which may be there before the row or after it."""
+        source = self._indexer.sources[number]
+        if source.run is None:
+            return
+        key = f"trace {source.path}"
+        for found, end in spoken_in(source.run.rows, int(get(self._database, key) or 0)):
+            with _transaction(self._database):
+                note(self._database, self._names, number, found)
+                _put(self._database, key, end)
+            if self._indexer.stopped:
+                return
+        with _transaction(self._database):
+            if join(self._database, number):
+                self._changes += 1
+                _put(self._database, "changes", self._changes)
+
+    def _progress(self, state: str, error: str) -> None:
+        sizes = [follower.size() for follower in self._followers]
+        shown = {
+            "state": state,
+            "error": error,
+            "done": sum(min(one) for one in sizes),
+            "bytes": sum(size for _, size in sizes),
+            "wrong": len(self._problems),
+            "ended": [follower.ended for follower in self._followers],
+        }
+        if shown != self._shown:
+            _put(self._database, "progress", shown)
+            self._shown = shown
+
+    def _file(self, source: int, path: Path) -> int:
+        known = self._files.get(path)
+        if known is None:
+            name = str(path)
+            self._database.execute(
+                "INSERT OR IGNORE INTO files (source, run, path) VALUES (?, ?, ?)",
+                (source, self._labels[source], name),
+            )
+            found = self._database.execute("SELECT id FROM files WHERE path = ?", (name,))
+            known = self._files[path] = int(found.fetchone()[0])
+        return known
+
+
+def get(database: sqlite3.Connection, key: str) -> Any:
+    """A value of the table `meta`; None where there is none."""
+    found = database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if found is None else json.loads(found[0])
+
+
+def _put(database: sqlite3.Connection, key: str, value: Any) -> None:
+    database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+
+
+@contextlib.contextmanager
+def _transaction(database: sqlite3.Connection, *, suppress: bool = False) -> Iterator[None]:
+    """All or nothing; `suppress`: it does not matter whether it can be written."""
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("COMMIT")
+    except BaseException as error:
+        with contextlib.suppress(sqlite3.Error):
+            database.execute("ROLLBACK")
+        if not (suppress and isinstance(error, sqlite3.Error)):
+            raise
+
+
+def _locked(path: Path) -> int | None:
+    """A lock on a file, as a descriptor; None where another process has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove indexes that nobody has used for a month."""
+    for path in folder.glob("*.sqlite"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _OLD_S:
+                for suffix in ("", "-wal", "-shm"):
+                    path.with_name(path.name + suffix).unlink(missing_ok=True)

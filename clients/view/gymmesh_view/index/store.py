@@ -1,0 +1,320 @@
+"""Reads the index: the table, the facets, the overview, the repeats of a task, one row's place."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_client import UserError
+from gymmesh_view.index.indexing import get
+from gymmesh_view.index.tables import connect
+from gymmesh_view.rows.filters import Filters, Sort, order_of, where_of
+
+Json = dict[str, Any]
+
+_LISTED: Final = """
+    SELECT r.id, p.rollout_id, t.name, r.repeat, r.attempt, r.outcome, e.name, a.name, m.name,
+           r.reward, v.name, s.name, b.name, c.name, r.turns, r.tool_calls, r.input_tokens,
+           r.output_tokens, r.duration_us, r.started_at, r.flags, r.tags, p.title, f.source,
+           f.run, p.file, p.offset, p.inner
+    FROM rollouts r JOIN places p ON p.id = r.id JOIN files f ON f.id = r.file
+    JOIN names t ON t.id = r.task JOIN names e ON e.id = r.environment
+    JOIN names a ON a.id = r.agent JOIN names m ON m.id = r.model
+    JOIN names v ON v.id = r.verdict JOIN names s ON s.id = r.stop
+    JOIN names b ON b.id = r.boundary JOIN names c ON c.id = r.cause
+"""
+_KEYS: Final = (
+    "id", "rollout_id", "task", "repeat", "attempt", "outcome", "environment", "agent", "model",
+    "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
+    "output_tokens", "duration_us", "started_at", "flags", "tags", "title", "source", "run",
+)  # fmt: skip
+_FACETS: Final = (
+    "environment", "agent", "model", "stop", "boundary", "cause", "verdict", "tag", "tool", "actor",
+)  # fmt: skip
+_MOST_NAMES: Final = 200
+_MOST_REPEATS: Final = 500
+_BINS: Final = 24
+_KEPT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where the row of a rollout is, and which file of which source that is."""
+
+    path: Path
+    source: int
+    offset: int
+    inner: int
+    length: int
+    extent: int
+    rollout_id: str
+
+
+class Store:
+    """An index, open for reading; used from several threads, each with a connection of its own.
+
+    Args:
+        deep: from this offset on, it is looked whether the end of a list is nearer.
+    """
+
+    def __init__(self, path: Path, deep: int = 2_000) -> None:
+        self._path = path
+        self._deep = deep
+        self._local = threading.local()
+        self._all: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            for database in self._all:
+                database.close()
+            self._all.clear()
+
+    def progress(self) -> Json:
+        """How far the index is: `state` (indexing, ready or stopped), bytes, `changes`."""
+        with self._reading() as database:
+            progress: Json = get(database, "progress") or {}
+            rows = self._count(database, "1", [])
+            problems = get(database, "problems") or []
+            return progress | {
+                "changes": get(database, "changes"),
+                "rollouts": rows,
+                "problems": problems,
+            }
+
+    def listed(self, filters: Filters, sort: Sort, offset: int, limit: int) -> list[Json]:
+        """Some rows of the table."""
+        where, values = where_of(filters)
+        with self._reading() as database:
+            backward = False
+            if offset >= self._deep:
+                beyond = self._count(database, where, values) - offset - limit
+                if backward := beyond < offset:
+                    limit, offset = max(0, limit + min(0, beyond)), max(0, beyond)
+            order = order_of(sort, backward=backward)
+            rows = self._rows(
+                database,
+                f"SELECT id FROM rollouts WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?",
+                [*values, limit, offset],
+            )
+            return rows[::-1] if backward else rows
+
+    def counted(self, filters: Filters) -> int:
+        """How many rollouts there are of these."""
+        with self._reading() as database:
+            return self._count(database, *where_of(filters))
+
+    def repeats(self, task: str) -> list[Json]:
+        """The rollouts of a task, by source and repeat."""
+        with self._reading() as database:
+            rows = self._rows(
+                database,
+                "SELECT id FROM rollouts WHERE task = "
+                "(SELECT id FROM names WHERE kind = 'task' AND name = ?) "
+                "ORDER BY file, repeat, id LIMIT ?",
+                [task, _MOST_REPEATS],
+            )
+        return sorted(rows, key=lambda row: (row["source"], row["repeat"]))
+
+    def facets(self) -> Json:
+        """The names that filters may ask for, of each kind."""
+        with self._reading() as database:
+            found: Json = {}
+            for kind in _FACETS:
+                names = database.execute(
+                    "SELECT name FROM names WHERE kind = ? AND name != '' ORDER BY name LIMIT ?",
+                    (kind, _MOST_NAMES + 1),
+                )
+                found[kind] = [name for (name,) in names]
+            runs = database.execute(
+                "SELECT DISTINCT run FROM files ORDER BY run LIMIT ?", (_MOST_NAMES + 1,)
+            )
+            found["run"] = [run for (run,) in runs]
+            return found
+
+    def place(self, key: str) -> tuple[Json, RowPlace]:
+        """A rollout's summary and where its row is.
+
+        Args:
+            key: what `listed` has as `key`.
+
+        Raises:
+            UserError: there is none.
+        """
+        with self._reading() as database:
+            found = database.execute(*_by_key(key)).fetchone()
+            if found is None:
+                raise UserError(
+                    f"there is no rollout {key[:80]!r} here; it may have been tried again"
+                )
+            summary = self._rows(database, "SELECT ?", [found[0]])
+            if not summary:
+                raise UserError(f"the rollout {key[:80]!r} has just gone")
+            place = RowPlace(Path(found[1]), *found[2:])
+        return summary[0], place
+
+    def overview(self, filters: Filters) -> Json:
+        """Aggregates over some rollouts: rewards, environments, turns, outcomes, failures."""
+        where, values = where_of(filters)
+        with self._reading() as database:
+            found: Json = self._remembered(
+                database, ("overview", where, *values), lambda: _overview(database, where, values)
+            )
+            return found
+
+    def _count(self, database: sqlite3.Connection, where: str, values: list[Any]) -> int:
+        query = f"SELECT count(*) FROM rollouts WHERE {where}"
+        counted: int = self._remembered(
+            database,
+            ("count", where, *values),
+            lambda: database.execute(query, values).fetchone()[0],
+        )
+        return counted
+
+    def _remembered(self, database: sqlite3.Connection, key: tuple[Any, ...], make: Any) -> Any:
+        """What was found out for a key, unless the index has changed since."""
+        key = (get(database, "changes"), *key)
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        made = make()
+        with self._lock:
+            while len(self._kept) >= _KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[key] = made
+        return made
+
+    def _rows(self, database: sqlite3.Connection, ids: str, values: list[Any]) -> list[Json]:
+        numbers = [number for (number,) in database.execute(ids, values)]
+        marks = ", ".join("?" * len(numbers))
+        by_id: dict[int, Json] = {}
+        for found in database.execute(f"{_LISTED} WHERE r.id IN ({marks})", numbers):
+            row = dict(zip(_KEYS, found, strict=False))
+            row["key"] = row["rollout_id"] or ".".join(map(str, found[len(_KEYS) :]))
+            row["failed"] = bool(row.pop("outcome"))
+            row["tags"] = self._set(database, row["tags"])
+            by_id[found[0]] = row
+        return [by_id[number] for number in numbers if number in by_id]
+
+    def _set(self, database: sqlite3.Connection, number: int) -> list[str]:
+        if not number:
+            return []
+        found: list[str] = self._remembered(
+            database,
+            ("set", number),
+            lambda: [
+                name
+                for (name,) in database.execute(
+                    "SELECT name FROM names WHERE id IN (SELECT name FROM sets WHERE id = ?) "
+                    "ORDER BY name",
+                    (number,),
+                )
+            ],
+        )
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """This thread's connection, in a transaction, so that all queries see the same index."""
+        database = getattr(self._local, "database", None)
+        if database is None:
+            database = self._local.database = connect(self._path, write=False)
+            with self._lock:
+                self._all.append(database)
+        try:
+            database.execute("BEGIN")
+            yield database
+        except sqlite3.Error as error:
+            raise UserError(f"{self._path}: cannot be read: {error}") from None
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+
+
+def _by_key(key: str) -> tuple[str, list[Any]]:
+    columns = "p.id, f.path, f.source, p.offset, p.inner, p.length, p.extent, p.rollout_id"
+    query = f"SELECT {columns} FROM places p JOIN files f ON f.id = p.file WHERE "
+    parts = key.split(".")
+    if len(parts) == 3 and all(part.isascii() and part.isdigit() for part in parts):
+        numbers = [min(int(part), (1 << 63) - 1) for part in parts]
+        return query + "p.file = ? AND p.offset = ? AND p.inner = ?", numbers
+    return query + "p.rollout_id = ? AND p.rollout_id != '' LIMIT 1", [key]
+
+
+def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Json:
+    def all_of(query: str, *more: Any) -> list[tuple[Any, ...]]:
+        return database.execute(query.format(where=where), [*more, *values]).fetchall()
+
+    totals = all_of(
+        "SELECT count(*), coalesce(sum(outcome), 0), count(reward), avg(reward), min(reward), "
+        "max(reward), avg(turns), avg(output_tokens), avg(duration_us), count(DISTINCT task), "
+        "sum(input_tokens), sum(output_tokens), min(turns), max(turns) FROM rollouts WHERE {where}"
+    )[0]
+    names = (
+        "rollouts", "failed", "rewarded", "mean_reward", "min_reward", "max_reward", "turns",
+        "output_tokens", "duration_us", "tasks", "input_total", "output_total",
+    )  # fmt: skip
+    found: Json = {"totals": dict(zip(names, totals, strict=False))}
+    found["environments"] = [
+        {"name": name, "rollouts": count, "failed": failed, "mean_reward": mean, "turns": turns}
+        for name, count, failed, mean, turns in all_of(
+            "SELECT (SELECT name FROM names WHERE id = environment), count(*), sum(outcome), "
+            "avg(reward), avg(turns) FROM rollouts WHERE {where} GROUP BY environment "
+            "ORDER BY count(*) DESC LIMIT 50"
+        )
+    ]
+    found["stops"] = _named(
+        all_of(
+            "SELECT (SELECT name FROM names WHERE id = stop), count(*) FROM rollouts "
+            "WHERE {where} AND outcome = 0 GROUP BY stop ORDER BY count(*) DESC"
+        )
+    )
+    found["causes"] = [
+        {"boundary": boundary, "name": cause, "count": count}
+        for boundary, cause, count in all_of(
+            "SELECT (SELECT name FROM names WHERE id = boundary), "
+            "(SELECT name FROM names WHERE id = cause), count(*) FROM rollouts "
+            "WHERE {where} AND outcome = 1 GROUP BY boundary, cause ORDER BY count(*) DESC LIMIT 30"
+        )
+    ]
+    found["rewards"] = _histogram(all_of, "reward", totals[4], totals[5])
+    found["turns"] = _histogram(all_of, "turns", *totals[-2:])
+    return found
+
+
+def _named(rows: list[tuple[Any, ...]]) -> list[Json]:
+    return [{"name": name, "count": count} for name, count in rows]
+
+
+def _histogram(all_of: Any, column: str, low: Any, high: Any) -> list[Json]:
+    """Bins of one width from the lowest to the highest value: `from`, `to`, `count`. Where none has
+    two different values in it, those that are not empty, each from its value to its value.
+    """
+    if low is None:
+        return []
+    width = (high - low) / _BINS
+    if not (width and math.isfinite(width)):
+        width = 1.0
+    bins = all_of(
+        f"SELECT CAST(max(0, min(({column} - ?) / ?, ?)) AS INTEGER) AS bin, count(*), "
+        f"min({column}), max({column}) FROM rollouts "
+        f"WHERE {{where}} AND {column} IS NOT NULL GROUP BY bin",
+        low,
+        width,
+        _BINS - 1,
+    )
+    if all(least == most for _, _, least, most in bins):
+        return [{"from": least, "to": most, "count": count} for _, count, least, most in bins]
+    counts = {number: count for number, count, _, _ in bins}
+    return [
+        {"from": low + at * width, "to": low + (at + 1) * width, "count": counts.get(at, 0)}
+        for at in range(_BINS)
+    ]

@@ -1,0 +1,105 @@
+"""The token ids and logprobs of a rollout's model calls, as its row has them. Pure.
+
+Ids are shown as ids: a text is shown beside them only where the row itself has each token's text,
+as `logprobs` of the Responses API do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from gymmesh_view.rows.summary import Json, clean
+
+_MOST: Final = 20_000
+
+
+def calls_of(output: list[Json]) -> list[Json]:
+    """Of each model call with tokens: `call`, `prompt` and `sampled` (how many ids), `shared` (how
+    many ids of the prompt are those that the call before it read and wrote), `fork` (whether it
+    did not go on from them), `mean_logprob` and `least_logprob`.
+    """
+    found: list[Json] = []
+    held: list[Any] = []
+    for number, item in _calls(output):
+        prompt, sampled = _list(item, "prompt_token_ids"), _list(item, "generation_token_ids")
+        logprobs = [one for one in _list(item, "generation_log_probs") if _number(one)]
+        shared = _common(held, prompt)
+        found.append(
+            {
+                "call": number,
+                "prompt": len(prompt),
+                "sampled": len(sampled),
+                "shared": shared,
+                "fork": bool(held) and shared < len(held),
+                "mean_logprob": sum(logprobs) / len(logprobs) if logprobs else None,
+                "least_logprob": min(logprobs, default=None),
+            }
+        )
+        held = prompt + sampled
+    return found
+
+
+def tokens_of(output: list[Json], call: int) -> Json:
+    """The sampled tokens of a call: `ids`, `logprobs` (None where not captured), `texts` (None
+    where the row has none), `left`: how many more there are.
+    """
+    for number, item in _calls(output):
+        if number != call:
+            continue
+        sampled = _list(item, "generation_token_ids")
+        logprobs = _list(item, "generation_log_probs")
+        texts = _texts(item)
+        return {
+            "ids": [one if type(one) is int else None for one in sampled[:_MOST]],
+            "logprobs": [one if _number(one) else None for one in logprobs[:_MOST]] or None,
+            "texts": texts[:_MOST] if len(texts) == len(sampled) else None,
+            "left": max(0, len(sampled) - _MOST),
+        }
+    return {"ids": [], "logprobs": None, "texts": None, "left": 0}
+
+
+def _calls(output: list[Json]) -> list[tuple[int, Json]]:
+    """The last item of each model call with tokens, with the call's number among all calls."""
+    found: list[tuple[int, Json]] = []
+    number, inside = -1, False
+    for item in output:
+        kind = item.get("type", "message")
+        own = kind in ("reasoning", "function_call") or item.get("role") == "assistant"
+        if own:
+            number += not inside
+        tokens = "generation_token_ids" in item
+        if tokens:
+            found.append((number, item))
+        inside = own and not tokens
+    return found
+
+
+def _texts(item: Json) -> list[str]:
+    """The text of each token, from the `logprobs` of the item's parts."""
+    texts: list[str] = []
+    content = item.get("content")
+    for part in content if isinstance(content, list) else []:
+        said = part.get("logprobs") if isinstance(part, dict) else None
+        for one in said if isinstance(said, list) else []:
+            if isinstance(one, dict) and isinstance(one.get("token"), str):
+                texts.append(clean(one["token"]))
+    return texts
+
+
+def _list(item: Json, key: str) -> list[Any]:
+    value = item.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _common(before: list[Any], after: list[Any]) -> int:
+    if after[: len(before)] == before:
+        return len(before)
+    for place, (left, right) in enumerate(zip(before, after, strict=False)):
+        if left != right:
+            return place
+    return min(len(before), len(after))

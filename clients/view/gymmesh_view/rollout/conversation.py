@@ -1,0 +1,149 @@
+"""The items of a rollout as a page shows them. Pure.
+
+Everything that is text stays text: JSON is laid out here and sent as text, so that a browser's
+numbers change none of it. Nothing of a row is dropped: what has no form of its own is shown as
+JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from gymmesh_responses import CodecError, loads
+from gymmesh_view.rollout.images import shown_image
+from gymmesh_view.rows.summary import Json, clean, text_of
+
+_MOST_CHARS: Final = 200_000
+_TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+_TOKEN_KEYS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+
+
+def laid_out(value: Any) -> str:
+    """A JSON value as text on several lines."""
+    try:
+        return clean(json.dumps(value, ensure_ascii=False, indent=2))
+    except (ValueError, RecursionError):
+        return clean(str(value))
+
+
+def items_of(first: list[Json], output: list[Json]) -> list[Json]:
+    """What was said, in order, each a dict with
+
+    `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
+    the model first answered; `call`: the number of the model call that wrote it, from 0; `parts`;
+    `name`, `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known.
+    """
+    found = [shown_item(item) | {"prompt": True} for item in first]
+    number, inside = -1, False
+    for item in output:
+        shown = shown_item(item) | {"prompt": False}
+        own = shown["kind"] in ("reasoning", "call") or shown["role"] == "assistant"
+        if own:
+            number += not inside
+            shown["call"] = number
+        shown["tokens"] = "generation_token_ids" in item
+        # Only the last item of a model call has its tokens.
+        inside = own and not shown["tokens"]
+        found.append(shown)
+    return found
+
+
+def shown_item(item: Json) -> Json:
+    """One Responses item."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        role = text_of(item, "role")
+        return {"kind": "message", "role": role, "parts": parts_of(item.get("content"))}
+    if kind == "function_call":
+        return {
+            "kind": "call",
+            "role": "assistant",
+            "name": text_of(item, "name"),
+            "call_id": text_of(item, "call_id"),
+            "parts": [_arguments(item.get("arguments"))],
+        }
+    if kind == "function_call_output":
+        return {
+            "kind": "result",
+            "role": "tool",
+            "call_id": text_of(item, "call_id"),
+            "parts": parts_of(item.get("output")),
+        }
+    if kind == "reasoning":
+        parts = parts_of(item.get("summary")) + parts_of(item.get("content"))
+        if not parts:
+            parts = [_text("(no readable text: it is encrypted, or was left out)")]
+        return {"kind": "reasoning", "role": "assistant", "parts": parts}
+    rest = {key: value for key, value in item.items() if key not in _TOKEN_KEYS}
+    return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(rest)]}
+
+
+def parts_of(content: Any) -> list[Json]:
+    """The parts of a content: `text`, `json`, `image` or `note`, each with its text."""
+    if content is None or content == "":
+        return []
+    if isinstance(content, str):
+        return [_maybe_json(content)]
+    if not isinstance(content, list):
+        return [_json(content)]
+    return [_part(part) for part in content]
+
+
+def _part(part: Any) -> Json:
+    if not isinstance(part, dict):
+        return _json(part)
+    kind = part.get("type")
+    if kind in _TEXTS and isinstance(part.get("text"), str):
+        shown = _maybe_json(part["text"])
+        if part.get("annotations"):
+            shown["annotations"] = laid_out(part["annotations"])
+        return shown
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return _text(part["refusal"]) | {"refusal": True}
+    url = part.get("image_url")
+    if kind in ("input_image", "image_url", "image"):
+        if isinstance(url, dict):
+            url = url.get("url")
+        if isinstance(url, str):
+            image, why = shown_image(url)
+            return {"as": "image", "text": image} if image else _note(clean(why))
+    return _json(part)
+
+
+def _arguments(arguments: Any) -> Json:
+    if not isinstance(arguments, str):
+        return _json(arguments)
+    try:
+        return _json(loads(arguments)) if arguments else _json({})
+    except CodecError:
+        return _text(arguments) | {"invalid": True}
+
+
+def _maybe_json(text: str) -> Json:
+    """A text; laid out where it is a JSON object or list, as tools often answer."""
+    stripped = text.strip()
+    if stripped[:1] + stripped[-1:] in ("{}", "[]") and len(stripped) > 2:
+        try:
+            return _json(loads(stripped))
+        except CodecError:
+            pass
+    return _text(text)
+
+
+def _json(value: Any) -> Json:
+    return _cut({"as": "json"}, laid_out(value))
+
+
+def _text(text: str) -> Json:
+    return _cut({"as": "text"}, clean(text))
+
+
+def _note(text: str) -> Json:
+    return {"as": "note", "text": text}
+
+
+def _cut(part: Json, text: str) -> Json:
+    if len(text) > _MOST_CHARS:
+        return part | {"text": text[:_MOST_CHARS], "left": len(text) - _MOST_CHARS}
+    return part | {"text": text}

@@ -1,0 +1,75 @@
+"""What a run's trace adds to a rollout: when each call was made, and what each actor said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import UserError
+from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
+from gymmesh_client.rows import actors_of
+from gymmesh_client.traces import open_trace
+from gymmesh_view.rows.summary import Json, actors_in, clean
+
+_MOST_SPANS: Final = 2_000
+
+
+def traced(rows: Path, rollout_id: str, attempt: int) -> Json:
+    """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`,
+    see `actors_in`; empty where there is no trace of the rollout, or it is damaged.
+    """
+    try:
+        with open_trace(rows) as trace:
+            events = trace.events(rollout_id, attempt or None)
+    except UserError:
+        return {"spans": [], "actors": {}}
+    return {"spans": spans_of(events), "actors": _actors(events)}
+
+
+def spans_of(events: Iterable[pb.RolloutEvent]) -> list[Json]:
+    """The calls of a rollout in time. An event is recorded when its call has ended."""
+    spans: list[Json] = []
+    start = 0
+    for event in events:
+        kind = event.WhichOneof("event")
+        if kind == "started":
+            start = event.record_time_unix_nano
+        name, actor, took = _span(event, str(kind))
+        if name and len(spans) < _MOST_SPANS:
+            end = (event.record_time_unix_nano - start) // 1000
+            spans.append(
+                {
+                    "name": clean(name),
+                    "kind": {"model_call_completed": "model", "tool_call_completed": "tools"}.get(
+                        str(kind), "verify"
+                    ),
+                    "actor": clean(actor),
+                    "start_us": max(0, end - took),
+                    "duration_us": took,
+                }
+            )
+    return spans
+
+
+def _span(event: pb.RolloutEvent, kind: str) -> tuple[str, str, int]:
+    if kind == "model_call_completed":
+        call = event.model_call_completed
+        return call.model or call.call_id, call.actor, call.timings.total_us
+    if kind == "tool_call_completed":
+        tool = event.tool_call_completed
+        return tool.name, tool.actor, tool.timings.total_us
+    if kind == "verified":
+        return "verify", "", event.verified.timings.total_us
+    return "", "", 0
+
+
+def _actors(events: list[pb.RolloutEvent]) -> Json:
+    if not events:
+        return {}
+    try:
+        rollout = fold(events, events[0].rollout_id, events[0].attempt)
+        return actors_in({"actors": actors_of(read(RolloutParts.of(rollout)))})
+    except (StreamViolation, ValueError):
+        return {}

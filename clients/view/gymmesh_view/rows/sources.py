@@ -1,0 +1,155 @@
+"""What is to be shown: runs and files, found from the paths that were given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gymmesh_client import OutputFiles, UserError
+from gymmesh_client.journal.format.records import BadRecord, RunOpened, decode
+from gymmesh_client.journal.log import frames_of, mapped
+from gymmesh_view.rows.places import placed_rows
+from gymmesh_view.rows.summary import clean, row_of
+
+_JOURNAL: Final = ".journal"
+_FILES: Final = (".jsonl", ".jsonl.zst")
+# As much of a file is read to find out whether it has rollouts.
+_LOOKED_AT: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSource:
+    """One run, or one file of rows.
+
+    Attributes:
+        path: the rows of a run, as `--output` named them, or the file.
+        run: the files of the run; None for a file without a journal.
+    """
+
+    path: Path
+    run: OutputFiles | None
+
+
+@dataclass(slots=True)
+class Found:
+    """What there is to show, and the files of folders that have no rollouts."""
+
+    sources: list[ViewSource] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+
+
+def find_sources(paths: Iterable[Path]) -> Found:
+    """The runs and files that some paths stand for; a folder stands for all that are in it.
+
+    Raises:
+        UserError: a path is not there, or there is nothing to show.
+    """
+    found = Found()
+    for path in paths:
+        absolute = path.absolute()
+        if absolute.is_dir():
+            _in_folder(absolute, found)
+        elif OutputFiles(absolute).journal.exists():
+            _add(found, _run(absolute))
+        elif absolute.exists():
+            _add(found, ViewSource(absolute, None))
+        else:
+            raise UserError(
+                f"{path}: is not there; name a run's output, a file of rows or a folder"
+            )
+    if not found.sources:
+        named = ", ".join(map(str, paths)) or "nothing"
+        raise UserError(f"{named}: has no rollouts; they are what gym-cli collect writes")
+    return found
+
+
+def labels(paths: Sequence[Path]) -> list[str]:
+    """What to call each of some runs and files: its path from the folder that all are in."""
+    if not paths:
+        return []
+    common = os.path.commonpath([path.parent for path in paths])
+    return [clean(path.relative_to(common).as_posix()) for path in paths]
+
+
+def _add(found: Found, source: ViewSource) -> None:
+    if source not in found.sources:
+        found.sources.append(source)
+
+
+def _run(path: Path) -> ViewSource:
+    files = OutputFiles(path)
+    return ViewSource(path, files.of_session(session_of(files)))
+
+
+def session_of(files: OutputFiles) -> dict[str, object]:
+    """What the first session said of a run, its layout among it.
+
+    Raises:
+        UserError: the journal cannot be read or is damaged.
+    """
+    try:
+        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(f"{files.journal}: cannot be read: {error.strerror}") from None
+    try:
+        with mapped(fd) as data:
+            for frame in frames_of(data, files):
+                record = next(iter(decode(frame.payload)), None)
+                if isinstance(record, RunOpened):
+                    return record.info
+    except BadRecord as error:
+        raise UserError(f"{files.journal}: is damaged: {error}") from None
+    finally:
+        os.close(fd)
+    return {}
+
+
+def _in_folder(folder: Path, found: Found) -> None:
+    taken: set[Path] = set()
+    for journal in _visible(folder, _JOURNAL):
+        source = _run(_rows_of(journal))
+        _add(found, source)
+        if source.run is not None:
+            taken.update(source.run.everything())
+    for suffix in _FILES:
+        for path in _visible(folder, suffix):
+            if path in taken:
+                continue
+            if _has_rollouts(path):
+                _add(found, ViewSource(path, None))
+            else:
+                found.others.append(path)
+
+
+def _visible(folder: Path, suffix: str) -> Iterator[Path]:
+    """The files below a folder whose name ends so; hidden folders are left alone."""
+    for path in sorted(folder.rglob(f"*{suffix}")):
+        within = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith(".") for part in within):
+            yield path
+
+
+def _rows_of(journal: Path) -> Path:
+    """The rows that a journal is of, as `--output` named them."""
+    stem = journal.name.removesuffix(_JOURNAL)
+    for suffix in (".jsonl", ".jsonl.zst", ".zst", ""):
+        path = journal.with_name(stem + suffix)
+        if path.is_file():
+            return path
+    return journal.with_name(f"{stem}.jsonl")
+
+
+def _has_rollouts(path: Path) -> bool:
+    """Whether the first row of a file is a rollout's."""
+    try:
+        with path.open("rb") as file:
+            compressed = path.name.endswith(".zst")
+            for placed in placed_rows(path, file.fileno(), 0, _LOOKED_AT, compressed=compressed):
+                row = row_of(placed.line, str(path))
+                return isinstance(row, dict) and isinstance(row.get("response"), dict)
+    except (OSError, UserError):
+        pass
+    return False

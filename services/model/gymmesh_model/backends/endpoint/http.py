@@ -1,0 +1,186 @@
+"""OpenAI-compatible HTTP endpoints of one model: bytes out, bytes in, every failure typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.backends.calls.progress import StreamReader
+from gymmesh_model.backends.endpoint.attempts import Attempts
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.remedies import excerpt, explain
+from gymmesh_model.backends.endpoint.sse import SseDecoder
+from gymmesh_model.config import ModelConfig
+from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
+from gymmesh_model.routing import LoadPoll, Pool, PoolEndpoint, wants_metrics
+from gymmesh_model.transport import (
+    Body,
+    ConnectionLost,
+    HttpAnswer,
+    ProtocolViolated,
+    StreamedAnswer,
+    TooLarge,
+    Transport,
+    TransportError,
+    is_proxied,
+)
+from gymmesh_runtime.errors import MeshError
+
+T = TypeVar("T")
+Reader = TypeVar("Reader", bound=StreamReader)
+
+
+class HttpEndpoint:
+    """Calls to the endpoints of one model, `name` in the mesh.
+
+    pool: the endpoints, by the configured base URLs.
+    """
+
+    def __init__(self, name: str, config: ModelConfig) -> None:
+        self._name = name
+        self._config = config
+        self.pool = Pool.of(name, config)
+        self._attempts = Attempts(self.pool, config.max_retries)
+        self._transport: Transport | None = None
+        self._poll: LoadPoll | None = None
+        self.secrets = secret_texts(config)
+
+    async def open(self) -> None:
+        """Connects to nothing yet. Raises ConfigError for a URL or header that cannot be sent."""
+        # Imported here, since aiohttp takes a while and other backends do without.
+        from gymmesh_model.transport.client import HttpTransport
+        from gymmesh_model.transport.target import HttpTarget
+
+        config = self._config
+        headers = {"Content-Type": "application/json", **config.headers}
+        if config.api_key:
+            headers["Authorization"] = f"Bearer {config.api_key}"
+        try:
+            for base in config.bases:
+                HttpTarget(base, headers)
+        except ValueError as error:
+            raise misconfigured(self._name, f"requests cannot be sent: {error}") from None
+        self._transport = HttpTransport(headers, config.connect_timeout_s)
+        if wants_metrics(config):
+            self._poll = LoadPoll(self.pool, config, headers, proxies=is_proxied(config.bases))
+            self._poll.start()
+
+    async def close(self) -> None:
+        """Closes connections; calls in flight fail. Does nothing when not open."""
+        if self._poll is not None:
+            await self._poll.stop()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
+
+    def post(
+        self,
+        url: str,
+        body: Body,
+        timeout: float,
+        read: Callable[[bytes], T],
+        headers: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> Coroutine[Any, Any, T]:
+        """Posts JSON and returns what the answer with status 200 says, retrying where safe.
+
+        url: a path below an endpoint's base URL (see `PoolEndpoint.at`), or a whole URL.
+        body: bytes, or a function that makes them each time they are sent. key: the rollout that
+        the call is for, which decides on the endpoint. timeout: seconds for it all. read: makes
+        the result of the answer's body, or raises the failure that the body reports, so that
+        it counts as one of the call. Raises MeshError with a MODEL_* reason; after retries it is
+        the last failure, whose metadata then has `attempts`.
+        """
+
+        async def once(endpoint: PoolEndpoint) -> T:
+            at = endpoint.at(url)
+            try:
+                answer = await self._opened().post(at, body, headers)
+            except TransportError as error:
+                raise self._failure(error, at) from None
+            if answer.status != 200:
+                raise self._refusal(answer, answer.body, at)
+            try:
+                return read(answer.body)
+            except MeshError as error:
+                raise self._explained(error, at, answer.body) from None
+
+        return self._attempts.run(once, timeout, key=key)
+
+    async def get(self, url: str) -> HttpAnswer:
+        """The whole answer to a GET, whatever its status; not tried again.
+
+        url: a whole URL. Raises TransportError, and MeshError when closed.
+        """
+        return await self._opened().get(url)
+
+    async def stream(
+        self,
+        url: str,
+        body: bytes,
+        timeout: float,
+        make_reader: Callable[[], Reader],
+        begun: Callable[[], bool],
+        headers: Mapping[str, str] | None = None,
+        key: str = "",
+    ) -> Reader:
+        """Posts JSON and feeds the streamed answer to a reader, which it returns at its end.
+
+        url, key, timeout: as for `post`. make_reader: a new one for each try. begun: see
+        `Attempts.run`. Raises MeshError with a MODEL_* reason.
+        """
+
+        async def once(endpoint: PoolEndpoint) -> Reader:
+            reader = make_reader()
+            await self._stream_once(endpoint.at(url), body, headers, reader)
+            return reader
+
+        return await self._attempts.run(once, timeout, begun, key)
+
+    async def _stream_once(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None, reader: StreamReader
+    ) -> None:
+        try:
+            async with self._opened().stream(url, body, headers) as answer:
+                if answer.status != 200:
+                    raise self._refusal(answer, await answer.read(), url)
+                if answer.content_type != "text/event-stream":
+                    whole = await answer.read()
+                    try:
+                        reader.whole(whole)
+                    except MeshError as error:
+                        raise self._explained(error, url, whole) from None
+                    return
+                events = SseDecoder()
+                async for piece in answer.pieces():
+                    for data in events.feed(piece):
+                        reader.feed(data)
+                        if reader.ended:
+                            return
+                reader.end()
+        except TransportError as error:
+            raise self._failure(error, url) from None
+
+    def _opened(self) -> Transport:
+        if self._transport is None:
+            raise unreachable(self._name, "the model service is closed")
+        return self._transport
+
+    def _refusal(self, answer: HttpAnswer | StreamedAnswer, body: bytes, url: str) -> MeshError:
+        error = http_failure(self._name, answer.status, answer.headers, body, self.secrets)
+        return explain(error, url, answer.status, body)
+
+    def _explained(self, error: MeshError, url: str, body: bytes) -> MeshError:
+        """The failure that an answer with status 200 reports, or is."""
+        if error.reason == errors.ERROR_REASON_MODEL_ANSWER_INVALID:
+            error.message += f"; it begins with: {excerpt(body, self.secrets) or '(nothing)'}"
+        return explain(error, url, 200, body)
+
+    def _failure(self, error: TransportError, url: str) -> MeshError:
+        said = str(error)
+        if isinstance(error, ProtocolViolated | TooLarge):
+            return explain(answer_invalid(self._name, said), url, said=said)
+        sent = isinstance(error, ConnectionLost)
+        return explain(unreachable(self._name, said, sent=sent), url, said=said)

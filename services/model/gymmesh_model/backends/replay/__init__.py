@@ -1,0 +1,1 @@
+"""Recorded answers instead of a model: backend.py gives them, recording.py reads and finds them."""

@@ -1,0 +1,29 @@
+"""Reads single keys of task rows, as several environments have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.task import Task
+
+__all__ = ["filled_text", "one_of"]
+
+T = TypeVar("T", bound=str)
+
+
+def filled_text(task: Task, field: str) -> str:
+    """A text that must be there, and be more than spaces. Raises `TaskInvalid`."""
+    text: str = task.require(field, str)
+    if not text.strip():
+        raise TaskInvalid(field, "is empty")
+    return text
+
+
+def one_of(choices: Sequence[T], value: object, field: str) -> T:
+    """The choice that a key's value is. Raises `TaskInvalid`, which names all of them."""
+    for choice in choices:
+        if choice == value:
+            return choice
+    raise TaskInvalid(field, f"must be one of {', '.join(choices)}")

@@ -1,0 +1,261 @@
+"""What is shown of a run is what its journal says is current; of a file, what stands in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import UserError, open_run
+from gymmesh_client.journal.compaction import compact
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
+from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.traces import TraceWriter
+from gymmesh_view import Filters, Sort, find_sources
+from gymmesh_view.index.indexing import Indexer
+from gymmesh_view.index.store import Store
+from tests.unit.data.rows import row, text, write_rows
+from tests.view.rows import failed
+from tests.view.rows import row as whole_row
+
+Json = dict[str, Any]
+
+LAYOUTS: list[dict[str, Any]] = [{}, {"shard_rows": 3}, {"zstd": True}]
+
+
+class Shown:
+    """An index over a folder, and what it has."""
+
+    def __init__(self, folder: Path, *paths: Path) -> None:
+        self._index = folder / "index.sqlite"
+        self.indexer = Indexer(find_sources(paths).sources, self._index)
+        self.indexer.prepare()
+
+    def rows(self) -> list[tuple[str, int, bool]]:
+        """Each rollout that is shown once all that is new is taken in."""
+        self.indexer.run_once()
+        store = Store(self._index)
+        found = store.listed(Filters(), Sort(), 0, 500)
+        for one in found:
+            assert store.place(one["key"])[0] == one
+        store.close()
+        return sorted((one["rollout_id"], one["attempt"], one["failed"]) for one in found)
+
+    def with_critic(self) -> set[str]:
+        """The rollouts that the filter by actor finds."""
+        store = Store(self._index)
+        found = store.listed(Filters(actor=("critic",)), Sort(), 0, 500)
+        store.close()
+        return {one["rollout_id"] for one in found}
+
+    def progress(self) -> Json:
+        store = Store(self._index)
+        said = store.progress()
+        store.close()
+        return said
+
+    def close(self) -> None:
+        self.indexer.stop()
+
+
+def new(number: int, attempt: int) -> NewOutcome:
+    name = rollout_id("r", f"t-{number}", 0)
+    made = whole_row("sums", number, 0, f"task {number}", [text("x" * number)], 1.0)
+    made |= {"rollout_id": name, "attempt": attempt}
+    fails = (number + attempt) % 4 == 0
+    made = failed(made) if fails else made
+    status = FAILED if fails else COMPLETED
+    return NewOutcome(rollout_key(name), attempt, status, 0, json.dumps(made).encode())
+
+
+def outcomes_of(journal: Journal, number: int) -> list[CurrentOutcome]:
+    """A rollout's outcome that is current, for it to be superseded."""
+    key = new(number, 1).key
+    return list(journal.current(lambda one: one.key == key))
+
+
+def trace(files: OutputFiles, number: int, attempt: int) -> None:
+    """Put an attempt in which a critic spoke into the trace."""
+    name = rollout_id("r", f"t-{number}", 0)
+    events = [pb.RolloutEvent(rollout_id=name, attempt=attempt) for _ in range(2)]
+    for event, actor in zip(events, ("", "critic"), strict=True):
+        event.model_call_completed.actor = actor
+    writer = TraceWriter(files.trace)
+    writer.put(name, attempt, events)
+    writer.close()
+
+
+def current(files: OutputFiles) -> list[tuple[str, int, bool]]:
+    """What the run's own reader says."""
+    with open_run(files.rows) as run:
+        done = [(one["rollout_id"], one["attempt"], False) for one in run.rows()]
+        return sorted(done + [(one["rollout_id"], one["attempt"], True) for one in run.failures()])
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.integers(1, 6)),
+        st.tuples(st.just("retry"), st.integers(0, 20)),
+        st.tuples(st.just("trace"), st.integers(0, 20)),
+        st.tuples(st.just("compact"), st.just(0)),
+        st.tuples(st.just("look"), st.just(0)),
+        st.tuples(st.just("restart"), st.just(0)),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "shards", "zstd"])
+@settings(max_examples=40, deadline=None)
+@given(steps=steps)
+def test_what_is_current_is_shown(
+    tmp_path_factory: pytest.TempPathFactory, layout: Json, steps: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    files = OutputFiles(folder / "out.jsonl", **layout)
+    info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
+    journal = Journal.create(files, info)
+    attempts: dict[int, int] = {}
+    traces: set[tuple[int, int]] = set()
+    shown = Shown(folder, files.rows)
+    try:
+        for what, number in steps:
+            if what == "commit":
+                first = len(attempts)
+                batch = [new(first + at, 1) for at in range(number)]
+                attempts |= {first + at: 1 for at in range(number)}
+                journal.commit(batch)
+            elif what == "retry" and number in attempts:
+                journal.supersede(outcomes_of(journal, number), RETRY)
+                attempts[number] += 1
+                journal.commit([new(number, attempts[number])])
+            elif what == "trace":  # before its row, after it, or of one that never comes
+                attempt = attempts.get(number, 1)
+                trace(files, number, attempt)
+                traces.add((number, attempt))
+            elif what == "compact":
+                compact(journal)
+            elif what == "look":
+                assert shown.rows() == current(files)
+            elif what == "restart":
+                shown.close()
+                shown = Shown(folder, files.rows)
+        assert shown.rows() == current(files)
+        assert shown.progress()["wrong"] == 0
+        spoken = {number for number, attempt in attempts.items() if (number, attempt) in traces}
+        assert shown.with_critic() == {rollout_id("r", f"t-{one}", 0) for one in spoken}
+    finally:
+        shown.close()
+        journal.close()
+
+
+def test_rows_that_no_journal_names_are_not_shown(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl")
+    journal = Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": False})
+    journal.commit([new(1, 1)])
+    with files.rows.open("ab") as file:
+        file.write(new(2, 1).row + b"\n" + b'{"half')
+    shown = Shown(tmp_path, files.rows)
+    assert [one for one, _, _ in shown.rows()] == [rollout_id("r", "t-1", 0)]
+    shown.close()
+    journal.close()
+
+
+@pytest.fixture
+def shown_file(tmp_path: Path) -> Iterator[tuple[Path, Shown]]:
+    path = write_rows(tmp_path / "rows.jsonl", [row(text("a"), repeat=at) for at in range(3)])
+    shown = Shown(tmp_path, path)
+    yield path, shown
+    shown.close()
+
+
+def test_a_file_that_grows_is_read_on(shown_file: tuple[Path, Shown]) -> None:
+    path, shown = shown_file
+    assert len(shown.rows()) == 3
+    more = json.dumps(row(text("b"), repeat=3))
+    with path.open("a") as file:
+        file.write(more[:50])
+    assert len(shown.rows()) == 3
+    assert shown.progress()["wrong"] == 0
+    with path.open("a") as file:
+        file.write(more[50:])
+    assert len(shown.rows()) == 4  # also without a newline
+    with path.open("a") as file:
+        file.write("\n")
+    assert len(shown.rows()) == 4
+
+
+def test_a_file_that_is_another_one_is_read_anew(shown_file: tuple[Path, Shown]) -> None:
+    path, shown = shown_file
+    shown.rows()
+    write_rows(path, [row(text("c"), task="other", repeat=at) for at in range(2)])
+    assert [one for one, _, _ in shown.rows()] == ["ro-other-0", "ro-other-1"]
+
+
+def test_lines_that_are_no_rollouts_are_counted_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps(row(text("a"))), "no json", "[1]", '{"response": 1}', ""]
+    path.write_text("\n".join(lines))
+    shown = Shown(tmp_path, path)
+    assert len(shown.rows()) == 1
+    said = shown.progress()
+    assert said["wrong"] == 3
+    assert all(f"{path}: byte " in one for one in said["problems"])
+    shown.close()
+
+
+def test_a_folder_stands_for_its_runs_and_files(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "night" / "out.jsonl")
+    files.rows.parent.mkdir()
+    Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": False}).close()
+    write_rows(tmp_path / "old.jsonl", [row(text("a"))])
+    (tmp_path / "tasks.jsonl").write_text('{"responses_create_params": {"input": "x"}}\n')
+    (tmp_path / ".hidden").mkdir()
+    write_rows(tmp_path / ".hidden" / "x.jsonl", [row(text("a"))])
+    found = find_sources([tmp_path, tmp_path / "old.jsonl"])
+    assert [one.path.name for one in found.sources] == ["out.jsonl", "old.jsonl"]
+    assert [one.run is not None for one in found.sources] == [True, False]
+    assert [one.name for one in found.others] == ["tasks.jsonl"]
+
+
+def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not there"):
+        find_sources([tmp_path / "none.jsonl"])
+    with pytest.raises(UserError, match="has no rollouts"):
+        find_sources([tmp_path])
+
+
+def test_one_process_writes_an_index(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [row(text("a"))])
+    first, second = Shown(tmp_path, path), Shown(tmp_path, path)
+    assert len(first.rows()) == 1
+    with pytest.raises(UserError, match="another gym-cli view"):
+        second.indexer.run_once()
+    assert second.progress()["rollouts"] == 1
+    second.close()
+    first.close()
+
+
+def test_a_damaged_block_of_a_trace_is_passed_over(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl")
+    journal = Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": False})
+    journal.commit([new(number, 1) for number in (1, 2)])
+    trace(files, 1, 1)
+    first = files.trace.stat().st_size
+    trace(files, 2, 1)
+    damaged = bytearray(files.trace.read_bytes())
+    damaged[first - 6] ^= 0xFF  # in the frame of events, behind its table
+    files.trace.write_bytes(damaged)
+    shown = Shown(tmp_path, files.rows)
+    assert len(shown.rows()) == 2
+    assert shown.with_critic() == {rollout_id("r", "t-2", 0)}
+    shown.close()
+    journal.close()
