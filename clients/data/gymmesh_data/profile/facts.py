@@ -18,9 +18,9 @@ Unread = Counter[str]
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
 _STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"}
 _MANY_TOOLS: Final = 3
-_UNANSWERED: Final = "UNSPECIFIED"
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
 _GREATEST: Final = 1e150
+_UNANSWERED: Final = "UNSPECIFIED"
 
 
 @dataclass(frozen=True, slots=True)
