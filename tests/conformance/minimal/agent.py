@@ -17,7 +17,7 @@ from gymmesh.agent.v1 import agent_pb2, agent_pb2_grpc
 from gymmesh.discovery.v1 import discovery_pb2, discovery_pb2_grpc
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2_grpc
-from tests.conformance.minimal.attempt import Attempt
+from tests.conformance.minimal.attempt import Attempt, sessions_closed
 from tests.conformance.minimal.status import (
     OPTIONS,
     fail,
@@ -76,7 +76,8 @@ class MinimalAgent(agent_pb2_grpc.AgentServiceServicer):
         )
 
     async def close(self) -> None:
-        """Closes its channels."""
+        """Closes its channels, once no session is left to be closed over them."""
+        await sessions_closed()
         await self._finder.close()
 
     async def GetAgent(self, request: Any, context: Any) -> Any:

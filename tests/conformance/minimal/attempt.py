@@ -48,6 +48,12 @@ class Failed(Exception):
         self.failure = failure
 
 
+async def sessions_closed() -> None:
+    """Waits for sessions that are being closed, each for a bounded time."""
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(task for task in _closing if task.get_loop() is loop))
+
+
 class Attempt:
     """One attempt; `emit` takes its events as they happen."""
 

@@ -71,9 +71,10 @@ class CollectingAgent(MinimalAgent):
 
     async def close(self) -> None:
         """Stops what runs and closes its channels."""
-        for stream in self._streams.values():
-            for task in stream.running.values():
-                task.cancel()
+        running = [task for one in self._streams.values() for task in one.running.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await super().close()
 
     async def Collect(self, requests: Any, context: Any) -> AsyncIterator[Any]:

@@ -150,3 +150,11 @@ def test_overlay_without() -> None:
     assert codec.overlay_without(b'{"a":1}', "a") == b""
     with pytest.raises(codec.CodecError, match=r"^overlay_json: holds an array"):
         codec.overlay_without(b"[1]", "a")
+
+
+def test_the_order_of_keys_makes_no_other_bytes() -> None:
+    one = {"b": [{"y": 1, "x": None}], "a": {"d": 2**70, "c": "\ud800"}}
+    other = {"a": {"c": "\ud800", "d": 2**70}, "b": [{"x": None, "y": 1}]}
+    assert codec.dumps_sorted(one) == codec.dumps_sorted(other)
+    assert codec.loads(codec.dumps_sorted(one)) == one
+    assert codec.dumps_sorted([2, 1]) == b"[2,1]"

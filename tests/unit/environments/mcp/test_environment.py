@@ -249,10 +249,10 @@ async def test_what_a_server_started_ends_with_it() -> None:
 
 _OWNER = """
 import asyncio, sys
-from gymmesh_resource.environments.mcp.connection import Connection
+from gymmesh_resource.environments.mcp.connection import McpConnection
 from gymmesh_resource.environments.mcp.options import ServerOptions
 async def main():
-    connection = Connection("one", ServerOptions(command=sys.argv[1:], quiet=True), 60.0)
+    connection = McpConnection("one", ServerOptions(command=sys.argv[1:], quiet=True), 60.0)
     await connection.open()
     answer = await connection.call("whoami", {})
     print(answer.structured_content["pid"], flush=True)
