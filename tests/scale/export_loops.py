@@ -143,6 +143,7 @@ def _table_row(row: Json) -> Json:
         **{key: row[key] for key in ("task_id", "rollout_id", "repeat_index", "reward")},
         **{key: row[key] for key in ("environment", "stop_reason")},
         **{key: row["metadata"][key] for key in ("steps_taken", "tools_used")},
+        "tool_outcomes": [],
         "run_id": "",
         "agent": "",
         "model": "",
