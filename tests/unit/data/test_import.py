@@ -129,6 +129,22 @@ def test_what_was_exported_as_messages_comes_back(tmp_path: Path) -> None:
     assert summary.repeated == 1
 
 
+def test_what_messages_say_of_tools_and_actors_is_not_the_tasks(tmp_path: Path) -> None:
+    outcomes = [{"name": "add", "outcome": "TOOL_ERROR", "calls": 1}]
+    critic = {"name": "critic", "trainable": True, "conversations": [{"items": [text("no")]}]}
+    debate = row(*TURNS, metadata={"tool_outcomes": outcomes}, actors=[critic])
+    source = write_rows(tmp_path / "rows.jsonl", [debate])
+    export([source], tmp_path / "messages.jsonl", "messages")
+    (told,) = read_records(tmp_path / "messages.jsonl")
+    assert (told["metadata"]["tool_outcomes"], told["actors"][0]["name"]) == (outcomes, "critic")
+    (task,), _ = imported(tmp_path, "messages", tmp_path / "messages.jsonl")
+    assert not {"metadata", "actors"} & task.keys()
+    # A column of that name which no export wrote is the task's.
+    films = [{"prompt": "Who plays?", "actors": ["Ann"]}, {"prompt": "And here?", "actors": []}]
+    tasks, _ = imported(tmp_path, "messages", films)
+    assert [one["actors"] for one in tasks] == [["Ann"], []]
+
+
 def test_a_prompt_and_a_completion(tmp_path: Path) -> None:
     rows = [{"prompt": "2 + 3?", "completion": "5", "reward": 1, "level": "easy"}]
     (record,), _ = imported(tmp_path, "messages", rows, made="rollouts", environment="sums")

@@ -28,7 +28,7 @@ _ANSWERS: Final = (
 # What the metadata of our own `messages` say of a rollout, and what is read of others'.
 _TOLD: Final = (
     *("task_id", "rollout_id", "repeat_index", "environment", "stop_reason", "steps_taken"),
-    *("tools_used", "verified", "weights_versions", "tags"),
+    *("tools_used", "tool_outcomes", "verified", "weights_versions", "tags"),
 )
 _FINISH: Final = {"length": "MAX_OUTPUT_TOKENS", "content_filter": "CONTENT_FILTER"}
 
@@ -85,6 +85,8 @@ def of_messages(row: Json, columns: Columns) -> Imported:
     known = {"messages", "tools", "reward", "metadata", "samples", "task_id"}
     metadata = row.get("metadata")
     told: Json = metadata if isinstance(metadata, dict) else {}
+    # An export's own, which say what this rollout's actors did; else a column of that name.
+    known |= {"actors"} if _are_actors(row.get("actors")) else set()
     answer = next((key for key in ("completion", "response") if row.get(key) is not None), "")
     if isinstance(row.get("messages"), list):
         items = items_of(row["messages"], "messages")
@@ -121,6 +123,14 @@ def of_messages(row: Json, columns: Columns) -> Imported:
     if isinstance(told.get("stop_reason"), str):
         imported.stop_reason = told["stop_reason"]
     return imported
+
+
+def _are_actors(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and {"name", "conversations"} <= one.keys() for one in value)
+    )
 
 
 def of_openai_eval(row: Json, columns: Columns) -> Imported:
