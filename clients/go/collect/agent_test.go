@@ -90,8 +90,10 @@ func (a *testAgent) Collect(calls agentv1.AgentService_CollectServer) error {
 	if err != nil {
 		return err
 	}
-	down := &connectionDown{agent: a, stream: stream, number: connection, cursor: hello.GetLastCursor(),
-		credit: hello.GetCredit()}
+	down := &connectionDown{agent: a, stream: stream, number: connection, credit: hello.GetCredit()}
+	if resumed { // else it is a new stream, whose batches count from one
+		down.cursor = hello.GetLastCursor()
+	}
 	go down.read(calls)
 	return down.write(calls)
 }
