@@ -51,6 +51,7 @@ class Facts:
         calls: tool calls by name; invalid: those of no such tool, or whose arguments are no object.
         answered: tool calls by name and outcome, where the row says it; they have those of other
             actors, too, and not those that were not answered.
+        prompt: 8 bytes of the input that its task gave.
         identity: 8 bytes of the rollout's id; empty where the row has none.
         content: 8 bytes of what the model and the tools said.
         empty: whether the model said and called nothing.
@@ -64,6 +65,7 @@ class Facts:
     failure: tuple[str, str, str] | None
     stop_reason: str
     status: str
+    prompt: bytes
     identity: bytes
     content: bytes
     started_at: float | None
@@ -97,6 +99,7 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
         failure=_failure(_object(row["failure"])) if rollout.failed else None,
         stop_reason=rollout.text("stop_reason"),
         status=str(verdict.get("status") or ""),
+        prompt=_digest(dumps(row["responses_create_params"].get("input"))),
         identity=_digest(rollout.rollout_id.encode("utf-8", "surrogatepass"))
         if rollout.rollout_id
         else b"",

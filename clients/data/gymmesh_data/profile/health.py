@@ -62,6 +62,14 @@ def _doubles(totals: Totals) -> Iterator[HealthWarning]:
     if totals.repeated_rows:
         text = f"{totals.repeated_rows} rows were left out: another row has their rollout_id"
         yield HealthWarning("repeated_rows", text, {"rows": totals.repeated_rows})
+    mixed = [task for task in totals.tasks.values() if task.mixed]
+    if mixed:
+        text = (
+            f"{len(mixed)} tasks have rollouts with different prompts, {mixed[0].task_id!r} first: "
+            "ids are only unique in a task file, and all of one id count as repeats; profile files "
+            "of other tasks by themselves"
+        )
+        yield HealthWarning("mixed_tasks", text, {"tasks": len(mixed), "of": len(totals.tasks)})
     doubles = sum(task.doubles for task in totals.tasks.values())
     if totals.reward.count and doubles / totals.reward.count > _FEW:
         text = (

@@ -29,6 +29,7 @@ class TaskTotals:
     """What came of one task's rollouts.
 
     Attributes:
+        prompt: the 8 bytes of the first rollout's input; mixed: whether another one has another.
         judged, unjudged, failed: rollouts with a reward, without one, and without an outcome.
         answers: by answer, how many rollouts gave it and how many of these solved the task.
         seen, contents: the 8 bytes of each rollout's id, and of each different content.
@@ -38,6 +39,8 @@ class TaskTotals:
     environment: str
     task_id: str
     labels: Labels
+    prompt: bytes
+    mixed: bool = False
     judged: int = 0
     solved: int = 0
     unjudged: int = 0
@@ -150,7 +153,8 @@ class Totals:
         if task is None:
             # Tasks with the same labels share them.
             labels = self._labels.setdefault(one.labels, one.labels)
-            task = self.tasks[key] = TaskTotals(one.environment, one.task_id, labels)
+            task = self.tasks[key] = TaskTotals(one.environment, one.task_id, labels, one.prompt)
+        task.mixed = task.mixed or one.prompt != task.prompt
         if one.identity:
             if one.identity in task.seen:
                 self.repeated_rows += 1

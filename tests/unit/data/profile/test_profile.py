@@ -168,6 +168,18 @@ def test_signs_of_reward_hacking_and_of_broken_runs(tmp_path: Path) -> None:
     assert names(constant) == {"constant_reward"}
 
 
+def test_tasks_of_two_files_with_one_id_are_warned_of(tmp_path: Path) -> None:
+    asked = [row(text("5"), task="1", repeat=0), row(text("6"), task="1", repeat=1)]
+    other = row(text("7"), task="1", repeat=2, prompt="What is 3 + 4?")
+    elsewhere = other | {"environment": "words"}
+    path = write_rows(tmp_path / "a.jsonl", [*asked, elsewhere])
+    assert "mixed_tasks" not in names(profile([path], FAST))
+    made = profile([write_rows(tmp_path / "b.jsonl", [*asked, other])], FAST)
+    (warning,) = [one for one in made.warnings if one.name == "mixed_tasks"]
+    assert warning.figures == {"tasks": 1, "of": 1}
+    assert "1 tasks have rollouts with different prompts, '1' first" in warning.text
+
+
 def test_values_that_cannot_be_counted_are_counted(tmp_path: Path) -> None:
     one = row(text("5"), metadata={"steps_taken": "two", "timings": []}, verification=[])
     one["response"]["usage"] = {"output_tokens": True}
