@@ -1,7 +1,8 @@
 """Rollouts of an earlier session, read from the rows of its files: for a step that is resumed.
 
-A row holds what a trainer reads (tokens, reward, parts of it, how it ended), not every event.
-Actors are not told apart in it, and of several versions of the weights the oldest counts.
+A row holds what a trainer reads (tokens, reward, parts of it, how it ended), not every event. The
+calls of each actor come one after another, and all are trained where any is; of several versions of
+the weights the oldest counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_data import stored_rollout
+from gymmesh_data import actors_of, stored_rollout
 from gymmesh_responses import item_from_json
 from gymmesh_runtime.errors import MeshError, to_status
 
@@ -39,7 +40,12 @@ def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:
         verdict.components.add(name=one["name"], value=one["value"])
     rollout.completed.stop_reason = pb.StopReason.Value(f"STOP_REASON_{row['stop_reason']}")
     versions = read.metadata.get("weights_versions") or []
-    _put_calls(rollout, read.output, min(versions) if versions else None)
+    oldest = min(versions) if versions else None
+    _put_calls(rollout, read.output, oldest, pb.ModelCallCompleted(trainable=True))
+    for actor in actors_of(read):
+        for spoken in actor.conversations:
+            like = pb.ModelCallCompleted(actor=actor.name, trainable=actor.trainable)
+            _put_calls(rollout, spoken.output, oldest, like)
     return rollout
 
 
@@ -74,14 +80,18 @@ def _opening(row: Mapping[str, Any]) -> pb.Rollout:
     )
 
 
-def _put_calls(rollout: pb.Rollout, output: Sequence[Json], oldest: int | None) -> None:
-    """The model calls and the tool calls that the items after the first ones tell of."""
+def _put_calls(
+    rollout: pb.Rollout, output: Sequence[Json], oldest: int | None, like: pb.ModelCallCompleted
+) -> None:
+    """The model calls and the tool calls that the items after the first ones of a conversation tell
+    of. like: what all of these model calls have.
+    """
     items: list[Json] = []
     names: dict[Any, str] = {}
     for item in [*output, None]:
         theirs = item is None or "output" in item or item.get("role") in _OTHERS
         if items and theirs:
-            _put_call(rollout, items, oldest)
+            like = _put_call(rollout, items, oldest, like)
             items = []
         if item is None or theirs:
             if item is not None and item.get("type") == "function_call_output":
@@ -94,15 +104,21 @@ def _put_calls(rollout: pb.Rollout, output: Sequence[Json], oldest: int | None) 
         if item.get("type") == "function_call":
             names[item.get("call_id")] = str(item.get("name") or "")
         if "generation_token_ids" in item:
-            _put_call(rollout, items, oldest)
+            like = _put_call(rollout, items, oldest, like)
             items = []
 
 
-def _put_call(rollout: pb.Rollout, items: Sequence[Json], version: int | None) -> None:
-    last, before = items[-1], rollout.model_calls
-    call = pb.ModelCallCompleted(call_id=f"call-{len(before)}", trainable=True)
-    if before:
-        call.parent_call_id = before[-1].call_id
+def _put_call(
+    rollout: pb.Rollout, items: Sequence[Json], version: int | None, before: pb.ModelCallCompleted
+) -> pb.ModelCallCompleted:
+    """The call that goes on from `before`, which has no id where it is the first."""
+    last = items[-1]
+    call = rollout.model_calls.add(
+        call_id=f"call-{len(rollout.model_calls)}",
+        parent_call_id=before.call_id,
+        actor=before.actor,
+        trainable=before.trainable,
+    )
     call.response.output.extend(map(item_from_json, items))
     if "generation_token_ids" in last:
         call.tokens.prompt_token_ids = array("i", last.get("prompt_token_ids") or []).tobytes()
@@ -112,4 +128,4 @@ def _put_call(rollout: pb.Rollout, items: Sequence[Json], version: int | None) -
         call.tokens.logprobs = array("f", last.get("generation_log_probs") or []).tobytes()
         if version is not None:
             call.tokens.weights.append(tokens_pb2.WeightsSpan(version=version, first_token=0))
-    before.append(call)
+    return call

@@ -314,7 +314,7 @@ async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
     assert [len((tmp_path / name).read_text().splitlines()) for name in names] == [2, 2, 1]
 
 
-async def test_actors_have_rewards_of_their_own_in_their_group() -> None:
+async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -> None:
     """Four rollouts: in one the critic is not asked, and it is judged among the other three."""
     answers = iter(["no", "sure", "maybe", "no"])
     engine = ScriptEngine(lambda prompt: "yes" if "Is that so?" in prompt else next(answers))
@@ -324,8 +324,10 @@ async def test_actors_have_rewards_of_their_own_in_their_group() -> None:
         agents={"debate": AgentConfig(use=f"{here}:Debate")},
         defaults=Defaults(environment="debated", agent="debate"),
     )
-    found = collect(config, [{"prompt": "What?"}], repeats=4, concurrency=1, model=backend(engine))
-    [group] = [one async for one in found]
+    output = tmp_path / "rollouts.jsonl"
+    settings: dict[str, Any] = {"repeats": 4, "concurrency": 1, "output": output}
+    settings["model"] = backend(engine)
+    [group] = [one async for one in collect(config, [{"prompt": "What?"}], **settings)]
     assert group.actors == ["", "critic"]
     assert group.rewards_of("") == group.rewards == [0.0, 1.0, 0.0, 0.0]
     assert group.rewards_of("critic") == [0.25, None, 0.75, 0.25]
@@ -338,3 +340,7 @@ async def test_actors_have_rewards_of_their_own_in_their_group() -> None:
     assert asked.reward_of("critic") == 0.25
     assert asked.reward_of("planner") == asked.reward  # no component of that name
     assert asked.by_actor["critic"][0].tokens != asked.by_actor[""][0].tokens
+    resumed = collect(config, [{"prompt": "What?"}], resume=True, **settings)
+    [stored] = [one async for one in resumed]
+    assert [one.by_actor for one in stored.rollouts] == [one.by_actor for one in group.rollouts]
+    assert stored.advantages_of("critic") == group.advantages_of("critic")
