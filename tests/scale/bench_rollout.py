@@ -167,7 +167,8 @@ def cycles_ratio(of: Found, to: Found, point: _Point) -> float | None:
 
 
 def _by_round(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    ratios = [one / other for one, other in zip(ours, theirs, strict=False)]
+    # A run may be too short for the clock of CPU time, which goes in hundredths of a second.
+    ratios = [one / other for one, other in zip(ours, theirs, strict=False) if other]
     return statistics.median(ratios) if ratios else None
 
 
