@@ -363,13 +363,13 @@ def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
     """The tracking of the run, whose code is imported only where it is asked for."""
     if track is None:
         return None
-    from gymmesh_cli.collect.tracking import tracking_of
+    from gymmesh_cli.shared.tracking import tracking_of
 
     return tracking_of(track, output)
 
 
 def _tracked(tracking: Tracking, collector: Collector) -> AbstractAsyncContextManager[None]:
-    from gymmesh_cli.collect.tracking import tracked
+    from gymmesh_cli.shared.tracking import tracked
 
     return tracked(tracking, collector)
 

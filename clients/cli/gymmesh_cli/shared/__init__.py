@@ -1,1 +1,6 @@
-"""What a command that runs something needs: a mesh (session.py) and tasks (task_choice.py)."""
+"""What several commands do.
+
+session.py      opens the mesh that a command runs in
+task_choice.py  reads its tasks
+tracking.py     sends a run, or a profile, to a tracker
+"""

@@ -123,7 +123,7 @@ def profile(
     options = ProfileOptions(solved_at, resamples, seed, fields=Fields(answer, difficulty))
     tracking = None
     if track is not None:
-        from gymmesh_cli.collect.tracking import profile_tracking_of
+        from gymmesh_cli.shared.tracking import profile_tracking_of
 
         track.require()
         tracking = profile_tracking_of(track)
@@ -148,7 +148,7 @@ def _track(tracking: ProfileTracking, made: Profile, *, err: bool) -> None:
     """Send the profile to its tracker, and say where it is."""
     import asyncio
 
-    from gymmesh_cli.collect.tracking import send_profile
+    from gymmesh_cli.shared.tracking import send_profile
 
     begun: dict[str, Any] = {}
     asyncio.run(send_profile(tracking, made, begun.update))
