@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from gymmesh_cli.options.pace import PaceOptions, pace_options
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shards import refuse_other_tasks, shard_options
 from gymmesh_cli.options.shared import (
+    FILE,
     MeshOptions,
     OutputOptions,
     agent_option,
@@ -68,7 +69,7 @@ looks at the run and steers it from another terminal.
     "-i",
     "tasks",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
 )
@@ -102,17 +103,11 @@ def collect(
     tasks: Path,
     output: OutputOptions,
     pace: PaceOptions,
-    limit: int | None,
-    run_id: str,
     shard: Shard | None,
-    skip_invalid: bool,
-    number_ids: bool,
-    metrics_port: int | None,
     track: TrackOptions | None,
     no_control: bool,
-    quiet: bool,
     log_format: LogFormat | None,
-    as_json: bool,
+    **asked: Any,
 ) -> int:
     """Collect verified rollouts of a task file."""
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
@@ -126,21 +121,15 @@ def collect(
     if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
         inputs["--longest-first-from"] = OutputFiles(pace.lengths).everything()
     command = CollectCommand(
-        tasks,
-        output,
-        limit,
-        pace.collect_options(),
+        tasks=tasks,
+        output=output,
+        options=pace.collect_options(),
         control=not no_control,
-        quiet=quiet,
-        skip_invalid=skip_invalid,
-        number_ids=number_ids,
         inputs=inputs,
-        run_id=run_id,
         shard=shard,
         log_format=log_format or plan.log_format,
-        metrics_port=metrics_port,
         track=track,
-        as_json=as_json,
+        **asked,
     )
     refuse_other_tasks(shard, output.accept)
     return collect_tasks(command, plan)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options.shared import (
+    FILE,
+    MeshOptions,
+    environments_option,
+    json_option,
+    mesh_options,
+    rollouts_argument,
+)
 from gymmesh_cli.terminal.exits import speaks_plainly
-
-_PATH = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("reverify", short_help="Judge stored rollouts again, without inference.")
-@click.argument("inputs", metavar="ROLLOUTS…", nargs=-1, required=True, type=_PATH)
-@click.option("--output", "-o", type=_PATH, help="Where the rows with the new verdicts go.")
+@rollouts_argument
+@click.option("--output", "-o", type=FILE, help="Where the rows with the new verdicts go.")
 @click.option(
     "--dry-run", is_flag=True, help="Judge and compare, and write nothing; no --output is needed."
 )
@@ -30,17 +36,11 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
     "consul://HOST:PORT, kubernetes://NAMESPACE.",
 )
 @security_options
-@click.option(
-    "--environment",
-    "environments",
-    multiple=True,
-    metavar="NAME",
-    help="Only rollouts of this environment; may be given several times.",
-)
+@environments_option
 @click.option(
     "--tasks",
     "tasks_file",
-    type=_PATH,
+    type=FILE,
     metavar="FILE",
     help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
 )
@@ -68,20 +68,15 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 @json_option
 @speaks_plainly
 def reverify(
-    inputs: tuple[Path, ...],
     output: Path | None,
     dry_run: bool,
     mesh: MeshOptions,
     resources: tuple[str, ...],
     security: SecurityOptions,
     environments: tuple[str, ...],
-    tasks_file: Path | None,
-    limit: int | None,
-    concurrency: int,
-    timeout_s: float,
     overwrite: bool,
     resume: bool,
-    as_json: bool,
+    **asked: Any,
 ) -> int:
     """Judge stored rollouts again, without inference, and compare the verdicts.
 
@@ -111,18 +106,13 @@ def reverify(
     else:
         security.refuse("--resource")
     command = ReverifyCommand(
-        inputs=inputs,
         output=output,
         mesh=mesh,
         resources=resources,
         security=security,
         environments=frozenset(environments),
-        tasks_file=tasks_file,
-        limit=limit,
-        concurrency=concurrency,
-        timeout_s=timeout_s,
         overwrite=overwrite,
         resume=resume,
-        as_json=as_json,
+        **asked,
     )
     return reverify_rollouts(command)
