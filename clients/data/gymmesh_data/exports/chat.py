@@ -31,10 +31,7 @@ def messages(taken: Taken) -> Iterator[Json]:
 
 
 def _samples(taken: Taken) -> Json:
-    samples = [
-        {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-        for one in taken.samples()
-    ]
+    samples = taken.samples()
     return {"samples": samples} if samples else {}
 
 
