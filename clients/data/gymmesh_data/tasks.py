@@ -15,27 +15,14 @@ from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import Json, StoredRollout, object_of
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
-_NOTES: Final = frozenset(
-    (
-        "steps_taken",
-        "tools_used",
-        "tool_outcomes",
-        "verified",
-        "seed",
-        "weights_versions",
-        "token_forks",
-        "timings",
-    )
+_NOTES: Final = (
+    *("steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "weights_versions"),
+    *("token_forks", "timings"),
 )
 _TRUTHS: Final = frozenset(("expected_answer", "ground_truth", "correct_answer"))
 # Where task files have what a verifier compares with, the most telling first.
 _ANSWERS: Final = (
-    "expected_answer",
-    "ground_truth",
-    "answer",
-    "target",
-    "solution",
-    "correct_answer",
+    *("expected_answer", "ground_truth", "answer", "target", "solution", "correct_answer"),
     "label",
 )
 

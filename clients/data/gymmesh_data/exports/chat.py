@@ -132,11 +132,7 @@ def openai_dpo(pair: Pair, facts: PairFacts) -> Json:
     given: Json = {"messages": pair.prompt}
     if facts.tools:
         given["tools"] = facts.tools
-    return {
-        "input": given,
-        "preferred_output": pair.chosen,
-        "non_preferred_output": pair.rejected,
-    }
+    return {"input": given, "preferred_output": pair.chosen, "non_preferred_output": pair.rejected}
 
 
 def tools_as_text(tools: list[Json]) -> dict[str, Any]:

@@ -63,10 +63,7 @@ def sample(taken: Taken) -> Iterator[Json]:
         "output": {
             "model": model,
             "choices": [
-                {
-                    "message": last,
-                    "stop_reason": _STOPS.get(rollout.text("stop_reason"), "unknown"),
-                }
+                {"message": last, "stop_reason": _STOPS.get(rollout.text("stop_reason"), "unknown")}
             ],
             "usage": usage,
         },

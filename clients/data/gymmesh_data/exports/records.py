@@ -10,12 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gymmesh_data.actors import actors_of
-from gymmesh_data.conversation import (
-    ChatStyle,
-    Conversation,
-    conversation_of,
-    numbered_calls,
-)
+from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of, numbered_calls
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,

@@ -117,11 +117,7 @@ def _new(path: Path) -> BinaryIO:
 
 
 def _lines(
-    inputs: Sequence[Path],
-    name: str,
-    options: Imports,
-    summary: ImportSummary,
-    left_out: BinaryIO,
+    inputs: Sequence[Path], name: str, options: Imports, summary: ImportSummary, left_out: BinaryIO
 ) -> Iterator[bytes]:
     """The lines of an import; rows that cannot be taken go to `left_out`."""
     read = IMPORT_FORMATS[name]

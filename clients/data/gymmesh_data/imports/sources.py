@@ -232,12 +232,7 @@ def _parted(items: list[Json]) -> Imported:
 
 
 def _guess(
-    names: dict[str, str],
-    key: str,
-    columns: tuple[str, ...],
-    row: Json,
-    *,
-    needed: bool = True,
+    names: dict[str, str], key: str, columns: tuple[str, ...], row: Json, *, needed: bool = True
 ) -> None:
     if key in names:
         return

@@ -227,10 +227,7 @@ def figures_of(
     intervals: list[tuple[float, float] | None] = [None] * len(columns)
     if options.resamples and resampling.available():
         intervals = resampling.bootstrap(
-            columns,
-            resamples=options.resamples,
-            seed=options.seed,
-            confidence=options.confidence,
+            columns, resamples=options.resamples, seed=options.seed, confidence=options.confidence
         )
     found: list[Figure | None] = []
     for (sums, weights), interval in zip(columns, intervals, strict=True):
@@ -308,10 +305,7 @@ def _median(
     interval = None
     if options.resamples and resampling.available():
         interval = resampling.bootstrap_median(
-            means,
-            resamples=options.resamples,
-            seed=options.seed,
-            confidence=options.confidence,
+            means, resamples=options.resamples, seed=options.seed, confidence=options.confidence
         )
     return middle, interval
 

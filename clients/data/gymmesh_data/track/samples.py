@@ -18,15 +18,8 @@ T = TypeVar("T")
 TableRow = list[str | int | float | None]
 
 COLUMNS: Final = (
-    "rollout",
-    "task",
-    "environment",
-    "repeat",
-    "reward",
-    "outcome",
-    "output tokens",
-    "prompt",
-    "answer",
+    *("rollout", "task", "environment", "repeat", "reward", "outcome", "output tokens"),
+    *("prompt", "answer"),
 )
 _LONGEST: Final = 4000
 

@@ -7,12 +7,7 @@ from collections.abc import Callable
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.view import (
-    Change,
-    InstanceExistsError,
-    LeaseNotFoundError,
-    RegistryView,
-)
+from gymmesh_discovery.view import Change, InstanceExistsError, LeaseNotFoundError, RegistryView
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 

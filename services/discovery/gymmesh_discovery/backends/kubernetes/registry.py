@@ -17,12 +17,7 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.kubernetes.access import find_access
-from gymmesh_discovery.backends.kubernetes.client import (
-    Event,
-    GoneError,
-    KubernetesClient,
-    refusal,
-)
+from gymmesh_discovery.backends.kubernetes.client import Event, GoneError, KubernetesClient, refusal
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
