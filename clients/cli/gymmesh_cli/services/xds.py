@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -55,10 +56,7 @@ def bootstrap(
       export GRPC_XDS_BOOTSTRAP=$PWD/bootstrap.json
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent xds:///agent.tool_loop
     """
-    from gymmesh_discovery.config import split_host_port
-
-    found = split_host_port(server)
-    if found is None or not found[1]:
+    if not _is_address(server):
         raise click.BadParameter("must be HOST:PORT", param_hint="--server")
     node_id = node_id if node_id is not None else f"gymmesh-{socket.gethostname()}"
     if not node_id or not node_id.isprintable() or len(node_id) > 256:
@@ -93,3 +91,11 @@ def document(
             "locality": {"region": region, "zone": zone, "sub_zone": ""},
         },
     }
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(f"//{text}")
+        return bool(parts.hostname and parts.port) and parts.netloc == text and "@" not in text
+    except ValueError:
+        return False
