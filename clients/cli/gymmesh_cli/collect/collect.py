@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -103,11 +103,17 @@ def collect(
     tasks: Path,
     output: OutputOptions,
     pace: PaceOptions,
+    limit: int | None,
+    run_id: str,
     shard: Shard | None,
+    skip_invalid: bool,
+    number_ids: bool,
+    metrics_port: int | None,
     track: TrackOptions | None,
     no_control: bool,
+    quiet: bool,
     log_format: LogFormat | None,
-    **asked: Any,
+    as_json: bool,
 ) -> int:
     """Collect verified rollouts of a task file."""
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
@@ -123,13 +129,19 @@ def collect(
     command = CollectCommand(
         tasks=tasks,
         output=output,
+        limit=limit,
         options=pace.collect_options(),
         control=not no_control,
+        quiet=quiet,
+        skip_invalid=skip_invalid,
+        number_ids=number_ids,
         inputs=inputs,
+        run_id=run_id,
         shard=shard,
         log_format=log_format or plan.log_format,
+        metrics_port=metrics_port,
         track=track,
-        **asked,
+        as_json=as_json,
     )
     refuse_other_tasks(shard, output.accept)
     return collect_tasks(command, plan)

@@ -55,7 +55,7 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """What the user asked for, by the names of the options of gym-cli collect."""
+    """What the user asked for."""
 
     tasks: Path
     output: OutputOptions

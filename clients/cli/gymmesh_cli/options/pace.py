@@ -10,33 +10,39 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.groups import F, grouped
-from gymmesh_cli.options.shared import FILE
 
 if TYPE_CHECKING:
     from gymmesh_client import CollectOptions
 
 _ORDERS: Final = ("tasks", "interleaved", "longest-first")
-_ASKED: Final = (
-    *("repeats", "concurrency", "max_attempts", "retry_share", "timeout_s", "rollout_s"),
-    *("deadline_s", "grace_s", "patience_s", "max_failures", "max_alike", "starts_per_s", "shares"),
-)
 _DAY_S: Final = 86_400
 _SECONDS: Final = click.FloatRange(min=0, min_open=True, max=30 * _DAY_S)
 
 
 @dataclass(frozen=True, slots=True)
 class PaceOptions:
-    """What the user said.
+    """What the user said; the fields are named as in CollectOptions.
 
     Attributes:
         lengths: rows of an earlier run that say how long each task's rollouts are.
-        order: the value of an Order.
-        asked: all else, by the names that it has in CollectOptions.
     """
 
-    lengths: Path | None
+    repeats: int
+    concurrency: int
+    max_attempts: int
+    retry_share: float
+    timeout_s: float
+    rollout_s: float | None
+    deadline_s: float | None
+    grace_s: float
+    patience_s: float
+    max_failures: int | None
+    max_alike: int
+    starts_per_s: float | None
+    shares: dict[str, float]
     order: str
-    asked: dict[str, Any]
+    lengths: Path | None
+    hand_out: int
 
     def collect_options(self) -> CollectOptions:
         """The options of a collector. Raises UserError when `lengths` cannot be read."""
@@ -47,7 +53,24 @@ class PaceOptions:
         if self.lengths is not None:
             with open_run(self.lengths) as run:
                 length = length_from(run.rows())
-        return CollectOptions(**self.asked, order=Order(self.order), length=length)
+        return CollectOptions(
+            repeats=self.repeats,
+            concurrency=self.concurrency,
+            max_attempts=self.max_attempts,
+            retry_share=self.retry_share,
+            timeout_s=self.timeout_s,
+            rollout_s=math.inf if self.rollout_s is None else self.rollout_s,
+            deadline_s=math.inf if self.deadline_s is None else self.deadline_s,
+            grace_s=self.grace_s,
+            patience_s=self.patience_s,
+            max_failures=self.max_failures,
+            max_alike=self.max_alike,
+            starts_per_s=self.starts_per_s,
+            shares=self.shares,
+            order=Order(self.order),
+            length=length,
+            hand_out=self.hand_out,
+        )
 
 
 def pace_options(command: F) -> F:
@@ -56,22 +79,19 @@ def pace_options(command: F) -> F:
 
 
 def _pace_of(values: dict[str, Any]) -> PaceOptions:
-    lengths, order = values.pop("lengths"), values.pop("order")
+    values["shares"] = _shares(values["shares"])
     stream, groups = values.pop("stream"), values.pop("stream_groups")
-    # What has no default here has that of CollectOptions.
-    asked = {name: found for name in _ASKED if (found := values.pop(name)) is not None}
-    asked["shares"] = _shares(asked["shares"])
     if groups is not None and not stream:
         raise click.UsageError("--stream-groups is about --stream; add that, too")
-    asked["hand_out"] = (groups or 16) if stream else 0
-    if stream and order == "interleaved" and asked["repeats"] > 1:
+    values["hand_out"] = (groups or 16) if stream else 0
+    if stream and values["order"] == "interleaved" and values["repeats"] > 1:
         raise click.UsageError(
             "--stream hands out whole groups, and --order interleaved finishes them all at "
             "the end; leave out one of the two"
         )
-    if lengths is not None and order != "longest-first":
+    if values["lengths"] is not None and values["order"] != "longest-first":
         raise click.UsageError("--longest-first-from is about --order longest-first")
-    return PaceOptions(lengths, order, asked)
+    return PaceOptions(**{name: values.pop(name) for name in PaceOptions.__dataclass_fields__})
 
 
 def _shares(given: tuple[str, ...]) -> dict[str, float]:
@@ -205,7 +225,7 @@ _OPTIONS: Final = (
     click.option(
         "--longest-first-from",
         "lengths",
-        type=FILE,
+        type=click.Path(path_type=Path, dir_okay=False),
         metavar="ROWS",
         help="With --order longest-first: rows of an earlier run, whose output tokens say how "
         "long a task is. Otherwise its prompt does.",

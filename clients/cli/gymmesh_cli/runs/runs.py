@@ -65,7 +65,7 @@ def pause(run_id: str, as_json: bool) -> int:
     """What is in flight goes on; `gym-cli runs resume` starts more."""
     from gymmesh_cli.runs import steering
 
-    return steering.control(run_id, as_json, pause={})
+    return steering.pause(run_id, as_json)
 
 
 @runs.command("resume", short_help="Go on with a paused run.")
@@ -76,7 +76,7 @@ def resume(run_id: str, as_json: bool) -> int:
     """Undoes `gym-cli runs pause`."""
     from gymmesh_cli.runs import steering
 
-    return steering.control(run_id, as_json, resume={})
+    return steering.resume(run_id, as_json)
 
 
 @runs.command("drain", short_help="Let what is in flight end, then stop.")
@@ -90,7 +90,7 @@ def drain(run_id: str, as_json: bool) -> int:
     """
     from gymmesh_cli.runs import steering
 
-    return steering.control(run_id, as_json, drain={})
+    return steering.drain(run_id, as_json)
 
 
 @runs.command("cancel", short_help="Cancel what is in flight, then stop.")
@@ -101,7 +101,7 @@ def cancel(run_id: str, as_json: bool) -> int:
     """Finished rollouts stay; `gym-cli collect --resume` runs the others."""
     from gymmesh_cli.runs import steering
 
-    return steering.control(run_id, as_json, cancel={})
+    return steering.cancel(run_id, as_json)
 
 
 @runs.command("cancel-task", short_help="Cancel the rollouts of one task.")
@@ -117,7 +117,7 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> int:
     """
     from gymmesh_cli.runs import steering
 
-    return steering.control(run_id, as_json, cancel_group={"task_id": task_id})
+    return steering.cancel_task(run_id, task_id, as_json)
 
 
 @runs.command("set", short_help="Change a run's settings.")
@@ -141,4 +141,4 @@ def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> int:
         if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= 1_000_000):
             raise click.UsageError(f"concurrency must be a whole number from 1 on, not {value!r}")
         concurrency = int(value)
-    return steering.control(run_id, as_json, tune={"concurrency": concurrency})
+    return steering.set_concurrency(run_id, concurrency, as_json)

@@ -37,9 +37,39 @@ def show(run_id: str, as_json: bool) -> int:
     return _say(_with_run(run_id, RemoteRun.get), as_json)
 
 
-def control(run_id: str, as_json: bool, **what: Any) -> int:
-    """Steer a run. what: the one field of a ControlRunRequest, with the fields that it has."""
-    request = run_pb2.ControlRunRequest(**what)
+def pause(run_id: str, as_json: bool) -> int:
+    """Pause a run."""
+    return _control(run_id, run_pb2.ControlRunRequest(pause=run_pb2.PauseRun()), as_json)
+
+
+def resume(run_id: str, as_json: bool) -> int:
+    """Let a paused run go on."""
+    return _control(run_id, run_pb2.ControlRunRequest(resume=run_pb2.ResumeRun()), as_json)
+
+
+def drain(run_id: str, as_json: bool) -> int:
+    """Let what is in flight end, then stop."""
+    return _control(run_id, run_pb2.ControlRunRequest(drain=run_pb2.DrainRun()), as_json)
+
+
+def cancel(run_id: str, as_json: bool) -> int:
+    """Cancel what is in flight, then stop."""
+    return _control(run_id, run_pb2.ControlRunRequest(cancel=run_pb2.CancelRun()), as_json)
+
+
+def cancel_task(run_id: str, task_id: str, as_json: bool) -> int:
+    """Cancel the rollouts of one task."""
+    group = run_pb2.CancelGroup(task_id=task_id)
+    return _control(run_id, run_pb2.ControlRunRequest(cancel_group=group), as_json)
+
+
+def set_concurrency(run_id: str, concurrency: int, as_json: bool) -> int:
+    """Change how many rollouts may be in flight."""
+    tune = run_pb2.TuneRun(concurrency=concurrency)
+    return _control(run_id, run_pb2.ControlRunRequest(tune=tune), as_json)
+
+
+def _control(run_id: str, request: run_pb2.ControlRunRequest, as_json: bool) -> int:
     return _say(_with_run(run_id, lambda run: run.control(request)), as_json)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import FILE
 from gymmesh_cli.terminal import echo
 from gymmesh_cli.terminal.exits import speaks_plainly
 
@@ -16,7 +15,10 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 
 @click.command(short_help="Test whether a server or a collector keeps to the contract.")
 @click.option(
-    "--service", type=click.Choice(_SERVICES), required=True, help="What it is, and so which suite."
+    "--service",
+    type=click.Choice(_SERVICES),
+    required=True,
+    help="What it is, and so which suite.",
 )
 @click.option(
     "--target",
@@ -26,7 +28,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 )
 @click.option(
     "--profile",
-    type=FILE,
+    type=click.Path(dir_okay=False, path_type=Path),
     help="What the suite may use there: tasks, tool calls, parameters (YAML).",
 )
 @click.option(
@@ -68,11 +70,27 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
     "for a collector without --command.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
-@click.option("--junit", type=FILE, metavar="FILE", help="Write the results as JUnit XML, too.")
+@click.option(
+    "--junit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the results as JUnit XML, too.",
+)
 @security_options
 @speaks_plainly
 def conformance(
-    service: str, target: str | None, as_json: bool, security: SecurityOptions, **asked: Any
+    service: str,
+    target: str | None,
+    profile: Path | None,
+    registry: str,
+    command: str,
+    cases: tuple[str, ...],
+    slow_s: float | None,
+    stop: str,
+    wait_s: float | None,
+    as_json: bool,
+    junit: Path | None,
+    security: SecurityOptions,
 ) -> int:
     """Test whether a server of any language keeps to the contract.
 
@@ -104,6 +122,18 @@ def conformance(
 
     if target is None and service != "collector":
         raise click.UsageError("--target is needed: the HOST:PORT at which the server listens")
-    where = target or "127.0.0.1:0"
-    options = Options(service, where, json=as_json, security=security.over(), **asked)
+    options = Options(
+        service,
+        target or "127.0.0.1:0",
+        profile=profile,
+        registry=registry,
+        command=command,
+        cases=cases,
+        slow_s=slow_s,
+        stop=stop,
+        wait_s=wait_s,
+        json=as_json,
+        junit=junit,
+        security=security.over(),
+    )
     return run(options, echo)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -68,15 +67,20 @@ from gymmesh_cli.terminal.exits import speaks_plainly
 @json_option
 @speaks_plainly
 def reverify(
+    inputs: tuple[Path, ...],
     output: Path | None,
     dry_run: bool,
     mesh: MeshOptions,
     resources: tuple[str, ...],
     security: SecurityOptions,
     environments: tuple[str, ...],
+    tasks_file: Path | None,
+    limit: int | None,
+    concurrency: int,
+    timeout_s: float,
     overwrite: bool,
     resume: bool,
-    **asked: Any,
+    as_json: bool,
 ) -> int:
     """Judge stored rollouts again, without inference, and compare the verdicts.
 
@@ -106,13 +110,18 @@ def reverify(
     else:
         security.refuse("--resource")
     command = ReverifyCommand(
+        inputs=inputs,
         output=output,
         mesh=mesh,
         resources=resources,
         security=security,
         environments=frozenset(environments),
+        tasks_file=tasks_file,
+        limit=limit,
+        concurrency=concurrency,
+        timeout_s=timeout_s,
         overwrite=overwrite,
         resume=resume,
-        **asked,
+        as_json=as_json,
     )
     return reverify_rollouts(command)

@@ -55,7 +55,7 @@ from gymmesh_runtime.serving import run as run_loop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverifyCommand:
-    """What the user asked for, by the names of the options of gym-cli reverify."""
+    """What the user asked for."""
 
     inputs: tuple[Path, ...]
     output: Path | None

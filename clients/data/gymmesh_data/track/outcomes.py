@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from gymmesh_client.collect.outcomes import Outcomes
+    from gymmesh_client.tasks import Shard
+    from gymmesh_client.traces.writer import AttemptRecording
 
+J = TypeVar("J")
 OnRow = Callable[[bytes, bool], None]
 
 
@@ -24,9 +27,32 @@ class WatchedOutput:
         self._on_row = on_row
         self._on_close = on_close
 
-    def __getattr__(self, name: str) -> Any:
-        # All that is not looked at is the output's own.
-        return getattr(self._output, name)
+    @property
+    def run_id(self) -> str:
+        return self._output.run_id
+
+    @property
+    def shard(self) -> Shard | None:
+        return self._output.shard
+
+    @property
+    def traced(self) -> bool:
+        return self._output.traced
+
+    @property
+    def outcomes(self) -> int:
+        return self._output.outcomes
+
+    def rollout_ids(self, task_id: str, repeats: Iterable[int], /) -> Iterator[str]:
+        return self._output.rollout_ids(task_id, repeats)
+
+    def has_outcome(self, task_id: str, repeat_index: int, /) -> bool:
+        return self._output.has_outcome(task_id, repeat_index)
+
+    def reserving(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str], /
+    ) -> Iterator[tuple[J, int]]:
+        return self._output.reserving(jobs, rollout_of)
 
     async def completed(self, rollout: str, attempt: int, row: bytes, /) -> None:
         await self._output.completed(rollout, attempt, row)
@@ -35,6 +61,18 @@ class WatchedOutput:
     async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes, /) -> None:
         await self._output.failed(rollout, attempt, boundary, row)
         self._on_row(row, False)
+
+    async def reserve(self, rollout: str, attempt: int, /) -> None:
+        await self._output.reserve(rollout, attempt)
+
+    async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None:
+        await self._output.tried(rollout, attempt, boundary)
+
+    async def recording(self, rollout: str, attempt: int, /) -> AttemptRecording:
+        return await self._output.recording(rollout, attempt)
+
+    def describe(self, **parts: Any) -> None:
+        self._output.describe(**parts)
 
     async def close(self, **ended: Any) -> None:
         try:
