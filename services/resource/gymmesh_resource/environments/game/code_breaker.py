@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import ClassVar
 
 from .base import Game, GameResult, IllegalMove
 
@@ -30,7 +29,6 @@ class CodeBreaker(Game):
         "Digits may repeat."
     )
     example = "1123"
-    solo: ClassVar[bool] = True
 
     def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
         super().__init__(level, chance, model_begins=model_begins)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import ClassVar
 
 from .base import Game, GameResult, IllegalMove, integers
 
@@ -21,7 +20,6 @@ class SlidingPuzzle(Game):
         "A move is the number of a tile next to the gap; it slides into the gap."
     )
     example = "5"
-    solo: ClassVar[bool] = True
 
     def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
         super().__init__(level, chance, model_begins=model_begins)

@@ -1,7 +1,5 @@
 """Prompts with instructions that can be checked: lengths, formats, words, languages."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

@@ -18,10 +18,7 @@ from .guard import guarded, open_file, open_setup
 from .results import ComparisonRules, QueryResult, compare
 
 __all__ = [
-    "Database",
     "Judged",
-    "QueryError",
-    "QueryLimits",
     "check_query",
     "gives_nothing",
     "has_rows",

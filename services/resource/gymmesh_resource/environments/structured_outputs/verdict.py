@@ -25,9 +25,9 @@ __all__ = [
     "MESSAGE",
     "SchemaError",
     "SchemaResult",
-    "check_schema",
     "judge",
     "judge_arguments",
+    "load_schema",
     "warm_up",
 ]
 
@@ -63,7 +63,7 @@ def judge(schema: str, format: TextFormat, answer: str, coerce_xml: bool = True)
     `coerce_xml`: whether XML's texts are read as the numbers and booleans of the schema.
     Raises `SchemaError`.
     """
-    strict = _valid(_strict(_load(schema)))
+    strict = _valid(_strict(load_schema(schema)))
     if not answer.strip():
         return SchemaResult(0.0, "empty_response", "there is no text")
     try:
@@ -82,7 +82,7 @@ def judge_arguments(schema: str, arguments: str, key: str | None) -> SchemaResul
 
     Raises `SchemaError`.
     """
-    strict = _valid(_strict(_load(schema)))
+    strict = _valid(_strict(load_schema(schema)))
     try:
         value = parse(arguments, "json")
     except ParseError as error:
@@ -94,16 +94,12 @@ def judge_arguments(schema: str, arguments: str, key: str | None) -> SchemaResul
     return _validate(value, strict)
 
 
-def check_schema(schema: str) -> None:
-    """Raise `SchemaError` unless the text is JSON and an object."""
-    _load(schema)
-
-
 def _failed(error: str, message: object) -> SchemaResult:
     return SchemaResult(0.0, error, str(message)[:MESSAGE])
 
 
-def _load(schema: str) -> dict[str, Any]:
+def load_schema(schema: str) -> dict[str, Any]:
+    """The schema of a task. Raises `SchemaError` unless the text is JSON and an object."""
     try:
         loaded = json.loads(schema)
     except (ValueError, RecursionError) as error:
