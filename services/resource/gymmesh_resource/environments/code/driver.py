@@ -41,10 +41,9 @@ _STARRED = (
 
 def prelude() -> str:
     """The imports that solutions of contest tasks are written against."""
-    lines = []
-    for name in _STARRED.split():
-        lines.append(f"from {name} import *")
-    lines += [f"import {name}" for name in _STARRED.split() if name not in ("builtins", "typing")]
+    names = _STARRED.split()
+    lines = [f"from {name} import *" for name in names]
+    lines += [f"import {name}" for name in names if name not in ("builtins", "typing")]
     return "\n".join(lines)
 
 

@@ -21,14 +21,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import CodecError, loads
 
 from .comparison import Likeness
-from .verdict import (
-    NamedCall,
-    Rules,
-    judge_action,
-    judge_calls,
-    read_action,
-    read_expected,
-)
+from .verdict import NamedCall, Rules, judge_action, judge_calls, read_action, read_expected
 
 __all__ = ["FunctionCallingEnvironment"]
 
@@ -121,8 +114,7 @@ class FunctionCallingEnvironment(Environment[None]):
             return Verdict(calls.reward, evidence=evidence)
         action = judge_action(expected, made, said=any(rollout.texts), likeness=self._likeness)
         return Verdict(
-            action.reward,
-            evidence={"category": action.category, "predicted_calls": predicted},
+            action.reward, evidence={"category": action.category, "predicted_calls": predicted}
         )
 
 

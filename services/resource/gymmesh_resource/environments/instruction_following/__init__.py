@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 from .._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import (
-        InstructionFollowingEnvironment as InstructionFollowingEnvironment,
-    )
+    from .environment import InstructionFollowingEnvironment as InstructionFollowingEnvironment
 
 __all__ = ["InstructionFollowingEnvironment"]
 

@@ -24,15 +24,7 @@ from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
 from gymmesh_runtime.extras import Extra
 
 from .bounds import QueryError, QueryLimits
-from .execution import (
-    Judged,
-    check_query,
-    gives_nothing,
-    has_rows,
-    judge,
-    run_query,
-    warm_up,
-)
+from .execution import Judged, check_query, gives_nothing, has_rows, judge, run_query, warm_up
 from .reading import find_query
 from .rows import Question, read_question
 from .table import shown

@@ -20,15 +20,7 @@ from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
 from .parsing import FORMATS, TextFormat
-from .verdict import (
-    MESSAGE,
-    SchemaError,
-    SchemaResult,
-    judge,
-    judge_arguments,
-    load_schema,
-    warm_up,
-)
+from .verdict import SchemaError, SchemaResult, failed, judge, judge_arguments, load_schema, warm_up
 
 __all__ = ["StructuredOutputsEnvironment"]
 
@@ -91,10 +83,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             stage.note = result.error
         return Verdict(
             result.reward,
-            evidence={
-                "error_type": result.error or None,
-                "error_message": result.message or None,
-            },
+            evidence={"error_type": result.error or None, "error_message": result.message or None},
         )
 
     async def _judge(self, rollout: Rollout) -> SchemaResult:
@@ -107,19 +96,15 @@ class StructuredOutputsEnvironment(Environment[None]):
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
-            return SchemaResult(0.0, "missing_tool_call", "the model called no tool")
+            return failed("missing_tool_call", "the model called no tool")
         if len(calls) > 1:  # or a model would do best to call everything
-            return SchemaResult(
-                0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE]
-            )
+            return failed("multiple_tool_calls", f"expected one call, got: {called}")
         if name and calls[0].name != name:
-            return SchemaResult(
-                0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE]
-            )
+            return failed("wrong_tool_name", f"expected {name!r}, got: {called}")
         try:
             text = bytes_to_text(calls[0].arguments_json)
         except CodecError as error:
-            return SchemaResult(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
+            return failed("tool_arguments_parse_error", error)
         key = _text(task, "tool_payload_key")
         return await self._run(schema, judge_arguments, schema, text, key)
 
@@ -135,7 +120,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             )
         except (WorkerTimeout, WorkerCrashed) as ended:
             problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
-            return SchemaResult(0.0, "validation_error", f"takes {problem} to validate")
+            return failed("validation_error", f"takes {problem} to validate")
 
 
 def _schema(task: Task) -> tuple[str, str]:

@@ -204,24 +204,18 @@ class WebSearchEnvironment(Environment[None]):
             value = match_answer(answer, accepted, self._match)
         if value == 1.0 or not self._judge or not answer:
             return value
+        judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
+        asked, expected = question(rollout.task), "\nor: ".join(accepted)
         with rollout.stage("judge"):
             try:
-                equal = await self._ask(session, rollout.task, answer, accepted)
+                decision = await Equivalence().ask(judge, asked, expected, answer)
             except AnswerUnjudged as error:
                 evidence["failure_reason"] = str(error)
                 return value
-        evidence["judge_says_equivalent"] = equal
-        return 1.0 if equal else value
-
-    async def _ask(
-        self, session: Session[None], task: Task, answer: str, accepted: list[str]
-    ) -> bool:
-        judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
-        expected = "\nor: ".join(accepted)
-        try:
-            return (await Equivalence().ask(judge, question(task), expected, answer)).value
-        except UnreadableReply as error:
-            raise error.fault("web_search") from error
+            except UnreadableReply as error:
+                raise error.fault("web_search") from error
+        evidence["judge_says_equivalent"] = decision.value
+        return 1.0 if decision.value else value
 
     async def _search(self, query: str, limit: int) -> list[Hit]:
         if not query.strip():
