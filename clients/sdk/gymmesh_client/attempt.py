@@ -67,7 +67,8 @@ class AgentCall(msgspec.Struct, eq=False):
         fold = self._fold
         try:
             peer = await connect(self._agent)
-            await peer.run_rollout(self._request, timeout=timeout_s, sink=self._take)
+            sink = fold.add if self._on_event is None else self._add
+            await peer.run_rollout(self._request, timeout=timeout_s, sink=sink)
             parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
@@ -102,17 +103,11 @@ class AgentCall(msgspec.Struct, eq=False):
         """Its failure, when it is cancelled for good."""
         return cancelled_attempt(self._agent, self._fold.rollout, reason)
 
-    def _take(self, event: pb.RolloutEvent) -> None:
-        """Take an event. What goes wrong is kept by the fold, and ends the attempt."""
-        fold, on_event = self._fold, self._on_event
-        fold.take(event)
-        if fold.problem is None and on_event is not None:
-            try:
-                on_event(event)
-            except Exception as problem:
-                fold.problem = problem
-        if fold.problem is not None:
-            raise fold.problem
+    def _add(self, event: pb.RolloutEvent) -> None:
+        """Fold an event, then show it to the listener."""
+        self._fold.add(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
