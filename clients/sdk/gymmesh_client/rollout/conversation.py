@@ -69,11 +69,11 @@ def thread(
     and what its tools answered. Raises as `conversation`.
     """
     chain, whole = _chain(calls, call_id)
-    # What tools answered, by model call and, within one, by function call.
-    outputs: dict[str, dict[str, list[Item]]] = {}
-    for (asked_by, function_id), done in tools:
+    # More than one only where two calls have one id, which a custom agent alone can bring about.
+    outputs: dict[ToolKey, list[Item]] = {}
+    for key, done in tools:
         if done.HasField("output"):
-            outputs.setdefault(asked_by, {}).setdefault(function_id, []).append(done.output)
+            outputs.setdefault(key, []).append(done.output)
     turned: dict[str, list[Item]] = {}
     for turn in turns:
         turned.setdefault(turn.model_call_id, []).extend(turn.items)
@@ -85,21 +85,14 @@ def thread(
         if wrote:
             items += wrote
             answers.append((len(items) - 1, met))
-            if met in outputs:
-                _add_outputs(items, wrote, outputs[met])
+            for item in wrote:
+                if item.HasField("function_call"):
+                    answered = outputs.get((met, item.function_call.call_id))
+                    if answered:
+                        items.append(answered.pop(0))
         if turned:
             items += turned.get(met, ())
     return items, answers, whole
-
-
-def _add_outputs(items: list[Item], wrote: list[Item], outputs: dict[str, list[Item]]) -> None:
-    """Add what tools answered to a model call, in the order of its function calls."""
-    for item in wrote:
-        if item.HasField("function_call"):
-            answered = outputs.get(item.function_call.call_id)
-            # Two calls of one id, which only a custom agent can bring about: in order.
-            if answered:
-                items.append(answered.pop(0))
 
 
 def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
