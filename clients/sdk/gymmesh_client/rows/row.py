@@ -133,11 +133,12 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     return _with_extras(row, extras_of(task), {})
 
 
-def completed_line(task: pb.Task, reading: RolloutReading) -> tuple[bytes, Counted]:
+def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
     """The row of a completed rollout as one line of JSON, and what there is to count of it.
 
     Raises as `completed_row`.
     """
+    reading = read(parts)
     row = row_of(task, reading)
     figures = Counted(
         row["task_id"],
@@ -146,6 +147,8 @@ def completed_line(task: pb.Task, reading: RolloutReading) -> tuple[bytes, Count
         row["reward"],
         reading.input_tokens,
         reading.output_tokens,
+        len(parts.calls),
+        reading.queue_us,
     )
     return row_to_json(row), figures
 
