@@ -31,6 +31,7 @@ from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
     COMPLETED,
+    FAILED,
     FAILURES,
     FORMAT,
     ROWS,
@@ -155,17 +156,19 @@ class Journal:
         self._check(entries)
         before = self._end
         try:
-            rows = [_line(entry) for entry in entries if isinstance(entry, NewOutcome)]
-            places = iter(self.row_files.append(rows))
+            outcomes = [entry for entry in entries if isinstance(entry, NewOutcome)]
+            places = {}
+            for status, kind in ((COMPLETED, ROWS), (FAILED, FAILURES)):
+                lines = [one.row + b"\n" for one in outcomes if one.status == status]
+                places[status] = iter(self.row_files.append(kind, lines))
             self.row_files.sync()
-            self._write(
-                [
-                    CurrentOutcome(one.key, one.attempt, one.status, one.boundary, next(places))
-                    if isinstance(one, NewOutcome)
-                    else one
-                    for one in entries
-                ]
-            )
+            records: list[Record] = []
+            for one in entries:
+                if isinstance(one, NewOutcome):
+                    at = next(places[one.status])
+                    one = CurrentOutcome(one.key, one.attempt, one.status, one.boundary, at)
+                records.append(one)
+            self._write(records)
             self.row_files.settle()
         except OSError as error:
             self.row_files.undo()
@@ -212,8 +215,9 @@ class Journal:
         """Raise ValueError where a rollout would have two outcomes, or lose one that is not."""
         changed: dict[bytes, bool] = {}
         for entry in entries:
-            if isinstance(entry, NewOutcome | Superseded):
-                has, key = isinstance(entry, Superseded), entry.key
+            has = isinstance(entry, Superseded)
+            if isinstance(entry, NewOutcome) or has:
+                key = entry.key
                 if changed.get(key, bool(self.state.status(key))) != has:
                     raise ValueError(
                         "a rollout would have two outcomes, or lose one that it does not have"
@@ -270,10 +274,6 @@ class Journal:
                 self.disk.replace(draft, self.files.row_file(*file))
         for draft in self.files.compaction_drafts():
             draft.unlink()
-
-
-def _line(new: NewOutcome) -> tuple[int, bytes]:
-    return (ROWS if new.status == COMPLETED else FAILURES, new.row + b"\n")
 
 
 def _leftovers(files: OutputFiles) -> list[Path]:
