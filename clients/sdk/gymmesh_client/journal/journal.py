@@ -19,14 +19,7 @@ from typing import Any
 
 import msgspec
 
-from gymmesh_client.journal.disk import (
-    Disk,
-    OutputError,
-    cannot_write,
-    lock,
-    lock_existing,
-    reason,
-)
+from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, lock, lock_existing
 from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
@@ -48,7 +41,7 @@ from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import RowFiles
 from gymmesh_client.journal.state import RunState
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 from gymmesh_client.replacing import draft_of
 
 

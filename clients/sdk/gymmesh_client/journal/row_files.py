@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from gymmesh_client.journal.disk import Disk, reason
+from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 
 _ZSTD_LEVEL: Final = 3
 ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
