@@ -208,14 +208,17 @@ class Journal:
         """Raise ValueError where a rollout would have two outcomes, or lose one that is not."""
         changed: dict[bytes, bool] = {}
         for entry in entries:
-            has = isinstance(entry, Superseded)
-            if isinstance(entry, NewOutcome) or has:
-                key = entry.key
-                if changed.get(key, bool(self.state.status(key))) != has:
-                    raise ValueError(
-                        "a rollout would have two outcomes, or lose one that it does not have"
-                    )
-                changed[key] = not has
+            if isinstance(entry, NewOutcome):
+                has = False
+            elif isinstance(entry, Superseded):
+                has = True
+            else:
+                continue
+            if changed.get(entry.key, bool(self.state.status(entry.key))) != has:
+                raise ValueError(
+                    "a rollout would have two outcomes, or lose one that it does not have"
+                )
+            changed[entry.key] = not has
 
     def _write(self, records: Sequence[Record]) -> None:
         """Put a commit on disk, and take it in."""

@@ -8,7 +8,7 @@ import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout.conversation import Answered
-from gymmesh_client.rollout.parts import RolloutParts, ToolKey
+from gymmesh_client.rollout.parts import RolloutParts
 
 _TOOL_OUTCOMES: Final = {
     number: name.removeprefix("TOOL_OUTCOME_") for name, number in pb.ToolOutcome.items()
@@ -27,7 +27,6 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
         actors: the calls of each actor beside the root agent, by its name.
-        tools: its tool calls as they were answered, in their order, each with its key.
         tool_outcomes: how often a tool of this name was answered so, in the order of the first
             ones. An outcome of a later contract counts as UNSPECIFIED, as the contract has it, and
             so does that of a call which nobody answered.
@@ -45,7 +44,6 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     last_id: str
     captured: list[pb.ModelCallCompleted]
     actors: dict[str, list[pb.ModelCallCompleted]]
-    tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
     tool_outcomes: dict[tuple[str, str], int]
     steps: int
     input_tokens: int
@@ -87,12 +85,10 @@ def read(parts: RolloutParts) -> RolloutReading:
     if last is None and calls:
         # With actors alone, it is the last call of all.
         last, last_id = answered, call_id
-    tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
     outcomes: dict[tuple[str, str], int] = {}
     tools_us = 0
     for record in parts.tools:
         done = record.completed or record.answer()
-        tools.append((record.key, done))
         answered_so = (done.name, _TOOL_OUTCOMES.get(done.outcome, "UNSPECIFIED"))
         outcomes[answered_so] = outcomes.get(answered_so, 0) + 1
         tools_us += done.timings.total_us
@@ -103,7 +99,6 @@ def read(parts: RolloutParts) -> RolloutReading:
         last_id,
         captured,
         actors,
-        tools,
         outcomes,
         steps,
         given,

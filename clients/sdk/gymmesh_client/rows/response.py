@@ -38,7 +38,7 @@ def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
     output: list[JsonValue] = []
     if last is not None:
         name, model, status, error, details = _answer(last[1])
-        items, answers, _ = thread(reading.calls, reading.tools, parts.turns, reading.last_id)
+        items, answers, _ = thread(reading.calls, parts.tools, parts.turns, reading.last_id)
         output = items_to_list(items)
         if reading.captured:
             put_tokens(output, answers, call_tokens(parts.calls))

@@ -136,7 +136,8 @@ class IndexBuilder:
         Raises as `take`.
         """
         self._flush()
-        self._read_moved()
+        if self._state.compacted:
+            self._read_moved()
         self._database.execute("COMMIT")
         self._database.executescript(INDICES)
         self._database.execute("BEGIN")
