@@ -52,6 +52,8 @@ class AgentCall(msgspec.Struct, eq=False):
     _agent: str
     _fold: Fold
     _on_event: EventListener | None = None
+    # Whether the listener raised; then there is no outcome, even if all events have come.
+    _refused: bool = False
 
     @property
     def begun(self) -> bool:
@@ -73,7 +75,7 @@ class AgentCall(msgspec.Struct, eq=False):
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
         except MeshError as error:
-            if not fold.ended:
+            if self._refused or not fold.ended:
                 return self._failed(error, fold.begun or _is_passing(error))
             # The outcome came; how the call closed after it is of no account.
             parts = fold.parts()
@@ -107,7 +109,11 @@ class AgentCall(msgspec.Struct, eq=False):
         """Fold an event, then show it to the listener."""
         self._fold.add(event)
         if self._on_event is not None:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception:
+                self._refused = True
+                raise
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
