@@ -75,7 +75,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
         try:
             await session.open()
             context = attempt.opened()
-            await events.started(attempt.started())
+            await events.emit(attempt.started())
             completion = await run_agent(agent.agent, context)
             await context.check_staleness()
             verdict, took_s = await attempt.verify(context, completion)
@@ -245,8 +245,7 @@ class RunningAttempt:
             started.seed = seed
         started.contract_version = CONTRACT_VERSION
         started.preamble_items = agent.preamble_items
-        add_items(started.items, plan.items)
-        add_items(started.items, session.opened.items)
+        add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 
     async def verify(

@@ -27,7 +27,7 @@ class EventStream:
     bytes.
 
     Attributes:
-        count: how many events there were so far.
+        count: how many events there were so far; the rollout's duration is counted from the first.
         closed: whether no event can follow.
     """
 
@@ -37,7 +37,7 @@ class EventStream:
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sink = sink
-        self._began = time.monotonic()
+        self._began = 0.0
         self.count = 0
         self.closed = False
 
@@ -50,11 +50,6 @@ class EventStream:
         room = self._put(event)
         if room is not None:
             await room
-
-    async def started(self, event: rollout_pb2.RolloutEvent) -> None:
-        """Send the first event. The rollout's duration is counted from here."""
-        self._began = time.monotonic()
-        await self.emit(event)
 
     async def verified(self, verification: rollout_pb2.Verification, took_s: float) -> None:
         """Send the verdict, which took so many seconds."""
@@ -88,7 +83,6 @@ class EventStream:
         is known.
         """
         if not self.count:
-            self._began = time.monotonic()
             self._put(started())
         failed = rollout_pb2.Failed(
             failure=failure,
@@ -110,6 +104,8 @@ class EventStream:
     def _put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
         if self.closed:
             raise RuntimeError("the rollout has ended; no event can follow its last")
+        if not self.count:
+            self._began = time.monotonic()
         self.count += 1
         event.rollout_id = self._rollout_id
         event.attempt = self._attempt
