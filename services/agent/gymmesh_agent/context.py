@@ -87,13 +87,8 @@ class RolloutContext:
     """One rollout, as its agent sees it.
 
     Args:
-        agent: the agent's name.
-        attempt: the attempt.
         plan: with the session's tools.
         session: open.
-        models: the model services.
-        events: where each step is sent.
-        clock: the attempt's.
 
     Attributes:
         options: the options of the request, as they came.

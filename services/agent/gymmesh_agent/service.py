@@ -12,6 +12,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.agent import find_agent
 from gymmesh_agent.attempt import AgentContext, RunningAttempt
 from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect.errors import draining
 from gymmesh_agent.collect.server import CollectServer
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.environment.session import Environments
@@ -127,7 +128,7 @@ class AgentService:
         finally:
             del self._running[attempt.key]
         if attempt.stopped:
-            raise self._shutting_down()
+            raise draining(self.name)
 
     async def RunRollout(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext
@@ -212,9 +213,6 @@ class AgentService:
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
         return attempt
-
-    def _shutting_down(self) -> MeshError:
-        return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")
 
     def _opened(self) -> AgentContext:
         if self._draining or self._context is None:

@@ -109,10 +109,7 @@ class CollectorClient:
 
     def receive(self, request: agent_pb2.CollectRequest) -> None:
         """Do what a message says. Raises MeshError when it breaks the contract."""
-        try:
-            self._cancel(self.stream.receive(request, time.monotonic()))
-        except Exception as exc:
-            raise exc if isinstance(exc, MeshError) else unforeseen(exc, errors.METHOD) from None
+        self._cancel(self.stream.receive(request, time.monotonic()))
         if not self.stream.buffer.full:
             self._room.set()
         self.send()

@@ -86,7 +86,6 @@ class Environments:
     """The environments that all attempts of one agent call.
 
     Args:
-        directory: where their instances are found.
         call_s: seconds that one call (session, tool, turn) may take.
         verify_s: seconds that a verdict may take.
     """
@@ -144,15 +143,11 @@ class SessionClient:
     """One attempt's session. Every step but `close` raises StepFailed.
 
     Args:
-        environments: where it is opened.
-        name: the environment's.
-        attempt: the attempt; its name is the request_id of CreateSession.
-        task: the task, passed on as it is.
-        clock: the attempt's.
+        attempt: its name is the request_id of CreateSession.
+        task: passed on as it is.
 
     Attributes:
         name: the environment's name.
-        instance_id: the instance that holds the session; empty until it is chosen.
         environment: what the environment says of itself; empty until it is asked.
         version: the environment's version; empty until it is known.
         session_id: empty until the session is open.

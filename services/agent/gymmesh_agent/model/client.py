@@ -66,7 +66,6 @@ class ModelServices:
     """The model services that all attempts of one agent call.
 
     Args:
-        directory: where their instances are found.
         call_s: seconds that one model call may take.
     """
 
@@ -99,12 +98,8 @@ class ModelClient:
     """The model calls of one attempt, all of them routed by its rollout's id.
 
     Args:
-        services: the model services.
-        attempt: the attempt; the request ids begin with its name.
-        plan: the parameters of policy calls, and the limit of output tokens.
-        continuations: knows the tokens to send with a conversation.
+        attempt: its name begins the request ids.
         tally: what was done so far; read only.
-        clock: the attempt's.
         events: where OutputDelta events go, if the plan wants them.
     """
 

@@ -261,7 +261,6 @@ class Continuations:
 
     Args:
         conversation_id: of the attempt's conversations at model services.
-        conversations: the attempt's.
         plan: says which tokens are captured, and whether a breach of the law is allowed.
     """
 
