@@ -121,7 +121,7 @@ class ModelClient:
         self._clock = clock
         self._deltas = events if plan.deltas else None
         self._unknown = 0  # how often a service had dropped the conversation
-        self._streaming = ""  # the last call of which a delta was sent
+        self._streamed = set[str]()  # the calls of which a delta was sent on
 
     async def ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
         """The model service's reply.
@@ -137,7 +137,10 @@ class ModelClient:
             try:
                 return await self._ask_at(request, instance)
             except MeshError as error:
-                other = self._instead(request, error)
+                other = None
+                if request.call_id not in self._streamed:
+                    affinity = self._attempt.rollout_id
+                    other = self._services.directory.instead(instance, error, affinity=affinity)
                 if other is None:
                     raise
                 instance = other
@@ -160,14 +163,6 @@ class ModelClient:
             MODEL_SERVICE, model, affinity=self._attempt.rollout_id, timeout=PICK_S
         )
 
-    def _instead(self, request: ModelRequest, error: MeshError) -> discovery_pb2.Instance | None:
-        """Another instance to ask after this error; None: there is none, or none may be asked."""
-        if request.instance is None or self._streaming == request.call_id:
-            return None
-        return self._services.directory.instead(
-            request.instance, error, affinity=self._attempt.rollout_id
-        )
-
     async def _ask_at(
         self, request: ModelRequest, instance: discovery_pb2.Instance
     ) -> model_pb2.CreateResponseResponse:
@@ -176,7 +171,6 @@ class ModelClient:
         It is sent what is new where it keeps conversations, and the whole where it does not, or
         answers CONVERSATION_UNKNOWN.
         """
-        request.instance = instance
         peer: ModelPeer = self._services.directory.peer(instance)
         continuation = request.continuation
         if continuation is not None:
@@ -224,7 +218,7 @@ class ModelClient:
                 async for frame in generator:
                     if frame.HasField("completed"):
                         return frame.completed
-                    self._streaming = message.call_id
+                    self._streamed.add(message.call_id)
                     await events.emit(_delta(message.call_id, frame.delta))
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:

@@ -21,7 +21,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -215,7 +214,7 @@ class Continuation(msgspec.Struct, frozen=True, eq=False):
 
 
 class ModelRequest(msgspec.Struct, eq=False):
-    """One model call to make, and the instance that was asked last.
+    """One model call to make.
 
     Attributes:
         call_id: its id.
@@ -227,7 +226,6 @@ class ModelRequest(msgspec.Struct, eq=False):
             that call left neither a kept conversation nor tokens.
         continuation: None: the conversation is not worth keeping.
         is_plain: whether it is sent without its conversation, for whatever reason.
-        instance: the instance asked last; None: none yet.
     """
 
     call_id: str
@@ -238,7 +236,6 @@ class ModelRequest(msgspec.Struct, eq=False):
     parent: str
     continuation: Continuation | None
     is_plain: bool = False
-    instance: discovery_pb2.Instance | None = None
 
 
 class _Answered(msgspec.Struct, frozen=True):
