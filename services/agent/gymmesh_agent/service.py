@@ -121,7 +121,27 @@ class AgentService:
         Raises:
             MeshError: the request cannot be run at all, or the agent is shutting down.
         """
-        attempt = self._attempt(request, context, sink, waited_s)
+        agent_context, task = self._opened(), request.task
+        check_name("rollout_id", request.rollout_id)
+        check_name("run_id", request.run_id)
+        check_name("task.environment", task.environment)
+        check_name("task.agent", task.agent)
+        if not task.environment:
+            raise _no_environment("task.environment", context.method)
+        if task.agent and task.agent != self.name:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
+                f"the task asks for agent '{task.agent}', this is '{self.name}'",
+                metadata={"service": AGENT_SERVICE, "name": task.agent},
+            )
+        attempt = RunningAttempt(agent_context, request, context.deadline, sink, waited_s)
+        rollout_id, number = attempt.key
+        if attempt.key in self._running:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
+                f"attempt {number} of rollout {rollout_id} is running here already",
+                metadata={"rollout_id": rollout_id, "attempt": str(number)},
+            )
         self._running[attempt.key] = attempt
         try:
             await attempt.run()
@@ -182,37 +202,6 @@ class AgentService:
             contract_version=CONTRACT_VERSION,
             default_environment=self._config.default_environment,
         )
-
-    def _attempt(
-        self,
-        request: agent_pb2.RunRolloutRequest,
-        context: CallContext,
-        sink: EventSink,
-        waited_s: float,
-    ) -> RunningAttempt:
-        """A new attempt. Raises MeshError where the request cannot be run at all."""
-        agent_context, task = self._opened(), request.task
-        check_name("rollout_id", request.rollout_id)
-        check_name("run_id", request.run_id)
-        check_name("task.environment", task.environment)
-        check_name("task.agent", task.agent)
-        if not task.environment:
-            raise _no_environment("task.environment", context.method)
-        if task.agent and task.agent != self.name:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"the task asks for agent '{task.agent}', this is '{self.name}'",
-                metadata={"service": AGENT_SERVICE, "name": task.agent},
-            )
-        attempt = RunningAttempt(agent_context, request, context.deadline, sink, waited_s)
-        rollout_id, number = attempt.key
-        if attempt.key in self._running:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
-                f"attempt {number} of rollout {rollout_id} is running here already",
-                metadata={"rollout_id": rollout_id, "attempt": str(number)},
-            )
-        return attempt
 
     def _opened(self) -> AgentContext:
         if self._draining or self._context is None:
