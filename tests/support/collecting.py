@@ -95,7 +95,7 @@ class CollectAgent:
                     await self.go.wait()
                 room = sink(event)
                 if room is not None:
-                    await room
+                    await room.wait()
         finally:
             self.running -= 1
 

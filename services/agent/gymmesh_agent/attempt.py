@@ -40,14 +40,7 @@ class AgentContext:
     """What all attempts of one agent service share.
 
     Attributes:
-        agent: the agent's one instance.
-        name: its name in the mesh.
-        instance_id: the service instance's id.
-        plans: reads requests.
-        environments: where sessions are opened.
-        models: the model services.
         preamble_items: how many items the agent puts before a task's.
-        metrics: of attempts.
         background: runs a coroutine in a task that the service awaits when it closes.
     """
 
@@ -75,7 +68,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
         try:
             await session.open()
             context = attempt.opened()
-            await events.started(attempt.started())
+            await events.emit(attempt.started())
             completion = await run_agent(agent.agent, context)
             await context.check_staleness()
             verdict, took_s = await attempt.verify(context, completion)
@@ -119,10 +112,7 @@ class RunningAttempt:
     """An attempt under way: what its steps share, and the task that runs them.
 
     Args:
-        agent: the agent service's.
-        request: of RunRollout; valid.
         deadline: when the caller stops waiting, in `time.monotonic` seconds; see RolloutClock.
-        sink: where its events go.
         waited_s: seconds that it waited for a place before.
 
     Attributes:
@@ -245,8 +235,7 @@ class RunningAttempt:
             started.seed = seed
         started.contract_version = CONTRACT_VERSION
         started.preamble_items = agent.preamble_items
-        add_items(started.items, plan.items)
-        add_items(started.items, session.opened.items)
+        add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 
     async def verify(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh.model.v1 import tokens_pb2
+from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -87,13 +87,8 @@ class RolloutContext:
     """One rollout, as its agent sees it.
 
     Args:
-        agent: the agent's name.
-        attempt: the attempt.
         plan: with the session's tools.
         session: open.
-        models: the model services.
-        events: where each step is sent.
-        clock: the attempt's.
 
     Attributes:
         options: the options of the request, as they came.
@@ -187,21 +182,29 @@ class RolloutContext:
             StepFailed: the model service failed.
         """
         self._check_open()
-        if parent is None:
-            above = "" if detached else self._last.get(actor, "")
-        else:
-            above = "" if parent == "start" else parent.call_id
         event = rollout_pb2.RolloutEvent()
         completed = event.model_call_completed
         completed.call_id = self._count_call(actor)
-        completed.parent_call_id = above
+        completed.parent_call_id = self._continued(parent, actor, detached)
         completed.actor = actor
         completed.model = self._model_names.get(role) or role
         completed.trainable = role == "policy" if trainable is None else trainable
         completed.detached = detached
-        request = self._request(completed, role, items, params)
+        request = self._continuations.request(completed, role, params, items)
         with model_span(request.model, role) as span:
-            call = await self._ask(request, items, event)
+            began = time.monotonic_ns()
+            try:
+                reply = await self._models.ask(request)
+                call = read_answer(reply, request.call_id, actor)
+            except MeshError as error:
+                raise _model_failed(error, request, completed.trainable) from error
+            finally:
+                took_us = _us_since(began)
+                self.tally.model_us += took_us
+            problem = self._record(request, items, reply, call, completed, took_us)
+            await self._events.emit(event)
+            if problem is not None:
+                raise StepFailed(problem, FailureStage.MODEL, request.model, request.call_id)
             record_call(span, call)
             return call
 
@@ -240,9 +243,12 @@ class RolloutContext:
             self._check_open()
             after = call.call_id if call is not None else self._last.get("", "")
             if not after or not self.multi_turn:
-                raise self._own_fault(
-                    "next_turn needs an environment that takes turns, and a model call before it"
+                error = MeshError(
+                    errors_pb2.ERROR_REASON_AGENT_FAULT,
+                    "next_turn needs an environment that takes turns, and a model call before it",
+                    metadata={"agent": self._agent},
                 )
+                raise StepFailed(error, FailureStage.AGENT, self._agent)
             self._turns += 1
             turn, began = self._turns, time.monotonic_ns()
             try:
@@ -327,85 +333,75 @@ class RolloutContext:
             self._root_calls += 1
         return f"c{self._calls}"
 
-    def _request(
-        self,
-        about: rollout_pb2.ModelCallCompleted,
-        role: str,
-        items: ItemSequence,
-        params: Mapping[str, Any] | None,
-    ) -> ModelRequest:
-        """The request of a model call: the conversation that it continues, then `items`."""
-        base = self._conversations.base(about.parent_call_id, about.detached)
-        return self._continuations.request(
-            about.call_id,
-            about.model,
-            role,
-            params,
-            [*base, *items],
-            above="" if about.detached else about.parent_call_id,
-            base=len(base),
-        )
+    def _continued(
+        self, parent: ModelCall | Literal["start"] | None, actor: str, detached: bool
+    ) -> str:
+        """The id of the call that a new one goes on from; empty when there is none."""
+        if parent is None:
+            return "" if detached else self._last.get(actor, "")
+        return "" if parent == "start" else parent.call_id
 
-    async def _ask(
-        self, request: ModelRequest, items: ItemSequence, event: rollout_pb2.RolloutEvent
-    ) -> ModelCall:
-        """Make a model call, record its answer and send its event, which lacks the answer."""
-        completed = event.model_call_completed
-        tally, call_id, began = self.tally, request.call_id, time.monotonic_ns()
-        try:
-            try:
-                reply = await self._models.ask(request)
-            finally:
-                took_us = _us_since(began)
-                tally.model_us += took_us
-            call = read_answer(reply, call_id, completed.actor)
-        except MeshError as error:
-            too_long = error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED
-            if too_long and completed.trainable:
-                raise ContextExceeded from error
-            raise StepFailed(error, FailureStage.MODEL, request.model, call_id) from error
-        capture, breach = self._continuations.answered(request, reply, call)
-        self._conversations.add_call(
-            call_id, completed.parent_call_id, completed.detached, items, call.output
-        )
-        self._last[completed.actor] = self._latest = call_id
+    def _record(
+        self,
+        request: ModelRequest,
+        items: ItemSequence,
+        reply: model_pb2.CreateResponseResponse,
+        call: ModelCall,
+        completed: rollout_pb2.ModelCallCompleted,
+        took_us: int,
+    ) -> MeshError | None:
+        """Take an answer into account, and fill in its event.
+
+        Returns why the rollout cannot go on after it: TOKENS_DIVERGED or WEIGHTS_STALE.
+        """
+        capture, problem = self._continuations.answered(request, reply, call)
+        call_id, above, tally = request.call_id, completed.parent_call_id, self.tally
+        self._conversations.add_call(call_id, above, completed.detached, items, call.output)
+        self._last[call.actor] = self._latest = call_id
+        queue_us = reply.queue_us
         tally.model_calls += 1
-        tally.model_queue_us += reply.queue_us
+        tally.model_queue_us += queue_us
         tally.input_tokens += call.input_tokens
         tally.output_tokens += call.output_tokens
-        add_items(completed.context_items, items)
+        if items:
+            add_items(completed.context_items, items)
         completed.response.CopyFrom(call.response)
-        completed.timings.total_us = took_us
-        if reply.queue_us:
-            completed.timings.queue_us = reply.queue_us
+        timings = completed.timings
+        timings.total_us = took_us
+        if queue_us:
+            timings.queue_us = queue_us
         if capture is not None:
             completed.tokens.CopyFrom(capture)
-        await self._events.emit(event)
-        if breach is not None:
-            raise StepFailed(breach, FailureStage.MODEL, request.model, call_id)
-        if completed.trainable:
-            self._learn_from(reply.tokens.weights, request.model, call_id)
-        return call
-
-    def _learn_from(
-        self, weights: Iterable[tokens_pb2.WeightsSpan], model: str, call_id: str
-    ) -> None:
-        """Take the weights of an answer into account. Raises StepFailed: WEIGHTS_STALE."""
-        self._learning = model
-        try:
-            self._weights.add(weights)
-        except MeshError as error:
-            raise StepFailed(error, FailureStage.MODEL, model, call_id) from error
+        if problem is None and completed.trainable:
+            self._learning = request.model
+            try:
+                self._weights.add(reply.tokens.weights)
+            except MeshError as error:
+                return error
+        return problem
 
     async def _call_tool(
         self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
     ) -> ToolAnswer:
         name, call_id, began = function.name, function.call_id, time.monotonic_ns()
-        with tool_span(name, self.params.tools) as span:
+        with tool_span(name, self.params) as span:
+            reply = _NAMELESS
             if name:
-                reply = await self._send_tool_call(call, function)
-            else:
-                reply = _NAMELESS
+                started = rollout_pb2.RolloutEvent()
+                about = started.tool_call_started
+                about.call_id, about.name = call_id, name
+                about.model_call_id, about.actor = call.call_id, call.actor
+                await self._events.emit(started)
+                sent = time.monotonic_ns()
+                try:
+                    reply = await self._session.call_tool(
+                        name,
+                        function.arguments,
+                        call_id,
+                        f"{self._attempt.name}/{call.call_id}/{call_id}",
+                    )
+                finally:
+                    self.tally.tool_us += _us_since(sent)
             event = rollout_pb2.RolloutEvent()
             completed = event.tool_call_completed
             completed.call_id, completed.name = call_id, name
@@ -413,11 +409,12 @@ class RolloutContext:
             completed.outcome = reply.outcome
             # Shared by the event and the conversation; neither changes it.
             item = completed.output
-            item.function_call_output.call_id = call_id
+            output = item.function_call_output
+            output.call_id = call_id
             if reply.HasField("parts"):
-                item.function_call_output.parts.CopyFrom(reply.parts)
+                output.parts.CopyFrom(reply.parts)
             else:
-                item.function_call_output.text = reply.text
+                output.text = reply.text
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)
             self.tally.tool_calls += 1
@@ -425,28 +422,16 @@ class RolloutContext:
             record_tool(span, reply.outcome)
             return ToolAnswer(item, reply.outcome, reply.done)
 
-    async def _send_tool_call(
-        self, call: ModelCall, function: responses_pb2.FunctionCall
-    ) -> resource_pb2.CallToolResponse:
-        event = rollout_pb2.RolloutEvent()
-        started = event.tool_call_started
-        started.call_id, started.name = function.call_id, function.name
-        started.model_call_id, started.actor = call.call_id, call.actor
-        await self._events.emit(event)
-        request_id = f"{self._attempt.name}/{call.call_id}/{function.call_id}"
-        began = time.monotonic_ns()
-        try:
-            return await self._session.call_tool(
-                function.name, function.arguments, function.call_id, request_id
-            )
-        finally:
-            self.tally.tool_us += _us_since(began)
 
-    def _own_fault(self, message: str) -> StepFailed:
-        error = MeshError(
-            errors_pb2.ERROR_REASON_AGENT_FAULT, message, metadata={"agent": self._agent}
-        )
-        return StepFailed(error, FailureStage.AGENT, self._agent)
+def _model_failed(
+    error: MeshError, request: ModelRequest, trainable: bool
+) -> StepFailed | ContextExceeded:
+    """How a model call ends that was not answered: a full context completes the rollout where
+    the call is one to learn from.
+    """
+    if trainable and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
+        return ContextExceeded()
+    return StepFailed(error, FailureStage.MODEL, request.model, request.call_id)
 
 
 def _us_since(began_ns: int) -> int:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.loop import Completion
 
 _BOUND = 256
 
-EventSink = Callable[[rollout_pb2.RolloutEvent], Awaitable[None] | None]
-"""Takes an event, which is not changed any more; raises nothing. Where it returns an awaitable,
-the sender waits for it before it sends more: so a slow reader slows a rollout down instead of
+EventSink = Callable[[rollout_pb2.RolloutEvent], asyncio.Event | None]
+"""Takes an event, which is not changed any more; raises nothing. Where it returns an asyncio.Event,
+the sender waits for that before it sends more: so a slow reader slows a rollout down instead of
 filling the memory."""
 
 
@@ -27,7 +26,7 @@ class EventStream:
     bytes.
 
     Attributes:
-        count: how many events there were so far.
+        count: how many events there were so far; the rollout's duration is counted from the first.
         closed: whether no event can follow.
     """
 
@@ -37,7 +36,7 @@ class EventStream:
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sink = sink
-        self._began = time.monotonic()
+        self._began = 0.0
         self.count = 0
         self.closed = False
 
@@ -49,12 +48,7 @@ class EventStream:
         """
         room = self._put(event)
         if room is not None:
-            await room
-
-    async def started(self, event: rollout_pb2.RolloutEvent) -> None:
-        """Send the first event. The rollout's duration is counted from here."""
-        self._began = time.monotonic()
-        await self.emit(event)
+            await room.wait()
 
     async def verified(self, verification: rollout_pb2.Verification, took_s: float) -> None:
         """Send the verdict, which took so many seconds."""
@@ -88,7 +82,6 @@ class EventStream:
         is known.
         """
         if not self.count:
-            self._began = time.monotonic()
             self._put(started())
         failed = rollout_pb2.Failed(
             failure=failure,
@@ -107,9 +100,11 @@ class EventStream:
         """Send nothing any more; what is emitted goes nowhere."""
         self._sink = _nowhere
 
-    def _put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+    def _put(self, event: rollout_pb2.RolloutEvent) -> asyncio.Event | None:
         if self.closed:
             raise RuntimeError("the rollout has ended; no event can follow its last")
+        if not self.count:
+            self._began = time.monotonic()
         self.count += 1
         event.rollout_id = self._rollout_id
         event.attempt = self._attempt
@@ -137,14 +132,14 @@ class EventQueue:
         self._room = asyncio.Event()
         self._closed = False
 
-    def put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+    def put(self, event: rollout_pb2.RolloutEvent) -> asyncio.Event | None:
         """Take an event over."""
         self._unread.append(event)
         self._wake.set()
         if len(self._unread) < _BOUND or self._closed:
             return None
         self._room.clear()
-        return Room(self._room)
+        return self._room
 
     def close(self) -> None:
         """No event will come any more."""
@@ -163,18 +158,3 @@ class EventQueue:
         if len(self._unread) < _BOUND:
             self._room.set()
         return event
-
-
-class Room:
-    """A wait for room, which `event` says there is.
-
-    Unlike a coroutine it may be dropped: a terminal event does not wait.
-    """
-
-    __slots__ = ("_event",)
-
-    def __init__(self, event: asyncio.Event) -> None:
-        self._event = event
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from self._event.wait().__await__()

@@ -341,4 +341,5 @@ class RolloutClock:
 
     def hop(self, cap: float) -> float:
         """The timeout in seconds of a call to a peer that may take `cap` seconds."""
-        return max(_LEAST_S, min(cap, self._hops_end - self._now()))
+        left = self._hops_end - self._now()
+        return cap if cap < left else max(_LEAST_S, left)

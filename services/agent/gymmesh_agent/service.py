@@ -12,6 +12,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.agent import find_agent
 from gymmesh_agent.attempt import AgentContext, RunningAttempt
 from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect.errors import draining
 from gymmesh_agent.collect.server import CollectServer
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.environment.session import Environments
@@ -120,14 +121,34 @@ class AgentService:
         Raises:
             MeshError: the request cannot be run at all, or the agent is shutting down.
         """
-        attempt = self._attempt(request, context, sink, waited_s)
+        agent_context, task = self._opened(), request.task
+        check_name("rollout_id", request.rollout_id)
+        check_name("run_id", request.run_id)
+        check_name("task.environment", task.environment)
+        check_name("task.agent", task.agent)
+        if not task.environment:
+            raise _no_environment("task.environment", context.method)
+        if task.agent and task.agent != self.name:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
+                f"the task asks for agent '{task.agent}', this is '{self.name}'",
+                metadata={"service": AGENT_SERVICE, "name": task.agent},
+            )
+        attempt = RunningAttempt(agent_context, request, context.deadline, sink, waited_s)
+        rollout_id, number = attempt.key
+        if attempt.key in self._running:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
+                f"attempt {number} of rollout {rollout_id} is running here already",
+                metadata={"rollout_id": rollout_id, "attempt": str(number)},
+            )
         self._running[attempt.key] = attempt
         try:
             await attempt.run()
         finally:
             del self._running[attempt.key]
         if attempt.stopped:
-            raise self._shutting_down()
+            raise draining(self.name)
 
     async def RunRollout(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext
@@ -181,40 +202,6 @@ class AgentService:
             contract_version=CONTRACT_VERSION,
             default_environment=self._config.default_environment,
         )
-
-    def _attempt(
-        self,
-        request: agent_pb2.RunRolloutRequest,
-        context: CallContext,
-        sink: EventSink,
-        waited_s: float,
-    ) -> RunningAttempt:
-        """A new attempt. Raises MeshError where the request cannot be run at all."""
-        agent_context, task = self._opened(), request.task
-        check_name("rollout_id", request.rollout_id)
-        check_name("run_id", request.run_id)
-        check_name("task.environment", task.environment)
-        check_name("task.agent", task.agent)
-        if not task.environment:
-            raise _no_environment("task.environment", context.method)
-        if task.agent and task.agent != self.name:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"the task asks for agent '{task.agent}', this is '{self.name}'",
-                metadata={"service": AGENT_SERVICE, "name": task.agent},
-            )
-        attempt = RunningAttempt(agent_context, request, context.deadline, sink, waited_s)
-        rollout_id, number = attempt.key
-        if attempt.key in self._running:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
-                f"attempt {number} of rollout {rollout_id} is running here already",
-                metadata={"rollout_id": rollout_id, "attempt": str(number)},
-            )
-        return attempt
-
-    def _shutting_down(self) -> MeshError:
-        return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")
 
     def _opened(self) -> AgentContext:
         if self._draining or self._context is None:

@@ -14,7 +14,7 @@ Where the process is not traced, the functions for spans do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any, Final, TypeAlias
@@ -196,16 +196,16 @@ def record_call(span: MaybeSpan, call: ModelCall) -> None:
         span.set_attribute("gen_ai.response.model", call.response.model)
 
 
-def tool_span(name: str, tools: Iterable[responses_pb2.Tool]) -> AbstractContextManager[MaybeSpan]:
-    """The span of a tool call. A name that is not among the tools is the model's own text, which
-    no span may hold.
+def tool_span(name: str, params: responses_pb2.ResponseParams) -> AbstractContextManager[MaybeSpan]:
+    """The span of a tool call. A name that is not among the tools of `params` is the model's own
+    text, which no span may hold.
     """
     tracing = active()
     if tracing is None:
         return _NO_SPAN
     operation = "execute_tool"
     attributes = {"gen_ai.operation.name": operation, "gen_ai.tool.type": "function"}
-    if any(tool.function.name == name for tool in tools):
+    if any(tool.function.name == name for tool in params.tools):
         operation = f"execute_tool {name}"
         attributes["gen_ai.tool.name"] = name
     return tracing.span(operation, "client", attributes)

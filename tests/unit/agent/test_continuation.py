@@ -8,6 +8,7 @@ import pytest
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.model.answer import read_answer
 from gymmesh_agent.model.conversation import Continuations, ConversationTree, ModelRequest
@@ -53,10 +54,11 @@ class Calls:
         self, reply: model_pb2.CreateResponseResponse, model: str = "policy"
     ) -> tuple[ModelRequest, tokens_pb2.TokenCapture | None, MeshError | None]:
         self.count += 1
-        call_id, base = f"c{self.count}", self.tree.base(self.last, detached=False)
-        request = self.continuations.request(
-            call_id, model, "policy", None, base, above=self.last, base=len(base)
+        call_id = f"c{self.count}"
+        about = rollout_pb2.ModelCallCompleted(
+            call_id=call_id, model=model, parent_call_id=self.last
         )
+        request = self.continuations.request(about, "policy", None, ())
         call = read_answer(reply, call_id)
         capture, breach = self.continuations.answered(request, reply, call)
         self.tree.add_call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from gymmesh_agent.collect import errors
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.run_queue import QueuedAttempt
 from gymmesh_agent.collect.stream import ServedStream
-from gymmesh_agent.events import EventSink, Room
+from gymmesh_agent.events import EventSink
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, unforeseen
@@ -109,10 +109,7 @@ class CollectorClient:
 
     def receive(self, request: agent_pb2.CollectRequest) -> None:
         """Do what a message says. Raises MeshError when it breaks the contract."""
-        try:
-            self._cancel(self.stream.receive(request, time.monotonic()))
-        except Exception as exc:
-            raise exc if isinstance(exc, MeshError) else unforeseen(exc, errors.METHOD) from None
+        self._cancel(self.stream.receive(request, time.monotonic()))
         if not self.stream.buffer.full:
             self._room.set()
         self.send()
@@ -178,7 +175,7 @@ class CollectorClient:
 
     def _take(
         self, attempt: QueuedAttempt, event: rollout_pb2.RolloutEvent
-    ) -> Awaitable[None] | None:
+    ) -> asyncio.Event | None:
         """An EventSink for an attempt: its events gather in the stream."""
         if attempt.ended or self.gone:
             return None
@@ -192,7 +189,7 @@ class CollectorClient:
         if not stream.buffer.full:
             return None
         self._room.clear()
-        return Room(self._room)
+        return self._room
 
     def _cancel(self, attempts: Iterable[QueuedAttempt]) -> None:
         for attempt in attempts:

@@ -34,8 +34,6 @@ class CollectServer:
 
     Args:
         host: runs the attempts.
-        config: how.
-        instance_id: the agent instance's id.
     """
 
     def __init__(self, host: Host, config: CollectConfig, instance_id: str) -> None:

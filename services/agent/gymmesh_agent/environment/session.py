@@ -30,6 +30,9 @@ VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
 PICK_S = 5.0
 _CLOSE_S = 5.0
 _RETRY_PAUSE_S = 0.2
+# What is known of an environment before it is asked, and of a session before it is open.
+_NOT_ASKED = resource_pb2.GetEnvironmentResponse()
+_NOT_OPEN = resource_pb2.CreateSessionResponse()
 # So often a session is asked for: twice at one instance, and at two others that are there.
 _MOST_TRIES = 4
 
@@ -83,7 +86,6 @@ class Environments:
     """The environments that all attempts of one agent call.
 
     Args:
-        directory: where their instances are found.
         call_s: seconds that one call (session, tool, turn) may take.
         verify_s: seconds that a verdict may take.
     """
@@ -94,11 +96,6 @@ class Environments:
         self.verify_s = verify_s
         # By instance: constant while a server runs, so asked once.
         self._descriptions: dict[str, resource_pb2.GetEnvironmentResponse] = {}
-
-    def peer(self, instance: discovery_pb2.Instance) -> ResourcePeer:
-        """The RPCs of an instance."""
-        peer: ResourcePeer = self.directory.peer(instance)
-        return peer
 
     def verifier(self, instance: discovery_pb2.Instance) -> VerifyPeer:
         """The verifier at an instance. Raises MeshError where there is none."""
@@ -111,8 +108,9 @@ class Environments:
         """What the environment is, by its own word; with `again`, asked anew. Raises MeshError."""
         known = self._descriptions.get(instance.id)
         if known is None or again:
+            peer: ResourcePeer = self.directory.peer(instance)
             request = resource_pb2.GetEnvironmentRequest()
-            known = await self.peer(instance).GetEnvironment(request, timeout=timeout)
+            known = await peer.GetEnvironment(request, timeout=timeout)
             self._descriptions[instance.id] = known
         return known
 
@@ -145,15 +143,11 @@ class SessionClient:
     """One attempt's session. Every step but `close` raises StepFailed.
 
     Args:
-        environments: where it is opened.
-        name: the environment's.
-        attempt: the attempt; its name is the request_id of CreateSession.
-        task: the task, passed on as it is.
-        clock: the attempt's.
+        attempt: its name is the request_id of CreateSession.
+        task: passed on as it is.
 
     Attributes:
         name: the environment's name.
-        instance_id: the instance that holds the session; empty until it is chosen.
         environment: what the environment says of itself; empty until it is asked.
         version: the environment's version; empty until it is known.
         session_id: empty until the session is open.
@@ -169,10 +163,10 @@ class SessionClient:
         clock: RolloutClock,
     ) -> None:
         self.name = name
-        self.environment = resource_pb2.GetEnvironmentResponse()
+        self.environment = _NOT_ASKED
         self.version = ""
         self.session_id = ""
-        self.opened = resource_pb2.CreateSessionResponse()
+        self.opened = _NOT_OPEN
         self._environments = environments
         self._attempt = attempt
         self._task = task
@@ -199,9 +193,10 @@ class SessionClient:
             if not opened.session_id:
                 raise violated("session_id", "the environment opened a session without an id")
             self.opened, self.session_id = opened, opened.session_id
-            if opened.environment_version and opened.environment_version != self.version:
+            version = opened.environment_version
+            if version and version != self.version:
                 # Another server answers under this id.
-                self.version = opened.environment_version
+                self.version = version
                 self.environment = await self._environments.describe(
                     self._held(), self._hop(), again=True
                 )
@@ -271,8 +266,9 @@ class SessionClient:
         try:
             timeout = self._clock.hop(self._environments.verify_s)
             reply = await self._environments.verifier(self._held()).Verify(request, timeout=timeout)
-            component = reply.verification.verifier or self.name
-            return rollout_verdict(reply.verification, self.environment, turn_rewards)
+            verdict = reply.verification
+            component = verdict.verifier or self.name
+            return rollout_verdict(verdict, self.environment, turn_rewards)
         except MeshError as error:
             raise StepFailed(error, FailureStage.VERIFY, component) from error
 
@@ -295,26 +291,22 @@ class SessionClient:
             RESOURCE_SERVICE,
             self.name,
             affinity=self._attempt.rollout_id,
-            timeout=self._clock.hop(PICK_S),
+            timeout=PICK_S,
         )
         tried: list[str] = []
         while True:
             try:
-                return await self._open_at(instance)
+                self._peer = self._environments.directory.peer(instance)
+                self._instance = instance
+                self.environment = await self._environments.describe(instance, self._hop())
+                self.version = self.environment.version
+                self._asked = True
+                return await self._peer.CreateSession(self._creation(), timeout=self._hop())
             except MeshError as error:
                 tried.append(instance.id)
                 if error.code is not grpc.StatusCode.UNAVAILABLE or len(tried) == _MOST_TRIES:
                     raise
                 instance = await self._next_instance(instance, error, tried)
-
-    async def _open_at(
-        self, instance: discovery_pb2.Instance
-    ) -> resource_pb2.CreateSessionResponse:
-        self._instance, self._peer = instance, self._environments.peer(instance)
-        self.environment = await self._environments.describe(instance, self._hop())
-        self.version = self.environment.version
-        self._asked = True
-        return await self._peer.CreateSession(self._creation(), timeout=self._hop())
 
     async def _next_instance(
         self, instance: discovery_pb2.Instance, error: MeshError, tried: Sequence[str]

@@ -57,35 +57,43 @@ def read_answer(
         MeshError: MODEL_ANSWER_INVALID, for a response that is no answer, with the endpoint's own
             code where there is one; model services turn most of these into errors themselves.
     """
-    received = reply.response
-    if received.status in _NO_ANSWER or received.HasField("error"):
-        raise _no_answer(received)
-    response = with_call_ids(received, call_id)
+    response = reply.response
+    status = response.status
+    if status in _NO_ANSWER or response.HasField("error"):
+        raise _no_answer(response)
     output = tuple(response.output)
+    calls = function_calls(output)
+    given = {call.call_id for call in calls}
+    repaired = len(given) < len(calls) or "" in given
+    if repaired:
+        response = with_call_ids(response, call_id)
+        output = tuple(response.output)
+        calls = function_calls(output)
     input_tokens, output_tokens = token_counts(reply)
     return ModelCall(
         call_id=call_id,
         actor=actor,
         response=response,
-        status=response.status,
-        repaired=response is not received,
+        status=status,
+        repaired=repaired,
         output=output,
-        function_calls=function_calls(output),
+        function_calls=calls,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
     )
 
 
 def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_pb2.Response:
-    """The response, with a call_id for every function call, unique within it.
+    """A copy of the response with a call_id for every function call, unique within it.
 
     An output is tied to its call by the call_id alone. A call that has none, or one that an
-    earlier call of the same answer has, gets `<call_id of the model call>-f<position>`, in a
-    copy: what was received is not changed.
+    earlier call of the same answer has, gets `<call_id of the model call>-f<position>`.
     """
+    copy = responses_pb2.Response()
+    copy.CopyFrom(response)
     seen: set[str] = set()
     bad: list[int] = []
-    for index, item in enumerate(response.output):
+    for index, item in enumerate(copy.output):
         if not item.HasField("function_call"):
             continue
         given = item.function_call.call_id
@@ -93,10 +101,6 @@ def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_p
             bad.append(index)
         else:
             seen.add(given)
-    if not bad:
-        return response
-    copy = responses_pb2.Response()
-    copy.CopyFrom(response)
     for index in bad:
         call = copy.output[index].function_call
         call.call_id = _unused(f"{call_id}-f{index}", seen)
@@ -108,12 +112,13 @@ def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_p
 
 def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
     """How many tokens prompt and answer have: as the usage says, else as captured, else 0."""
-    usage, tokens = reply.response.usage, reply.tokens
+    usage = reply.response.usage
     prompt, output = usage.input_tokens, usage.output_tokens
-    if not usage.HasField("input_tokens"):
+    if not prompt and not usage.HasField("input_tokens"):
+        tokens = reply.tokens
         prompt = tokens.prompt_prefix_tokens + len(tokens.prompt_token_ids) // _TOKEN_BYTES
-    if not usage.HasField("output_tokens"):
-        output = len(tokens.output_token_ids) // _TOKEN_BYTES
+    if not output and not usage.HasField("output_tokens"):
+        output = len(reply.tokens.output_token_ids) // _TOKEN_BYTES
     # An endpoint may say anything, numbers below zero too.
     return max(prompt, 0), max(output, 0)
 

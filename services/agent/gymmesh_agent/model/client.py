@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, cast
 
@@ -66,7 +66,6 @@ class ModelServices:
     """The model services that all attempts of one agent call.
 
     Args:
-        directory: where their instances are found.
         call_s: seconds that one model call may take.
     """
 
@@ -75,11 +74,6 @@ class ModelServices:
         self.call_s = call_s
         # By instance: constant while a server runs, so asked once.
         self._capabilities: dict[str, model_pb2.ModelCapabilities] = {}
-
-    def peer(self, instance: discovery_pb2.Instance) -> ModelPeer:
-        """The RPCs of an instance."""
-        peer: ModelPeer = self.directory.peer(instance)
-        return peer
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, timeout: float
@@ -90,7 +84,8 @@ class ModelServices:
             return known
         found = model_pb2.ModelCapabilities()
         try:
-            model = await self.peer(instance).GetModel(model_pb2.GetModelRequest(), timeout=timeout)
+            peer: ModelPeer = self.directory.peer(instance)
+            model = await peer.GetModel(model_pb2.GetModelRequest(), timeout=timeout)
             found = model.capabilities
         except MeshError as error:
             if error.reason in _UNANSWERED:
@@ -103,12 +98,8 @@ class ModelClient:
     """The model calls of one attempt, all of them routed by its rollout's id.
 
     Args:
-        services: the model services.
-        attempt: the attempt; the request ids begin with its name.
-        plan: the parameters of policy calls, and the limit of output tokens.
-        continuations: knows the tokens to send with a conversation.
+        attempt: its name begins the request ids.
         tally: what was done so far; read only.
-        clock: the attempt's.
         events: where OutputDelta events go, if the plan wants them.
     """
 
@@ -130,7 +121,7 @@ class ModelClient:
         self._clock = clock
         self._deltas = events if plan.deltas else None
         self._unknown = 0  # how often a service had dropped the conversation
-        self._streaming = ""  # the last call of which a delta was sent
+        self._streamed = set[str]()  # the calls of which a delta was sent on
 
     async def ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
         """The model service's reply.
@@ -146,7 +137,10 @@ class ModelClient:
             try:
                 return await self._ask_at(request, instance)
             except MeshError as error:
-                other = self._instead(request, error)
+                other = None
+                if request.call_id not in self._streamed:
+                    affinity = self._attempt.rollout_id
+                    other = self._services.directory.instead(instance, error, affinity=affinity)
                 if other is None:
                     raise
                 instance = other
@@ -155,7 +149,7 @@ class ModelClient:
     async def weights_version(self, model: str) -> int | None:
         """The current version of a model's weights; None when it is not known."""
         try:
-            peer = self._services.peer(await self._pick(model))
+            peer: ModelPeer = self._services.directory.peer(await self._pick(model))
             found = await peer.GetModel(
                 model_pb2.GetModelRequest(), timeout=self._clock.hop(PICK_S)
             )
@@ -163,20 +157,10 @@ class ModelClient:
             return None
         return found.weights_version if found.HasField("weights_version") else None
 
-    async def _pick(self, model: str) -> discovery_pb2.Instance:
-        return await self._services.directory.pick(
-            MODEL_SERVICE,
-            model,
-            affinity=self._attempt.rollout_id,
-            timeout=self._clock.hop(PICK_S),
-        )
-
-    def _instead(self, request: ModelRequest, error: MeshError) -> discovery_pb2.Instance | None:
-        """Another instance to ask after this error; None: there is none, or none may be asked."""
-        if request.instance is None or self._streaming == request.call_id:
-            return None
-        return self._services.directory.instead(
-            request.instance, error, affinity=self._attempt.rollout_id
+    def _pick(self, model: str) -> Awaitable[discovery_pb2.Instance]:
+        """The instance for this rollout's calls of a model service. Raises MeshError."""
+        return self._services.directory.pick(
+            MODEL_SERVICE, model, affinity=self._attempt.rollout_id, timeout=PICK_S
         )
 
     async def _ask_at(
@@ -187,8 +171,8 @@ class ModelClient:
         It is sent what is new where it keeps conversations, and the whole where it does not, or
         answers CONVERSATION_UNKNOWN.
         """
-        request.instance = instance
-        peer, continuation = self._services.peer(instance), request.continuation
+        peer: ModelPeer = self._services.directory.peer(instance)
+        continuation = request.continuation
         if continuation is not None:
             able = await self._services.capabilities(instance, self._clock.hop(PICK_S))
             if not able.conversations:
@@ -214,31 +198,33 @@ class ModelClient:
             whole.conversation.prefix_tokens.CopyFrom(tokens)
         return await self._send(peer, whole)
 
-    async def _send(
+    def _send(
         self, peer: ModelPeer, message: model_pb2.CreateResponseRequest
-    ) -> model_pb2.CreateResponseResponse:
+    ) -> Awaitable[model_pb2.CreateResponseResponse]:
         """The reply; with deltas, by StreamResponse where the service offers it."""
-        limit_s = self._services.call_s
         if self._deltas is not None:
-            try:
-                return await self._stream(peer, message, self._deltas)
-            except MeshError as error:
-                if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:
-                    raise
-        return await peer.CreateResponse(message, timeout=self._clock.hop(limit_s))
+            return self._stream(peer, message, self._deltas)
+        return peer.CreateResponse(message, timeout=self._clock.hop(self._services.call_s))
 
     async def _stream(
         self, peer: ModelPeer, message: model_pb2.CreateResponseRequest, events: EventStream
     ) -> model_pb2.CreateResponseResponse:
+        """The reply, its deltas sent on; in one piece where the service offers no stream."""
         call = model_pb2.StreamResponseRequest(call=message)
         frames = peer.StreamResponse(call, timeout=self._clock.hop(self._services.call_s))
         generator = cast("AsyncGenerator[model_pb2.StreamResponseResponse, None]", frames)
-        async with aclosing(generator):
-            async for frame in generator:
-                if frame.HasField("completed"):
-                    return frame.completed
-                self._streaming = message.call_id
-                await events.emit(_delta(message.call_id, frame.delta))
+        try:
+            async with aclosing(generator):
+                async for frame in generator:
+                    if frame.HasField("completed"):
+                        return frame.completed
+                    self._streamed.add(message.call_id)
+                    await events.emit(_delta(message.call_id, frame.delta))
+        except MeshError as error:
+            if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:
+                raise
+            timeout = self._clock.hop(self._services.call_s)
+            return await peer.CreateResponse(message, timeout=timeout)
         problem = "the streamed answer broke off before its end"
         raise MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, problem)
 

@@ -21,9 +21,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.model.answer import ModelCall
 from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens, diverged
 from gymmesh_agent.plan import RolloutPlan
@@ -214,7 +214,7 @@ class Continuation(msgspec.Struct, frozen=True, eq=False):
 
 
 class ModelRequest(msgspec.Struct, eq=False):
-    """One model call to make, and the instance that was asked last.
+    """One model call to make.
 
     Attributes:
         call_id: its id.
@@ -226,7 +226,6 @@ class ModelRequest(msgspec.Struct, eq=False):
             that call left neither a kept conversation nor tokens.
         continuation: None: the conversation is not worth keeping.
         is_plain: whether it is sent without its conversation, for whatever reason.
-        instance: the instance asked last; None: none yet.
     """
 
     call_id: str
@@ -237,7 +236,6 @@ class ModelRequest(msgspec.Struct, eq=False):
     parent: str
     continuation: Continuation | None
     is_plain: bool = False
-    instance: discovery_pb2.Instance | None = None
 
 
 class _Answered(msgspec.Struct, frozen=True):
@@ -260,7 +258,6 @@ class Continuations:
 
     Args:
         conversation_id: of the attempt's conversations at model services.
-        conversations: the attempt's.
         plan: says which tokens are captured, and whether a breach of the law is allowed.
     """
 
@@ -275,31 +272,30 @@ class Continuations:
 
     def request(
         self,
-        call_id: str,
-        model: str,
+        about: rollout_pb2.ModelCallCompleted,
         role: str,
         changes: Mapping[str, Any] | None,
-        items: ItemSequence,
-        above: str,
-        base: int,
+        context: ItemSequence,
     ) -> ModelRequest:
         """A request, before it is known which instance of the model service is asked.
 
         Args:
-            call_id, model, role, changes, items: see ModelRequest.
-            above: the call whose conversation it continues; empty when there is none.
-            base: how many of the items come from there.
+            about: the call: its id, model, parent call, and whether it is detached.
+            role, changes: see ModelRequest.
+            context: the items put after the conversation that the call continues.
         """
-        answered = self._answered.get(above)
+        above, model = about.parent_call_id, about.model
+        base = self._conversations.base(above, about.detached)
+        items = [*base, *context]
+        answered = None if about.detached else self._answered.get(above)
         if answered is None or answered.model != model:
             answered, above = None, ""
         continuation = None
         # Tokens go on only in a conversation that is kept.
         if self._plan.capture is not None or len(items) > _FEW_ITEMS:
-            continuation = self._continuation(above, answered, base)
-        return ModelRequest(
-            call_id, model, role, changes, items, above, continuation, continuation is None
-        )
+            continuation = self._continuation(above, answered, len(base))
+        plain = continuation is None
+        return ModelRequest(about.call_id, model, role, changes, items, above, continuation, plain)
 
     def prefix_tokens(self, request: ModelRequest) -> model_pb2.PrefixTokens | None:
         """The tokens to send with a conversation that is sent whole; None: there are none."""

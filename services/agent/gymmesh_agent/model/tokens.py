@@ -162,8 +162,9 @@ class WeightsAge:
             self._current = version
 
     def _check(self) -> None:
-        lag = self.lag
-        if lag is not None and self._limit is not None and lag > self._limit:
+        if self._limit is None or self._oldest is None:
+            return
+        if self._current - self._oldest > self._limit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_WEIGHTS_STALE,
                 f"the rollout began with weights {self._oldest}, and the current ones are "
