@@ -60,9 +60,9 @@ class PeerDirectory:
         credentials: Credentials | None = None,
     ) -> None:
         self._instances: dict[str, Instance] = {}
-        self._direct: dict[str, Mapping[str | None, DirectPeer]] = {}
+        self._direct: dict[str, Mapping[str, Any]] = {}  # by instance and service
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
-        self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
+        self._muxed: dict[tuple[str, str], Any] = {}  # by address and service
         self._connections: dict[str, MuxConnection] = {}  # by address
         self.transport = transport
         self.credentials = credentials or Credentials()
@@ -81,13 +81,10 @@ class PeerDirectory:
 
     def add_direct(self, instance: Instance, servicers: Mapping[str, object]) -> None:
         """Adds an instance whose servicers live in this process."""
-        peers: dict[str | None, DirectPeer] = {
-            service: DirectPeer(Binding(service, servicer))
+        self._direct[instance.id] = {
+            service: traced(DirectPeer(Binding(service, servicer)))
             for service, servicer in servicers.items()
         }
-        if instance.service in peers:
-            peers[None] = peers[instance.service]  # the main one needs no name
-        self._direct[instance.id] = peers
         self._take({**self._instances, instance.id: instance})
 
     def upsert(self, instance: Instance) -> None:
@@ -186,21 +183,20 @@ class PeerDirectory:
         ``service`` defaults to the instance's main service. Raises NOT_OFFERED
         when an instance in this process does not have that service.
         """
+        service = service or instance.service
         direct = self._direct.get(instance.id)
         if direct is None:
-            service = service or instance.service
             if self.transport == "plain":
                 return traced(self.plain_peer(instance.address, service))
-            return traced(self._mux_peer(instance.address, service))
-        peer = direct.get(service or None)
+            return self._mux_peer(instance.address, service)
+        peer = direct.get(service)
         if peer is None:
-            service = service or instance.service
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"the instance '{instance.id}' does not offer {service}",
                 metadata={"method": service},
             )
-        return traced(peer)
+        return peer
 
     def open_addresses(self) -> list[str]:
         """The addresses to which a channel is open, sorted."""
@@ -226,7 +222,7 @@ class PeerDirectory:
             peer = self._plain[address, service] = PlainPeer(self._channels.get(address), service)
         return peer
 
-    def _mux_peer(self, address: str, service: str) -> MuxPeer:
+    def _mux_peer(self, address: str, service: str) -> Any:
         peer = self._muxed.get((address, service))
         if peer is None:
             connection = self._connections.get(address)
@@ -235,7 +231,7 @@ class PeerDirectory:
                     self._channels.get(address), self._in_flight
                 )
             plain = self.plain_peer(address, service)
-            peer = self._muxed[address, service] = MuxPeer(connection, plain, service)
+            peer = self._muxed[address, service] = traced(MuxPeer(connection, plain, service))
         return peer
 
     async def _renew_for_ever(self) -> None:

@@ -75,7 +75,15 @@ class VerifyServicer:
         self, request: verify_pb2.VerifyRequest, context: CallContext
     ) -> verify_pb2.VerifyResponse:
         served = self._served
-        rollout = Rollout.from_request(request, served.models)
+        rollout = Rollout(
+            Task(request.task),
+            request.transcript,
+            request.stop_reason,
+            request.rollout_id,
+            request.attempt,
+            request.turn_rewards,
+            served.models,
+        )
         opened = served.sessions.find(request.session_id, context.identity)
         if opened is None:
             if served.verify_needs_session:
