@@ -108,7 +108,7 @@ class BoundMethod:
         finally:
             if limit is not None:
                 limit.leave()
-            self._counts(code).inc()
+            self._counts(code).value += 1.0
             self._seconds.observe(monotonic() - started)
 
     async def stream(

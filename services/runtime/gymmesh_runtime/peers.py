@@ -60,7 +60,8 @@ class PeerDirectory:
         credentials: Credentials | None = None,
     ) -> None:
         self._instances: dict[str, Instance] = {}
-        self._direct: dict[str, Mapping[str, Any]] = {}  # by instance and service
+        # By instance and service; the main one is there without a name, too.
+        self._direct: dict[str, Mapping[str | None, Any]] = {}
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
         self._muxed: dict[tuple[str, str], Any] = {}  # by address and service
         self._connections: dict[str, MuxConnection] = {}  # by address
@@ -81,10 +82,12 @@ class PeerDirectory:
 
     def add_direct(self, instance: Instance, servicers: Mapping[str, object]) -> None:
         """Adds an instance whose servicers live in this process."""
-        self._direct[instance.id] = {
+        peers: dict[str | None, Any] = {
             service: traced(DirectPeer(Binding(service, servicer)))
             for service, servicer in servicers.items()
         }
+        peers[None] = peers.get(instance.service)
+        self._direct[instance.id] = peers
         self._take({**self._instances, instance.id: instance})
 
     def upsert(self, instance: Instance) -> None:
@@ -183,20 +186,20 @@ class PeerDirectory:
         ``service`` defaults to the instance's main service. Raises NOT_OFFERED
         when an instance in this process does not have that service.
         """
-        service = service or instance.service
         direct = self._direct.get(instance.id)
+        peer = None if direct is None else direct.get(service or None)
+        if peer is not None:
+            return peer
+        service = service or instance.service
         if direct is None:
             if self.transport == "plain":
                 return traced(self.plain_peer(instance.address, service))
             return self._mux_peer(instance.address, service)
-        peer = direct.get(service)
-        if peer is None:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"the instance '{instance.id}' does not offer {service}",
-                metadata={"method": service},
-            )
-        return peer
+        raise MeshError(
+            errors_pb2.ERROR_REASON_NOT_OFFERED,
+            f"the instance '{instance.id}' does not offer {service}",
+            metadata={"method": service},
+        )
 
     def open_addresses(self) -> list[str]:
         """The addresses to which a channel is open, sorted."""

@@ -164,7 +164,7 @@ class ToolServer:
     ) -> ListToolsResult:
         opened = self._service.sessions.get(_session_of(context))
         functions = {tool.function.name: tool.function for tool in opened.answer.tools}
-        if _answers_others(self._service):
+        if type(self._service.environment).call_other is not Environment.call_other:
             for tool in opened.session.task.message.params.tools:
                 if tool.function.name:
                     functions.setdefault(tool.function.name, tool.function)
@@ -256,10 +256,6 @@ def _session_of(context: ServerRequestContext[Any]) -> str:
         raise RuntimeError("an MCP request without its HTTP request")
     session_id: str = context.request.scope[_SESSION]
     return session_id
-
-
-def _answers_others(service: OfferedService) -> bool:
-    return type(service.environment).call_other is not Environment.call_other
 
 
 def _tool(function: responses_pb2.FunctionTool) -> Tool:

@@ -60,11 +60,6 @@ class Once:
         """Whether no call runs."""
         return not self._running
 
-    @property
-    def kept(self) -> int:
-        """How many answers are kept."""
-        return len(self._answers)
-
     async def run(
         self, request: Request, act: Callable[[*Ts], Coroutine[Any, Any, T]], *arguments: *Ts
     ) -> T:
