@@ -87,19 +87,18 @@ class BoundMethod:
         try:
             if self._missing(request) is not None:
                 self.spec.check(request)  # raises
-            if timeout is None:
-                context = CallContext(self._name, None, metadata, identity)
-            elif timeout > 0.0:
-                context = CallContext(self._name, started + timeout, metadata, identity)
-            else:
-                raise deadline_passed(self._name)
+            deadline = None
+            if timeout is not None:
+                if not timeout > 0.0:
+                    raise deadline_passed(self._name)
+                deadline = started + timeout
+                limit = Limit(min(timeout, MAX_TIMEOUT_S))
+            context = CallContext(self._name, deadline, metadata, identity)
             if sink is None:
                 serving = self._handler(request, context)
             else:
                 serving = self._handler(request, context, sink)
             del request  # not to be kept for as long as the call takes
-            if timeout is not None:
-                limit = Limit(min(timeout, MAX_TIMEOUT_S))
             return await serving
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
