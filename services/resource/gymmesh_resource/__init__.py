@@ -30,29 +30,6 @@ if TYPE_CHECKING:
     from .verdicts import Skipped as Skipped
     from .verdicts import Verdict as Verdict
 
-__all__ = [
-    "Component",
-    "DefinitionError",
-    "Environment",
-    "EnvironmentConfig",
-    "Member",
-    "ModelAnswer",
-    "Outcome",
-    "Pending",
-    "ResourceService",
-    "Rollout",
-    "Session",
-    "Skipped",
-    "Task",
-    "TaskInvalid",
-    "ToolCall",
-    "ToolError",
-    "Transcript",
-    "Turn",
-    "Verdict",
-    "tool",
-]
-
 _HOME = {
     "Component": "verdicts",
     "DefinitionError": "errors",
@@ -75,6 +52,8 @@ _HOME = {
     "Verdict": "verdicts",
     "tool": "tools",
 }
+
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

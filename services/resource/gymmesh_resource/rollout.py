@@ -11,7 +11,6 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, loads, message_text, text_of
 
 from .models import ModelAccess, Models, UsageCounter
@@ -117,19 +116,6 @@ class Rollout(Transcript, ModelAccess):
         self.turn_rewards = turn_rewards
         self.stages: list[Stage] = []
         self._models = models
-
-    @classmethod
-    def from_request(cls, request: verify_pb2.VerifyRequest, models: Models | None) -> Rollout:
-        """The rollout that a request wants judged."""
-        return cls(
-            Task(request.task),
-            request.transcript,
-            request.stop_reason,
-            request.rollout_id,
-            request.attempt,
-            request.turn_rewards,
-            models,
-        )
 
     def _usage_counter(self) -> UsageCounter:
         return self.usage

@@ -24,7 +24,6 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.telemetry.instruments import CounterChild
 from gymmesh_runtime.telemetry.tracing import active
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit
 from gymmesh_runtime.wire.sizes import read_request
@@ -41,7 +40,6 @@ class BoundMethod:
         "_handler",
         "_missing",
         "_name",
-        "_ok",
         "_seconds",
         "spec",
     )
@@ -54,7 +52,6 @@ class BoundMethod:
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
-        self._ok: CounterChild | None = None  # of those, the one that nearly all calls want
 
     def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
         """Puts what ``wrapper`` makes of the method and its handler in the handler's place."""
@@ -85,36 +82,32 @@ class BoundMethod:
         """
         # One coroutine for all of it: thousands of calls wait here, each frame in memory.
         started = monotonic()
-        count = self._ok
+        code = "OK"
         limit: Limit | None = None
         try:
             if self._missing(request) is not None:
                 self.spec.check(request)  # raises
-            if timeout is None:
-                context = CallContext(self._name, None, metadata, identity)
-            elif timeout > 0.0:
-                context = CallContext(self._name, started + timeout, metadata, identity)
-            else:
-                raise deadline_passed(self._name)
+            deadline = None
+            if timeout is not None:
+                if not timeout > 0.0:
+                    raise deadline_passed(self._name)
+                deadline = started + timeout
+                limit = Limit(min(timeout, MAX_TIMEOUT_S))
+            context = CallContext(self._name, deadline, metadata, identity)
             if sink is None:
                 serving = self._handler(request, context)
             else:
                 serving = self._handler(request, context, sink)
             del request  # not to be kept for as long as the call takes
-            if timeout is not None:
-                limit = Limit(min(timeout, MAX_TIMEOUT_S))
             return await serving
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
             code = failure.code.name if isinstance(failure, MeshError) else "CANCELLED"
-            count = self._counts(code)
             raise failure from None
         finally:
             if limit is not None:
                 limit.leave()
-            if count is None:
-                count = self._ok = self._counts("OK")
-            count.value += 1.0
+            self._counts(code).value += 1.0
             self._seconds.observe(monotonic() - started)
 
     async def stream(

@@ -65,32 +65,24 @@ class MethodSpec:
         try:
             return self.read_request(data)
         except DecodeError:
-            raise self.undecodable_request() from None
+            name = self.request_class.DESCRIPTOR.full_name
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"the request of {self.full_name} cannot be decoded as {name}",
+                metadata={"field": "", "method": self.full_name},
+            ) from None
 
     def response_of(self, data: bytes, address: str) -> Any:
         """Decodes what the peer at `address` answered. Raises CONTRACT_VIOLATED."""
         try:
             return self.read_response(data)
         except DecodeError:
-            raise self.undecodable_response(address) from None
-
-    def undecodable_request(self) -> MeshError:
-        """The error of a caller whose bytes are no request of this method."""
-        name = self.request_class.DESCRIPTOR.full_name
-        return MeshError(
-            errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the request of {self.full_name} cannot be decoded as {name}",
-            metadata={"field": "", "method": self.full_name},
-        )
-
-    def undecodable_response(self, address: str) -> MeshError:
-        """The error of a peer whose bytes are no response of this method."""
-        name = self.response_class.DESCRIPTOR.full_name
-        return MeshError(
-            errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-            f"{address}: the response of {self.full_name} cannot be decoded as {name}",
-            metadata={"rule": "response", "method": self.full_name, "address": address},
-        )
+            name = self.response_class.DESCRIPTOR.full_name
+            raise MeshError(
+                errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+                f"{address}: the response of {self.full_name} cannot be decoded as {name}",
+                metadata={"rule": "response", "method": self.full_name, "address": address},
+            ) from None
 
 
 @cache
@@ -192,9 +184,7 @@ class _CheckedFields:
         return None
 
 
-@cache
-def _fields_of(descriptor: Descriptor) -> _CheckedFields:
-    return _CheckedFields(descriptor)
+_fields_of = cache(_CheckedFields)
 
 
 def _nested_in(field: FieldDescriptor) -> _CheckedFields | None:

@@ -60,9 +60,10 @@ class PeerDirectory:
         credentials: Credentials | None = None,
     ) -> None:
         self._instances: dict[str, Instance] = {}
-        self._direct: dict[str, Mapping[str | None, DirectPeer]] = {}
+        # By instance and service; the main one is there without a name, too.
+        self._direct: dict[str, Mapping[str | None, Any]] = {}
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
-        self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
+        self._muxed: dict[tuple[str, str], Any] = {}  # by address and service
         self._connections: dict[str, MuxConnection] = {}  # by address
         self.transport = transport
         self.credentials = credentials or Credentials()
@@ -81,12 +82,11 @@ class PeerDirectory:
 
     def add_direct(self, instance: Instance, servicers: Mapping[str, object]) -> None:
         """Adds an instance whose servicers live in this process."""
-        peers: dict[str | None, DirectPeer] = {
-            service: DirectPeer(Binding(service, servicer))
+        peers: dict[str | None, Any] = {
+            service: traced(DirectPeer(Binding(service, servicer)))
             for service, servicer in servicers.items()
         }
-        if instance.service in peers:
-            peers[None] = peers[instance.service]  # the main one needs no name
+        peers[None] = peers.get(instance.service)
         self._direct[instance.id] = peers
         self._take({**self._instances, instance.id: instance})
 
@@ -187,20 +187,19 @@ class PeerDirectory:
         when an instance in this process does not have that service.
         """
         direct = self._direct.get(instance.id)
+        peer = None if direct is None else direct.get(service or None)
+        if peer is not None:
+            return peer
+        service = service or instance.service
         if direct is None:
-            service = service or instance.service
             if self.transport == "plain":
                 return traced(self.plain_peer(instance.address, service))
-            return traced(self._mux_peer(instance.address, service))
-        peer = direct.get(service or None)
-        if peer is None:
-            service = service or instance.service
-            raise MeshError(
-                errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"the instance '{instance.id}' does not offer {service}",
-                metadata={"method": service},
-            )
-        return traced(peer)
+            return self._mux_peer(instance.address, service)
+        raise MeshError(
+            errors_pb2.ERROR_REASON_NOT_OFFERED,
+            f"the instance '{instance.id}' does not offer {service}",
+            metadata={"method": service},
+        )
 
     def open_addresses(self) -> list[str]:
         """The addresses to which a channel is open, sorted."""
@@ -226,7 +225,7 @@ class PeerDirectory:
             peer = self._plain[address, service] = PlainPeer(self._channels.get(address), service)
         return peer
 
-    def _mux_peer(self, address: str, service: str) -> MuxPeer:
+    def _mux_peer(self, address: str, service: str) -> Any:
         peer = self._muxed.get((address, service))
         if peer is None:
             connection = self._connections.get(address)
@@ -235,7 +234,7 @@ class PeerDirectory:
                     self._channels.get(address), self._in_flight
                 )
             plain = self.plain_peer(address, service)
-            peer = self._muxed[address, service] = MuxPeer(connection, plain, service)
+            peer = self._muxed[address, service] = traced(MuxPeer(connection, plain, service))
         return peer
 
     async def _renew_for_ever(self) -> None:

@@ -156,7 +156,7 @@ async def serving(
             watch.on_snapshot = lambda: _renew(servers)
 
         for beside in (heartbeat(), give_back_spare_memory()):
-            stack.push_async_callback(_cancel, asyncio.create_task(beside))
+            stack.push_async_callback(cancel_and_wait, asyncio.create_task(beside))
         yield Served([server.instance for server in servers], directory)
 
 
@@ -204,7 +204,7 @@ class _ServiceServer:
     def __init__(self, service: Service, options: ServeOptions, credentials: Credentials) -> None:
         self.service = service
         self._options = options
-        self._server = MeshServer(
+        self.server = MeshServer(
             (Binding(name, one) for name, one in service.servicers().items()),
             mux=options.transport != "plain",
             extras=getattr(service, "extras", list)(),
@@ -219,12 +219,12 @@ class _ServiceServer:
         usual = self._options.port if alone else 0
         port = self._options.ports.get(self.service.instance_id, usual)
         try:
-            bound = await self._server.start(self._options.host, port)
+            bound = await self.server.start(self._options.host, port)
         except OSError:
             if not port or self.service.instance_id not in self._options.movable:
                 raise
             self._moved = True
-            bound = await self._server.start(self._options.host, 0)
+            bound = await self.server.start(self._options.host, 0)
         self.instance = _served_instance(self.service, self._options, bound, metrics_address)
         served_as = getattr(self.service, "served_as", None)
         if served_as is not None:
@@ -248,7 +248,7 @@ class _ServiceServer:
         """Registers, then says SERVING."""
         if self._registration is not None:
             await self._registration.start(_REGISTER_S)
-        await self._server.set_serving(True)
+        await self.server.set_serving(True)
 
     def renew_soon(self) -> None:
         """Tells the registry anew."""
@@ -257,13 +257,9 @@ class _ServiceServer:
 
     async def leave(self) -> None:
         """NOT_SERVING, and draining in the registry."""
-        await self._server.set_serving(False)
+        await self.server.set_serving(False)
         if self._registration is not None:
             await self._registration.drain()
-
-    async def stop(self, grace_s: float) -> None:
-        """Lets running calls end, bounded."""
-        await self._server.stop(grace_s)
 
     async def deregister(self) -> None:
         """Leaves the registry."""
@@ -300,7 +296,7 @@ async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
 
 async def _stop_all(servers: Sequence[_ServiceServer], grace: _Grace) -> None:
     grace_s = grace.left()
-    await asyncio.gather(*(server.stop(grace_s) for server in servers))
+    await asyncio.gather(*(one.server.stop(grace_s) for one in servers))
 
 
 def _renew(servers: Sequence[_ServiceServer]) -> None:
@@ -424,7 +420,3 @@ async def close_bounded(service: Service) -> None:
             await service.close()
     except TimeoutError:
         _log.warning("%s did not close within %.0f s", service.instance_id, _CLOSE_S)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    await cancel_and_wait(task)

@@ -116,7 +116,7 @@ async def test_garbage_ends_its_own_stream_only(directory: PeerDirectory, data: 
             trailers: Any = caught.value.trailing_metadata()
             assert b"MUX_BROKEN" in dict(trailers)[STATUS_DETAILS_KEY]
         await peer.CreateResponse(unary("ok"), timeout=60.0)
-        await until(lambda: server.mux.streams == 1)
+        await until(lambda: len(server.mux._exchanges) == 1)
 
 
 async def test_a_client_that_goes_away_has_its_calls_stopped() -> None:
@@ -127,7 +127,7 @@ async def test_a_client_that_goes_away_has_its_calls_stopped() -> None:
             await call.write(pack([begun()]))
             await asyncio.wait_for(probe.started.wait(), 60)
         await asyncio.wait_for(probe.cancelled.wait(), 60)
-        await until(lambda: server.mux.streams == 0)
+        await until(lambda: len(server.mux._exchanges) == 0)
 
 
 async def test_a_message_over_the_limit_fails_its_own_call_only(directory: PeerDirectory) -> None:

@@ -56,7 +56,7 @@ async def test_who_comes_back_with_the_mux_is_found_to_have_it(directory: PeerDi
         directory.upsert(instance)
         peer = directory.peer(instance)
         async with asyncio.timeout(60):
-            while not with_mux.mux.streams:
+            while not with_mux.mux._exchanges:
                 with suppress(MeshError):  # while the channel connects anew
                     await peer.CreateResponse(unary("ok"), timeout=5.0)
                 await asyncio.sleep(0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Session, Task, TaskInvalid
+from gymmesh_resource.service import RESOURCE_SERVICE
 from gymmesh_resource.serving.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
+from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from tests.unit.runtime.probe import until
 
@@ -102,6 +105,22 @@ async def test_the_limit_counts_open_sessions() -> None:
     assert caught.value.metadata == {"limit": "2"}
 
 
+async def test_the_limit_of_each_identity_holds_whatever_its_request_ids_are() -> None:
+    async with served(Notebook(), session_limit_each=1) as mesh:
+        servicer: Any = mesh.service.servicers()[RESOURCE_SERVICE]
+        context = CallContext("CreateSession", identity="alice")
+        requests = [
+            resource_pb2.CreateSessionRequest(task=task(), request_id=request_id)
+            for request_id in ("a\0b", "c")
+        ]
+        opened = await servicer.CreateSession(requests[0], context)
+        with pytest.raises(MeshError) as caught:
+            await servicer.CreateSession(requests[1], context)
+        assert caught.value.metadata == {"limit": "1"}
+        await mesh.close(opened.session_id)
+        await servicer.CreateSession(requests[1], context)
+
+
 async def test_the_limit_counts_sessions_that_are_being_opened() -> None:
     async with served(Notebook(), session_limit=3) as mesh:
         results = await asyncio.gather(*(mesh.create() for _ in range(10)), return_exceptions=True)
@@ -170,7 +189,7 @@ async def test_answers_kept_are_bounded_and_none_acts_twice() -> None:
         for number in range(KEPT_ANSWERS + 20):
             await mesh.call(session_id, "note", {"line": "x"}, request_id=f"r{number}")
         once = mesh.service.sessions.get(session_id).calls
-        assert once.kept <= KEPT_ANSWERS
+        assert len(once._answers) <= KEPT_ANSWERS
         with pytest.raises(MeshError) as caught:
             await mesh.call(session_id, "note", {"line": "x"}, request_id="r0")
         lines = mesh.service.sessions.get(session_id).session.state.lines

@@ -142,7 +142,7 @@ async def test_answers_without_a_tool_count_under_their_request_id_too() -> None
         again = await mesh.call(session_id, "nothin", request_id="r")
         with pytest.raises(MeshError) as caught:
             await mesh.call(session_id, "note", {"line": "x"}, request_id="r")
-        kept = mesh.service.sessions.get(session_id).calls.kept
+        kept = len(mesh.service.sessions.get(session_id).calls._answers)
     assert first == again
     assert kept == 1
     assert caught.value.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED

@@ -192,7 +192,7 @@ async def test_bytes_count_as_well_as_items() -> None:
     outbox.put(1, 1)
     assert outbox.full
     outbox.put(2, 1)  # what may not wait is taken all the same
-    assert outbox.queued_bytes == 101
+    assert outbox.waiting.size == 101
 
 
 async def test_a_closed_outbox_gives_what_it_has_and_refuses_more() -> None:

@@ -92,7 +92,7 @@ def test_empty_chunks_take_nothing() -> None:
     give(table, begin(1, b"", more=True))
     for _ in range(10_000):
         assert give(table, Chunk(1, b"", False)) == []
-    assert table.assembling == LIMITS.call_bytes
+    assert table._assembly.held == LIMITS.call_bytes
 
 
 def test_calls_given_up_before_their_chunks_came_are_bounded() -> None:

@@ -173,7 +173,7 @@ def test_a_stream_that_ends_gives_all_its_calls_back() -> None:
     made, served = one.close()
     assert [call.number for call in made] == [1, 5]
     assert [call.number for call in served] == [2, 4]
-    assert (one.outgoing, one.incoming, one.assembling) == (0, 0, 0)
+    assert (one.outgoing, one.incoming, one._assembly.held) == (0, 0, 0)
 
 
 # ---- their calls --------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_garbage_is_a_violation_or_nothing_worse(
         with suppress(Violation):  # a link would end here; the table must bear more
             happened_in(one, frame)
         assert one.incoming <= SMALL.calls
-        assert 0 <= one.assembling <= SMALL.assembly_bytes
+        assert 0 <= one._assembly.held <= SMALL.assembly_bytes
 
 
 class TwoTables(RuleBasedStateMachine):
@@ -400,7 +400,7 @@ class TwoTables(RuleBasedStateMachine):
                     assert self.ends[side].end(number)
                     del self.serving[side][number]
         for end in self.ends.values():
-            assert (end.outgoing, end.incoming, end.assembling) == (0, 0, 0)
+            assert (end.outgoing, end.incoming, end._assembly.held) == (0, 0, 0)
         assert self.opened == self.closed
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import pytest
 
@@ -120,6 +121,21 @@ async def test_the_inner_of_two_limits_ends_its_own_block() -> None:
     with Limit(60.0) as outer, pytest.raises(TimeoutError), Limit(_SHORT):
         await asyncio.sleep(30)
     assert not outer.expired
+
+
+@pytest.mark.parametrize("delay", [2.0, 59.0, 61.0, 600.0, 86_400.0])
+async def test_a_limit_that_is_somewhat_shorter_ends_first(
+    monkeypatch: pytest.MonkeyPatch, delay: float
+) -> None:
+    """So that a model's limit, set a margin within its caller's, is what the failure names."""
+    started = monotonic()
+    for step in range(20):
+        now = started + step / 7
+        monkeypatch.setattr(timers, "monotonic", lambda now=now: now)
+        with Limit(delay) as outer, Limit(delay - 0.15) as inner:
+            assert timers._buckets is not None
+            ends = {id(limits): end for end, limits in timers._buckets.by_end.items()}
+            assert ends[id(inner._bucket)] < ends[id(outer._bucket)]
 
 
 async def test_a_cancellation_from_elsewhere_stays_one() -> None:

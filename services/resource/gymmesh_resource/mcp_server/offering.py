@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from gymmesh_resource.config import McpConfig
-from gymmesh_runtime.addresses.listening import TOOLS_HARM, is_local, log_exposure
+from gymmesh_runtime.addresses import TOOLS_HARM, at_port, is_local, log_exposure
 from gymmesh_runtime.config import ConfigError
 
 from .offered import OfferedService
@@ -59,7 +59,7 @@ class Offering:
         except ConfigError as error:
             raise ConfigError(error.problem, path=self._place) from None
         except (OSError, TimeoutError) as error:
-            at = f"{self._config.host}:{self._config.port}"
+            at = at_port(self._config.host, self._config.port)
             raise ConfigError(
                 f"{at} cannot be listened on ({error.__class__.__name__}: {error}); choose another"
                 " port, or 0 for a free one",

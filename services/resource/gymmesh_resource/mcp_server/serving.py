@@ -11,6 +11,8 @@ from typing import cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gymmesh_runtime.addresses import at_port, family_of, is_wildcard
+
 from .tool_server import ToolServer
 
 __all__ = ["serve"]
@@ -31,8 +33,7 @@ async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> A
     Raises OSError when the port cannot be had. What travels is not encrypted: for other hosts
     than this one, put a proxy with TLS before it.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:
+    with socket.create_server((host, port), family=family_of(host)) as listening:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -48,19 +49,15 @@ async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> A
             task = asyncio.get_running_loop().create_task(server.serve([listening]))
             try:
                 await _started(server, task)
-                yield f"http://{_shown(host)}:{bound}/mcp"
+                # All addresses are none that could be connected to.
+                shown = socket.gethostname() if is_wildcard(host) else host
+                yield f"http://{at_port(shown, bound)}/mcp"
             finally:
                 server.should_exit = True
                 try:
                     await asyncio.wait((task,), timeout=2 * _STOP_S)
                 finally:
                     task.cancel()
-
-
-def _shown(host: str) -> str:
-    if host in ("0.0.0.0", "::"):  # all addresses: none that could be connected to
-        return socket.gethostname()
-    return f"[{host}]" if ":" in host else host
 
 
 class _McpServer(uvicorn.Server):

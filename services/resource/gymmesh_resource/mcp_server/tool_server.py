@@ -143,16 +143,17 @@ class ToolServer:
 
     async def _answer_owner(self, scope: Scope, send: Send) -> None:
         session_id = _bearer(scope)
-        if not self._service.sessions.has(session_id):
+        opened = self._service.sessions.find(session_id)
+        if opened is None:
             await _refuse(send, 401, (b"www-authenticate", b"Bearer"))
             return
-        with self._service.sessions.get(session_id):
+        with opened:
             pass  # an owner that asks is there: the session is not idle
         asked = f"{scope['method']} {scope['path']}"
         if asked == f"POST {_OWNERS}/tokens":
             await _reply(send, {"token": self.mint(session_id)})
         elif asked == f"GET {_OWNERS}":
-            await _reply(send, {"done": self._service.sessions.get(session_id).session.done})
+            await _reply(send, {"done": opened.session.done})
         elif asked == f"GET {_OWNERS}/items":
             await _reply(send, {"items": items_to_list(self._calls.items(session_id))})
         else:
@@ -163,7 +164,7 @@ class ToolServer:
     ) -> ListToolsResult:
         opened = self._service.sessions.get(_session_of(context))
         functions = {tool.function.name: tool.function for tool in opened.answer.tools}
-        if _answers_others(self._service):
+        if type(self._service.environment).call_other is not Environment.call_other:
             for tool in opened.session.task.message.params.tools:
                 if tool.function.name:
                     functions.setdefault(tool.function.name, tool.function)
@@ -255,10 +256,6 @@ def _session_of(context: ServerRequestContext[Any]) -> str:
         raise RuntimeError("an MCP request without its HTTP request")
     session_id: str = context.request.scope[_SESSION]
     return session_id
-
-
-def _answers_others(service: OfferedService) -> bool:
-    return type(service.environment).call_other is not Environment.call_other
 
 
 def _tool(function: responses_pb2.FunctionTool) -> Tool:

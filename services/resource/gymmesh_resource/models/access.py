@@ -43,9 +43,7 @@ class ModelAccess:
         Raises MeshError MODEL_* when the model fails; let it pass, and the rollout fails at
         that model and may be retried, or catch it where a verdict can do without.
         """
-        if self._models is None:
-            raise RuntimeError("the environment is not being served: there are no models to ask")
-        return await self._models.ask(
+        return await self._served_models().ask(
             model,
             prompt,
             system=system,
@@ -57,9 +55,12 @@ class ModelAccess:
 
     def ask_sync(self, model: str, prompt: Prompt, **named: Any) -> ModelAnswer:
         """`ask` for a plain method, which runs in a thread: waits for the answer."""
+        return self._served_models().from_thread(self.ask(model, prompt, **named))
+
+    def _served_models(self) -> Models:
         if self._models is None:
             raise RuntimeError("the environment is not being served: there are no models to ask")
-        return self._models.from_thread(self.ask(model, prompt, **named))
+        return self._models
 
     def _usage_counter(self) -> UsageCounter:
         call = in_call.get()

@@ -206,17 +206,13 @@ async def _create(
     try:
         left, affinity = deadline - time.monotonic(), request.rollout_id
         instance = await directory.pick(MODEL_SERVICE, service, affinity=affinity, timeout=left)
-        peer: CreatesResponse = directory.peer(instance)
         try:
-            left = deadline - time.monotonic()
-            return await peer.CreateResponse(request, timeout=max(left, 0.0))
+            return await _create_at(directory.peer(instance), request, deadline)
         except MeshError as error:
             other = directory.instead(instance, error, affinity=affinity)
             if other is None:
                 raise
-            peer = directory.peer(other)
-            left = deadline - time.monotonic()
-            return await peer.CreateResponse(request, timeout=max(left, 0.0))
+            return await _create_at(directory.peer(other), request, deadline)
     except MeshError as error:
         if error.reason != errors_pb2.ERROR_REASON_DEADLINE_PASSED:
             raise
@@ -225,6 +221,12 @@ async def _create(
             f"the model {service!r} gave no answer in the time that the environment had",
             metadata={"model": service},
         ) from None
+
+
+async def _create_at(
+    peer: CreatesResponse, request: model_pb2.CreateResponseRequest, deadline: float
+) -> model_pb2.CreateResponseResponse:
+    return await peer.CreateResponse(request, timeout=max(deadline - time.monotonic(), 0.0))
 
 
 def _params(

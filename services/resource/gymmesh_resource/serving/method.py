@@ -77,7 +77,7 @@ class Method:
             if not self._is_async:
                 return await self._run_in_thread(args, keywords)
             work = StepTimer(self.function(*args, **keywords), self._limit_s, self._environment)
-            return await self._within_limit(work, CallTimer(deadline))
+            return await self._within(CallTimer(self._limit_s, deadline), work)
         finally:
             if token is not None:
                 in_call.reset(token)
@@ -86,7 +86,7 @@ class Method:
         try:
             async with self._threads.place(self._limit_s):
                 work = self._threads.run(lambda: self.function(*args, **keywords))
-                result = await self._within_limit(work)
+                result = await self._within(Limit(self._limit_s), work)
         except ThreadsBusy as error:
             raise MeshError(
                 errors_pb2.ERROR_REASON_QUEUE_FULL,
@@ -95,19 +95,14 @@ class Method:
                 retry_after_s=1.0,
             ) from None
         # A decorator may hide that a method is async: then it has only made its coroutine here.
-        return await self._within_limit(result) if inspect.isawaitable(result) else result
+        if inspect.isawaitable(result):
+            return await self._within(Limit(self._limit_s), result)
+        return result
 
-    async def _within_limit(self, work: Awaitable[Any], timer: CallTimer | None = None) -> Any:
-        limit = Limit(self._limit_s)
-        if timer is not None:
-            timer.start(limit, self._limit_s)
+    async def _within(self, limit: Limit, work: Awaitable[Any]) -> Any:
         try:
             with limit:
-                try:
-                    return await work
-                finally:
-                    if timer is not None:
-                        timer.end()
+                return await work
         except TimeoutError:
             if limit.expired:
                 raise TookTooLong(f"longer than {self._limit_s:g} s") from None

@@ -60,11 +60,6 @@ class Once:
         """Whether no call runs."""
         return not self._running
 
-    @property
-    def kept(self) -> int:
-        """How many answers are kept."""
-        return len(self._answers)
-
     async def run(
         self, request: Request, act: Callable[[*Ts], Coroutine[Any, Any, T]], *arguments: *Ts
     ) -> T:
@@ -76,14 +71,20 @@ class Once:
         """
         key, digest = (type(request), request.request_id), digest_of(request)
         if (running := self._running.get(key)) is not None:
-            self._compare(key, digest, running[0])
+            _compare(request, digest, running[0])
             task = running[1]
         elif (answered := self._answers.get(key)) is not None:
-            self._compare(key, digest, answered[0])
-            kept: T = self._kept_answer(answered[1])
+            _compare(request, digest, answered[0])
+            kept: T | BaseException = answered[1]
+            if isinstance(kept, BaseException):
+                raise kept.with_traceback(None)  # without the frames of earlier callers
             return kept
         elif key in self._forgotten:
-            raise self._answered_before()
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SESSION_STATE,
+                "This request was answered before, too long ago for the answer to be kept.",
+                metadata={"session_id": self._session_id, "state": "answered"},
+            )
         else:
             task = asyncio.get_running_loop().create_task(act(*arguments))
             self._running[key] = (digest, task)
@@ -104,41 +105,27 @@ class Once:
     def _ended(self, key: _Key, task: asyncio.Task[Any]) -> None:
         digest, _ = self._running.pop(key)
         if task.cancelled():
-            self._keep(key, digest, session_not_found(self._session_id))
+            answer: Any = session_not_found(self._session_id)
+        elif (error := task.exception()) is None:  # retrieved, as no caller may be left to do it
+            answer = task.result()
+        elif isinstance(error, MeshError) and error.reason in _NOT_RUN:
             return
-        error = task.exception()  # retrieved here, as no caller may be left to do it
-        if error is None:
-            self._keep(key, digest, task.result())
-        elif not (isinstance(error, MeshError) and error.reason in _NOT_RUN):
-            self._keep(key, digest, error)
-
-    def _keep(self, key: _Key, digest: int, answer: Any) -> None:
+        else:
+            answer = error
         self._answers[key] = (digest, answer)
         if len(self._answers) > KEPT_ANSWERS:
             oldest = next(iter(self._answers))
             del self._answers[oldest]
             self._forgotten.add(oldest)
 
-    def _kept_answer(self, answer: Any) -> Any:
-        if isinstance(answer, BaseException):
-            # Without the frames of earlier callers.
-            raise answer.with_traceback(None)
-        return answer
 
-    def _answered_before(self) -> MeshError:
-        return MeshError(
-            errors_pb2.ERROR_REASON_SESSION_STATE,
-            "This request was answered before, too long ago for the answer to be kept.",
-            metadata={"session_id": self._session_id, "state": "answered"},
+def _compare(request: Request, digest: int, known: int) -> None:
+    if digest != known:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
+            "The request_id was used for another request before; give each its own.",
+            metadata={"request_id": request.request_id},
         )
-
-    def _compare(self, key: _Key, digest: int, known: int) -> None:
-        if digest != known:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-                "The request_id was used for another request before; give each its own.",
-                metadata={"request_id": key[1]},
-            )
 
 
 def digest_of(request: Request) -> int:

@@ -81,8 +81,7 @@ class ResourceServicer:
     async def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
     ) -> resource_pb2.CreateSessionResponse:
-        identity = context.identity
-        opened = await self._sessions.create(request, identity, self._open, request, identity)
+        opened = await self._sessions.create(request, context.identity, self._open)
         return opened.answer
 
     async def CallTool(
@@ -121,8 +120,8 @@ class ResourceServicer:
             session_id = secrets.token_hex(_ID_BYTES)
             session = await served.new_session(session_id, task, seed, request.rollout_id)
             try:
-                tools = await self._session_tools(session)
-                items = await self._opening_items(session)
+                tools = await self._session_tools(session) if self._has_session_tools else ()
+                items = await self._opening_items(session) if self._has_opening else ()
             except BaseException:
                 await served.end_session(session)
                 raise
@@ -135,16 +134,12 @@ class ResourceServicer:
         return self._sessions.add(session, request.request_id, identity, answer)
 
     async def _session_tools(self, session: Session[Any]) -> Sequence[responses_pb2.Tool]:
-        if not self._has_session_tools:
-            return ()
         try:
             return await self._tools.further(session)
         except Exception as error:
             raise_from(environment_fault(error, self._served.name, "session_tools"), error)
 
     async def _opening_items(self, session: Session[Any]) -> Sequence[responses_pb2.Item]:
-        if not self._has_opening:
-            return ()
         try:
             return _items(await self._opening.call((session,)), self._opening.function)
         except Exception as error:

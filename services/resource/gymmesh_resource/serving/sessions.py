@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.ownership import may_use, owned, owner_of, shown
+from gymmesh_runtime.security.ownership import may_use, owned
 
 from ..session import Session
 from .once import Once, digest_of, session_not_found, until_done
@@ -24,7 +25,6 @@ from .once import Once, digest_of, session_not_found, until_done
 __all__ = ["OpenSession", "SessionStore"]
 
 S = TypeVar("S")
-Ts = TypeVarTuple("Ts")
 # Seconds that a cancelled call may take to end before its session is closed without it.
 _CANCEL_S = 5.0
 _NO_ORDER: Final = nullcontext()
@@ -76,6 +76,12 @@ class OpenSession(Generic[S]):
         self.last_used = self._clock()
 
 
+#: Makes and adds the session of a request of an identity.
+_Make: TypeAlias = Callable[
+    [resource_pb2.CreateSessionRequest, str], Coroutine[Any, Any, OpenSession[S]]
+]
+
+
 class SessionStore(Generic[S]):
     """The open sessions of one environment.
 
@@ -118,11 +124,7 @@ class SessionStore(Generic[S]):
         return len(self._open)
 
     async def create(
-        self,
-        request: resource_pb2.CreateSessionRequest,
-        identity: str,
-        make: Callable[[*Ts], Coroutine[Any, Any, OpenSession[S]]],
-        *arguments: *Ts,
+        self, request: resource_pb2.CreateSessionRequest, identity: str, make: _Make[S]
     ) -> OpenSession[S]:
         """The session of a request: `make` makes and adds it, unless this is a repeat.
 
@@ -132,12 +134,14 @@ class SessionStore(Generic[S]):
         request_id, digest = owned(identity, request.request_id), digest_of(request)
         known = self._by_request.get(request_id)
         if known is None:
-            self._refuse_full(owner_of(request_id))
+            self._refuse_full(identity)
             if self._opens_at_once:
-                opened = await make(*arguments)
-                self._hold(request_id, digest, opened.session.id)
+                opened = await make(request, identity)
+                self._hold(request_id, identity, digest, opened.session.id)
                 return opened
-            task = self._start(request_id, digest, make(*arguments))
+            task = asyncio.get_running_loop().create_task(make(request, identity))
+            self._hold(request_id, identity, digest, task)
+            task.add_done_callback(partial(self._started, request_id, identity))
         elif known[0] == digest:
             if isinstance(known[1], str):
                 return self._open[known[1]]
@@ -146,7 +150,7 @@ class SessionStore(Generic[S]):
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
                 "The request_id opened a session for another task; give each attempt its own.",
-                metadata={"request_id": shown(request_id)},
+                metadata={"request_id": request.request_id},
             )
         await until_done(task)
         if task.cancelled():
@@ -176,29 +180,31 @@ class SessionStore(Generic[S]):
         )
         return opened
 
-    def has(self, session_id: str, identity: str = "") -> bool:
-        """Whether the session is open here, for this caller."""
+    def has(self, session_id: str) -> bool:
+        """Whether the session is open here."""
+        return session_id in self._open
+
+    def find(self, session_id: str, identity: str = "") -> OpenSession[S] | None:
+        """An open session; None also for one that another identity opened."""
         found = self._open.get(session_id)
-        return found is not None and may_use(identity, found.owner)
+        return found if found is not None and may_use(identity, found.owner) else None
 
     def get(self, session_id: str, identity: str = "") -> OpenSession[S]:
-        """An open session, used now.
-
-        Raises SESSION_NOT_FOUND, also for a session that another identity opened.
-        """
-        found = self._open.get(session_id)
-        if found is None or not may_use(identity, found.owner):
+        """As `find`, of a session that is used now. Raises SESSION_NOT_FOUND."""
+        found = self.find(session_id, identity)
+        if found is None:
             raise session_not_found(session_id)
         found.last_used = self._clock()
         return found
 
     async def close(self, session_id: str, identity: str = "") -> None:
         """Close a session, if this caller has it open, and cancel the calls that run in it."""
-        found = self._remove(session_id, identity)
+        found = self.find(session_id, identity)
         if found is None:
             return
+        self._remove(found)
         if self._closes_at_once and found.calls.idle:
-            await self._end(found)
+            await self._close_session(found.session)
         else:
             # In a task, so that a caller that goes away does not stop it.
             await until_done(asyncio.get_running_loop().create_task(self._end(found)))
@@ -208,11 +214,7 @@ class SessionStore(Generic[S]):
         if not self._idle_s:
             return 0
         before = self._clock() - self._idle_s
-        idle = [
-            session_id
-            for session_id, found in self._open.items()
-            if found.last_used <= before and found.idle
-        ]
+        idle = [one for one in self._open.values() if one.last_used <= before and one.idle]
         await self._close_each(idle)
         return len(idle)
 
@@ -236,37 +238,45 @@ class SessionStore(Generic[S]):
             task.cancel()
         if opening:
             await asyncio.wait(opening, timeout=_CANCEL_S)
-        await self._close_each(list(self._open))
+        await self._close_each(list(self._open.values()))
 
-    async def _close_each(self, session_ids: Iterable[str]) -> None:
+    async def _close_each(self, sessions: Sequence[OpenSession[S]]) -> None:
         # All are removed before the first wait, so that none is used once more.
-        removed = [self._remove(session_id) for session_id in session_ids]
-        await asyncio.gather(*(self._end(found) for found in removed if found is not None))
+        for found in sessions:
+            self._remove(found)
+        await asyncio.gather(*map(self._end, sessions))
 
-    def _remove(self, session_id: str, identity: str = "") -> OpenSession[S] | None:
-        """Take a session out of the store; None if this caller has none of that id."""
-        found = self._open.get(session_id)
-        if found is None or not may_use(identity, found.owner):
-            return None
-        del self._open[session_id]
-        self._forget(found.request_id)
-        if self._emptied is not None and not self._by_request:
-            self._emptied.set()
-        return found
+    def _remove(self, found: OpenSession[S]) -> None:
+        """Take an open session out of the store."""
+        del self._open[found.session.id]
+        self._forget(found.request_id, found.owner)
 
     async def _end(self, found: OpenSession[S]) -> None:
         if running := found.calls.cancel():
             await asyncio.wait(running, timeout=_CANCEL_S)
         await self._close_session(found.session)
 
-    def _forget(self, request_id: str) -> None:
-        if self._by_request.pop(request_id, None) is not None and self._limit_each:
-            self._by_owner[owner_of(request_id)] -= 1
+    def _hold(
+        self,
+        request_id: str,
+        identity: str,
+        digest: int,
+        session: asyncio.Task[OpenSession[S]] | str,
+    ) -> None:
+        self._by_request[request_id] = (digest, session)
+        if self._limit_each:
+            self._by_owner[identity] += 1
 
-    def _refuse_full(self, owner: str) -> None:
+    def _forget(self, request_id: str, identity: str) -> None:
+        if self._by_request.pop(request_id, None) is not None and self._limit_each:
+            self._by_owner[identity] -= 1
+        if self._emptied is not None and not self._by_request:
+            self._emptied.set()
+
+    def _refuse_full(self, identity: str) -> None:
         if self._closed:
             raise _draining()
-        if self._limit_each and self._by_owner[owner] >= self._limit_each:
+        if self._limit_each and self._by_owner[identity] >= self._limit_each:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
                 f"The caller holds {self._limit_each} sessions here, as many as it may.",
@@ -280,26 +290,9 @@ class SessionStore(Generic[S]):
                 metadata={"limit": str(self._limit)},
             )
 
-    def _start(
-        self, request_id: str, digest: int, making: Coroutine[Any, Any, OpenSession[S]]
-    ) -> asyncio.Task[OpenSession[S]]:
-        task = asyncio.get_running_loop().create_task(making)
-        self._hold(request_id, digest, task)
-        task.add_done_callback(lambda ended: self._started(request_id, ended))
-        return task
-
-    def _hold(
-        self, request_id: str, digest: int, session: asyncio.Task[OpenSession[S]] | str
-    ) -> None:
-        self._by_request[request_id] = (digest, session)
-        if self._limit_each:
-            self._by_owner[owner_of(request_id)] += 1
-
-    def _started(self, request_id: str, task: asyncio.Task[OpenSession[S]]) -> None:
+    def _started(self, request_id: str, identity: str, task: asyncio.Task[OpenSession[S]]) -> None:
         if task.cancelled() or task.exception() is not None:
-            self._forget(request_id)
-            if self._emptied is not None:
-                self._emptied.set()
+            self._forget(request_id, identity)
 
 
 def _draining() -> MeshError:

@@ -29,6 +29,7 @@ from ..session import Session
 from ..task import Task
 from ..verdicts import Pending, Stage, write_verification
 from .faults import environment_fault, items_fault, raise_from, task_invalid
+from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 
 __all__ = ["VerifyServicer"]
@@ -73,11 +74,22 @@ class VerifyServicer:
     async def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
     ) -> verify_pb2.VerifyResponse:
-        served, sessions, session_id = self._served, self._served.sessions, request.session_id
-        rollout = Rollout.from_request(request, served.models)
-        if not served.verify_needs_session and not sessions.has(session_id, context.identity):
+        served = self._served
+        rollout = Rollout(
+            Task(request.task),
+            request.transcript,
+            request.stop_reason,
+            request.rollout_id,
+            request.attempt,
+            request.turn_rewards,
+            served.models,
+        )
+        opened = served.sessions.find(request.session_id, context.identity)
+        if opened is None:
+            if served.verify_needs_session:
+                raise session_not_found(request.session_id)
             return await self._judge_in_new_session(request, rollout, context.deadline)
-        with sessions.get(session_id, context.identity) as opened:
+        with opened:
             async with opened.order:
                 return await self._judge(opened.session, rollout, context.deadline)
 
@@ -150,7 +162,8 @@ class VerifyServicer:
                     raise_from(fault, error)
         seconds = time.perf_counter() - started
         response = verify_pb2.VerifyResponse()
-        self._write(response.verification, outcome, rollout, "verify", seconds, merged(usages))
+        usage = merged(usages) if usages else ()
+        self._write(response.verification, outcome, rollout, "verify", seconds, usage)
         return response
 
     def _fault(

@@ -68,7 +68,7 @@ class Tool:
     message: responses_pb2.Tool
 
 
-class Toolset(Mapping[str, Tool]):
+class Toolset(dict[str, Tool]):
     """The tools of an environment by name, in the order in which its class has them."""
 
     def __init__(
@@ -78,8 +78,8 @@ class Toolset(Mapping[str, Tool]):
 
         Raises `DefinitionError`, which names the tool and what to correct.
         """
+        super().__init__()
         types_by_tool = types_by_tool or {}
-        self._tools: dict[str, Tool] = {}
         for attribute, name in _marked_methods(type(environment)).items():
             where = f"{type(environment).__name__}.{attribute}"
             if not is_tool_name(name):
@@ -87,27 +87,18 @@ class Toolset(Mapping[str, Tool]):
                     f"{where}: {name!r} is no name for a tool, which endpoints take of "
                     f"{TOOL_NAME_RULE}; give another with @tool(name=…)."
                 )
-            if name in self._tools:
+            if name in self:
                 raise DefinitionError(f"{where}: there is another tool called {name!r}.")
             method = getattr(environment, attribute)
             strict = getattr(method, _STRICT, None)
             if strict is None:
                 strict = getattr(environment, "strict_tools", False)
             types_by_name = types_by_tool.get(name, {})
-            self._tools[name] = _tool(name, method, where, types_by_name, strict=strict)
-        if stray := sorted(set(types_by_tool) - set(self._tools)):
+            self[name] = _tool(name, method, where, types_by_name, strict=strict)
+        if stray := sorted(types_by_tool.keys() - self.keys()):
             raise DefinitionError(
                 f"{type(environment).__name__} has no tool {stray[0]!r} to give types to."
             )
-
-    def __getitem__(self, name: str) -> Tool:
-        return self._tools[name]
-
-    def __iter__(self) -> Any:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
 
 
 def answer_of(

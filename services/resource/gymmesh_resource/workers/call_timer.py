@@ -11,50 +11,56 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
+from types import TracebackType
 
 from gymmesh_runtime.timers import Limit
 
 __all__ = ["CallTimer", "limit_paused", "running_call"]
 
 
-class CallTimer:
-    """The time that one call of a method has left.
+class CallTimer(Limit):
+    """The limit of one call of a method, `seconds` long, that of the running call inside.
 
-    `deadline`: when its caller gives up, in monotonic seconds; None: not known.
+    `deadline`: when the call's caller gives up, in monotonic seconds; None: not known.
     """
 
-    __slots__ = ("_end", "_left", "_limit", "_pauses", "_token", "deadline")
+    __slots__ = ("_end", "_left", "_over", "_pauses", "_token", "deadline")
 
-    def __init__(self, deadline: float | None = None) -> None:
+    def __init__(self, seconds: float, deadline: float | None = None) -> None:
+        super().__init__(seconds)
         self.deadline = deadline
-        self._limit: Limit | None = None
+        self._end = monotonic() + seconds
+        self._left = seconds
         self._pauses = 0
-        self._end = self._left = 0.0
+        self._over = False
 
-    def start(self, limit: Limit, seconds: float) -> None:
-        """The call begins, and its limit was set to `seconds`."""
-        self._limit, self._end, self._left = limit, monotonic() + seconds, seconds
+    def __enter__(self) -> CallTimer:
         self._token = running_call.set(self)
+        return self
 
-    def end(self) -> None:
-        """The call is over; a pause that goes on has no effect on its limit."""
-        self._limit = None
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over = True  # a pause that goes on has no effect from here on
         running_call.reset(self._token)
+        super().__exit__(kind, error, traceback)
 
     def pause(self) -> None:
         """Part of the call begins to wait."""
         self._pauses += 1
-        if self._pauses == 1 and self._limit is not None:
+        if self._pauses == 1 and not self._over:
             self._left = max(self._end - monotonic(), 0.0)
-            self._limit.stop()
+            self.stop()
 
     def resume(self) -> None:
         """That wait is over."""
         self._pauses -= 1
-        limit = self._limit
-        if not self._pauses and limit is not None and not limit.expired:
+        if not self._pauses and not self._over and not self.expired:
             self._end = monotonic() + self._left
-            limit.set(self._left)
+            self.set(self._left)
 
 
 #: That of the running call.

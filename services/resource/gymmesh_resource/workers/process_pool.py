@@ -213,7 +213,7 @@ class ProcessPool:
         otherwise a `PoolError` says what went wrong. A cancelled call kills its worker.
         """
         reference = _reference(function)
-        payload = (reference, arguments)
+        payload = reference, arguments
         pickle.dumps(payload)  # a mistake of the caller's is raised before a worker is taken
         await self._take_slot()
         worker: _Worker | None = None
@@ -271,11 +271,11 @@ class ProcessPool:
         """Wait for the right to use one worker."""
         if self._closed:
             raise PoolClosed("The worker pool is closed.")
-        if self._slots.locked() and self._waiting >= self._queue_limit:
-            raise PoolSaturated(f"{self._waiting} calls wait for a worker already.")
         if not self._slots.locked():
             await self._slots.acquire()
             return
+        if self._waiting >= self._queue_limit:
+            raise PoolSaturated(f"{self._waiting} calls wait for a worker already.")
         self._waiting += 1
         began = time.monotonic()
         try:

@@ -96,21 +96,15 @@ class Threads:
             self._lost = [job for job in self._lost if not job.ended.is_set()]
         if len(self._lost) >= self._limit:
             raise ThreadsLost(f"{len(self._lost)} threads hang in calls that were given up.")
-        if self._places.locked():
-            await self._wait_for_place(wait_s)
-        else:
-            await self._places.acquire()
-        try:
-            yield
-        finally:
-            self._places.release()
-
-    async def _wait_for_place(self, wait_s: float) -> None:
         try:
             async with asyncio.timeout(wait_s):
                 await self._places.acquire()
         except TimeoutError:
             raise ThreadsBusy(f"No thread was free for {wait_s} seconds.") from None
+        try:
+            yield
+        finally:
+            self._places.release()
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """The result of `call()`, inside of a `place`; what it raises is raised here.

@@ -59,21 +59,19 @@ def audited(spec: MethodSpec, handler: Any) -> Any:
         return handler
 
     async def handle(request: Any, context: CallContext) -> Any:
-        response = None
-        outcome = "CANCELLED"
+        response, outcome = None, "CANCELLED"
         try:
             response = await handler(request, context)
             outcome = "OK"
             return response
         except MeshError as error:
-            response, outcome = None, error.reason_name
+            outcome = error.reason_name
             raise
         except Exception as error:
-            response, outcome = None, type(error).__name__
+            outcome = type(error).__name__
             raise
         finally:
-            answered = response if outcome == "OK" else None
-            _write(context.identity, method, target(request, answered), outcome)
+            _write(context.identity, method, target(request, response), outcome)
 
     return handle
 

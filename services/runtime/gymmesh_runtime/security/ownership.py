@@ -17,11 +17,6 @@ def owned(identity: str, key: str) -> str:
     return f"{identity}{_BETWEEN}{key}" if identity else key
 
 
-def owner_of(key: str) -> str:
-    """Whose a key is."""
-    return key.rpartition(_BETWEEN)[0]
-
-
 def shown(key: str) -> str:
     """The id of a key, as its caller wrote it."""
     return key.rpartition(_BETWEEN)[2]

@@ -11,7 +11,6 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -53,7 +52,7 @@ def place_of(error: BaseException) -> str:
     fallback = ""
     while at is not None and id(at) not in seen:
         seen.add(id(at))
-        frames = list(_frames(at))
+        frames = list(traceback.walk_tb(at.__traceback__))
         found = _authors_frame(frames)
         if found is not None:
             return shown_place(found[0].f_code.co_filename, found[1])
@@ -66,7 +65,7 @@ def place_of(error: BaseException) -> str:
 def traceback_id(error: BaseException) -> str:
     """Eight hex digits, the same for all exceptions of one type from one place."""
     mark = hashlib.blake2b(type(error).__qualname__.encode(), digest_size=4)
-    for frame, line in _frames(error):
+    for frame, line in traceback.walk_tb(error.__traceback__):
         mark.update(f"\0{frame.f_code.co_filename}\0{line}".encode(errors="replace"))
     return mark.hexdigest()
 
@@ -108,10 +107,6 @@ def _module(frame: FrameType) -> str:
 def _package(frame: FrameType) -> str:
     module = _module(frame)
     return _READY if module.startswith(_READY) else module.partition(".")[0]
-
-
-def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    yield from traceback.walk_tb(error.__traceback__)
 
 
 def _shown_path(file: str) -> str:

@@ -23,7 +23,6 @@ _LAID_OUT: Final = re.compile(rf"(?![\n\t])[{_HOSTILE}]")
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _LAST_OF_ONE_BYTE: Final = 0xFF
 _LAST_OF_TWO: Final = 0xFFFF
-_LAST_ASCII: Final = 0x7F
 
 
 def one_line(text: str) -> str:

@@ -213,11 +213,6 @@ class Outbox(Generic[T]):
         """Items that wait."""
         return len(self.waiting.items)
 
-    @property
-    def queued_bytes(self) -> int:
-        """Their size in bytes."""
-        return self.waiting.size
-
     def put(
         self, item: T, size: int, *, urgent: bool = False, delay_s: float | None = None
     ) -> None:

@@ -35,23 +35,10 @@ def too_large(
     )
 
 
-def request_too_large(spec: MethodSpec, size: int) -> MeshError:
-    """The error of a method's request that has `size` bytes."""
-    name = spec.request_class.DESCRIPTOR.full_name
-    return too_large(f"the request ({name})", size=size, method=spec.full_name)
-
-
-def response_too_large(spec: MethodSpec, size: int) -> MeshError:
-    """The error of a method's response that has `size` bytes."""
-    name = spec.response_class.DESCRIPTOR.full_name
-    return too_large(f"the response ({name})", size=size, method=spec.full_name)
-
-
 def packed_request(spec: MethodSpec, request: Any) -> bytes:
     """A request in its bytes, if it is not so already. Raises MESSAGE_TOO_LARGE."""
     data = request if isinstance(request, bytes) else spec.pack_request(request)
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise request_too_large(spec, len(data))
+    _check_request(spec, data)
     return data
 
 
@@ -59,15 +46,21 @@ def packed_response(spec: MethodSpec, response: Any) -> bytes:
     """A response in its bytes, if it is not so already. Raises MESSAGE_TOO_LARGE."""
     data = response if isinstance(response, bytes) else spec.pack_response(response)
     if len(data) > MAX_MESSAGE_BYTES:
-        raise response_too_large(spec, len(data))
+        name = spec.response_class.DESCRIPTOR.full_name
+        raise too_large(f"the response ({name})", size=len(data), method=spec.full_name)
     return data
 
 
 def read_request(spec: MethodSpec, data: bytes) -> Any:
     """The request of a method from its bytes. Raises MESSAGE_TOO_LARGE, FIELD_INVALID."""
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise request_too_large(spec, len(data))
+    _check_request(spec, data)
     return spec.request_of(data)
+
+
+def _check_request(spec: MethodSpec, data: bytes) -> None:
+    if len(data) > MAX_MESSAGE_BYTES:
+        name = spec.request_class.DESCRIPTOR.full_name
+        raise too_large(f"the request ({name})", size=len(data), method=spec.full_name)
 
 
 class PackedRequests:

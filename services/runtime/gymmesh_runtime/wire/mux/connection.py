@@ -11,11 +11,7 @@ from typing import Any, Final
 import grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import (
-    MeshError,
-    connection_closed,
-    deadline_passed,
-)
+from gymmesh_runtime.errors import MeshError, connection_closed, deadline_passed
 from gymmesh_runtime.waits import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
@@ -83,15 +79,11 @@ class MuxConnection:
 
     def retire(self) -> None:
         """Leaves the address; calls in flight go on, later ones are plain."""
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.leave("the address is no longer listed")
+        self._leave("the address is no longer listed")
 
     def renew(self) -> None:
         """Connects anew for the calls to come, with certificates that have changed."""
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.leave("the certificates have changed")
+        self._leave("the certificates have changed")
 
     def restore(self) -> None:
         """Takes the address back: the server there now may offer the mux."""
@@ -183,6 +175,11 @@ class MuxConnection:
                 self._pause(self._away("the last connection broke at once"))
             else:
                 self._failures = 0
+
+    def _leave(self, reason: str) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.leave(reason)
 
     def _left(self, exchange: Exchange) -> None:
         if self.exchange is exchange:

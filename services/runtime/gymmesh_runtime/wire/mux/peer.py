@@ -11,6 +11,7 @@ from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout
 from gymmesh_runtime.wire.mux.calling import call_stream, call_unary
 from gymmesh_runtime.wire.mux.connection import MuxConnection
+from gymmesh_runtime.wire.mux.exchange import Exchange
 from gymmesh_runtime.wire.plain import PlainPeer
 
 
@@ -40,11 +41,8 @@ def _unary(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
         return call_unary(exchange, spec, request, timeout, metadata)
 
     async def opening(request: Any, timeout: float, metadata: Mapping[str, str]) -> Any:
-        timeout = bounded_timeout(timeout, spec.full_name)
-        started = time.monotonic()
-        exchange = await connection.open(timeout, spec.full_name)
-        timeout -= time.monotonic() - started
-        if exchange is None or timeout <= 0:
+        exchange, timeout = await _open(connection, spec, timeout)
+        if exchange is None:
             return await plain(request, timeout=timeout, metadata=metadata)
         return await call_unary(exchange, spec, request, timeout, metadata)
 
@@ -55,13 +53,8 @@ def _stream(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
-        timeout = bounded_timeout(timeout, spec.full_name)
-        exchange = connection.exchange
+        exchange, timeout = await _open(connection, spec, timeout)
         if exchange is None:
-            started = time.monotonic()
-            exchange = await connection.open(timeout, spec.full_name)
-            timeout -= time.monotonic() - started
-        if exchange is None or timeout <= 0:
             responses = plain(request, timeout=timeout, metadata=metadata)
         else:
             responses = call_stream(exchange, spec, request, timeout, metadata)
@@ -72,3 +65,15 @@ def _stream(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
             await responses.aclose()
 
     return call
+
+
+async def _open(
+    connection: MuxConnection, spec: MethodSpec, timeout: float
+) -> tuple[Exchange | None, float]:
+    """The exchange to call over, None: call by plain RPCs; and the seconds left of the timeout."""
+    deadline = time.monotonic() + bounded_timeout(timeout, spec.full_name)
+    exchange = connection.exchange
+    if exchange is None:
+        exchange = await connection.open(deadline - time.monotonic(), spec.full_name)
+    timeout = deadline - time.monotonic()
+    return exchange if timeout > 0 else None, timeout

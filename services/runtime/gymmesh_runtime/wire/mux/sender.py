@@ -42,11 +42,6 @@ class Sender:
         """Frames that wait, chunks of large messages not counted."""
         return self._outbox.queued_items
 
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes that wait, chunks of large messages included."""
-        return self._outbox.queued_bytes + self._chunks.size
-
     async def room(self) -> None:
         """Waits until not ``full``. Raises OutboxClosed. Bounded by the caller's deadline."""
         while self.full:

@@ -45,11 +45,6 @@ class MuxServicer:
         self._exchanges: set[Exchange] = set()
         self._leaving = ""
 
-    @property
-    def streams(self) -> int:
-        """Streams that are open."""
-        return len(self._exchanges)
-
     def handler(self) -> Any:
         """The gRPC handler to be added to a server."""
         service, _, method = EXCHANGE.partition("/")

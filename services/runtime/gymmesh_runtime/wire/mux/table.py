@@ -87,11 +87,6 @@ class CallTable:
         self.peer_leaving = False
 
     @property
-    def assembling(self) -> int:
-        """Bytes that messages take whose last chunk is still missing."""
-        return self._assembly.held
-
-    @property
     def outgoing(self) -> int:
         """Our calls that have not ended, without the cancelled ones."""
         return len(self._outgoing)
