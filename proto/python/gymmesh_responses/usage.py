@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.fields import is_int64, put, put_overlay, require_object
+from gymmesh_responses.fields import (
+    put,
+    put_overlay,
+    require_object,
+)
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 
-_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
+_COUNTS = frozenset(("input_tokens", "output_tokens", "total_tokens"))
 # Objects whose one key may have a field; with any other they stay as they are.
 _SOLE = {"input_tokens_details": "cached_tokens", "output_tokens_details": "reasoning_tokens"}
 
@@ -34,7 +38,7 @@ def usage_to_dict(usage: pb.Usage) -> dict[str, JsonValue]:
         CodecError: the overlay is not a JSON object.
     """
     out: dict[str, JsonValue] = {}
-    put(out, usage, _COUNTS)
+    put(out, usage, ("input_tokens", "output_tokens", "total_tokens"))
     if usage.HasField("cached_tokens"):
         out["input_tokens_details"] = {"cached_tokens": usage.cached_tokens}
     if usage.HasField("reasoning_tokens"):
@@ -44,15 +48,21 @@ def usage_to_dict(usage: pb.Usage) -> dict[str, JsonValue]:
 
 def fill_usage(usage: pb.Usage, source: dict[str, JsonValue]) -> None:
     """Read token counts."""
-    rest = source.copy()
-    for name in _COUNTS:
-        if is_int64(rest.get(name)):
-            setattr(usage, name, rest.pop(name))
-    for key, name in _SOLE.items():
-        details = rest.get(key)
-        if type(details) is dict and len(details) == 1 and is_int64(details.get(name)):
-            setattr(usage, name, details[name])
-            del rest[key]
+    rest: dict[str, JsonValue] = {}
+    for key, value in source.items():
+        field, count = key, None
+        if key in _COUNTS:
+            count = value
+        elif key in _SOLE and type(value) is dict and len(value) == 1:
+            field = _SOLE[key]
+            count = value.get(field)
+        if type(count) is int:
+            try:
+                setattr(usage, field, count)
+                continue
+            except ValueError:
+                pass  # beyond the range of int64
+        rest[key] = value
     if rest:
         usage.overlay_json = store(rest)
     elif not source:
