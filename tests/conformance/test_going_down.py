@@ -138,7 +138,7 @@ async def _inside(context: Any) -> None:
 async def test_a_server_that_goes_down_wrongly_fails(
     owner: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_conformance.probes._TIMEOUT_S", 3.0)
+    monkeypatch.setattr("gymmesh_conformance.steps.probes._TIMEOUT_S", 3.0)
     monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 3.0)
     if owner is draining:
         monkeypatch.setattr(serving, "Draining", _AtOnce)

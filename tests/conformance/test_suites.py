@@ -16,7 +16,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_conformance import laws
 from gymmesh_conformance.cases import SUITES, load_cases
-from gymmesh_conformance.matching import Tag, mismatches, render
+from gymmesh_conformance.cases.matching import Tag, mismatches, render
 from gymmesh_conformance.services import methods, rpc
 from tests.conformance.implementations import MINIMAL, PROFILES
 from tests.conformance.minimal.agent import MinimalAgent

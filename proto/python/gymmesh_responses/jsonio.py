@@ -40,6 +40,8 @@ _REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ATOMS = frozenset((int, bool, type(None)))
 _TEXTS = (bytes, str, bytearray, memoryview)
+# How a compressed file begins (RFC 1952, RFC 8878), and no JSON does.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class Unpaired(str):
@@ -288,6 +290,9 @@ def _decode_wtf8(raw: bytes) -> str:
     try:
         return raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
+        for magic, name in _COMPRESSED.items():
+            if raw.startswith(magic):
+                raise CodecError(f"compressed with {name}; unpack it first") from None
         raise CodecError(f"not UTF-8 at byte {error.start}") from None
 
 

@@ -63,6 +63,7 @@ def test_last_of_equal_keys_wins() -> None:
         (b"[-Infinity]", "-Infinity is not a JSON number"),
         (b"1e999", "beyond the range of a double"),
         (b'"\xff"', "not UTF-8 at byte 1"),
+        (b"\x1f\x8b\x08", "compressed with gzip; unpack it first"),
         (b"\xef\xbb\xbf{}", "BOM"),
         (b"[" * 100_000, "nested deeper than 240 levels"),
         (b"1" * 5000, "more than 4,300 digits"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
 import signal
@@ -339,6 +340,26 @@ def test_an_export_that_was_killed_goes_on(tmp_path: Path, name: str) -> None:
     subprocess.run([*command, "resume"], check=True)
     assert out.read_bytes() == whole.read_bytes()
     assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b'{"rollout', "is not a line of JSON"),
+        (gzip.compress(b"{}", mtime=0), "rows.jsonl:1: .* compressed with gzip; unpack it first"),
+        (b"\x28\xb5\x2f\xfd\x00\xff", "rows.jsonl:1: .* compressed with zstd; unpack it first"),
+    ],
+    ids=["half a row", "gzip", "zstd"],
+)
+def test_a_refused_file_leaves_nothing_to_overwrite(
+    tmp_path: Path, data: bytes, problem: str
+) -> None:
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out" / "out.jsonl"
+    rows.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(UserError, match=problem):
+            export([rows], out, "messages")
+    assert list(out.parent.iterdir()) == []
 
 
 def test_going_on_with_other_rollouts_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ class LineFile:
                 file.seek(kept)
                 if not kept:
                     self._note(file, 0, 0)
-                self._write(file, lines, kept, crc)
+                try:
+                    self._write(file, lines, kept, crc)
+                except BaseException:
+                    self._forget_if_empty()
+                    raise
                 file.flush()
                 os.fsync(file.fileno())
                 if pack is None:
@@ -136,6 +140,12 @@ class LineFile:
         file.flush()
         os.fsync(file.fileno())
         write_whole(self.checkpoint, json.dumps({"bytes": size, "crc32": crc}))
+
+    def _forget_if_empty(self) -> None:
+        """Leave nothing that has to be overwritten where there is nothing to go on with."""
+        if self._kept() == (0, 0):
+            self.part.unlink()
+            self.checkpoint.unlink()
 
     def _kept(self) -> tuple[int, int]:
         try:

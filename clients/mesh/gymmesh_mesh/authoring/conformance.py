@@ -8,8 +8,8 @@ from typing import Any
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_conformance.cases.matching import to_plain
 from gymmesh_conformance.direct import PeerPath
-from gymmesh_conformance.matching import to_plain
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
 from gymmesh_resource.checks import Finding
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_conformance.cases import CaseError
-from gymmesh_conformance.matching import load_yaml, mismatches, render
+from gymmesh_conformance.cases.matching import load_yaml, mismatches, render
 from gymmesh_conformance.runner import CaseResult
 from gymmesh_conformance.scripted.agent import ScriptedAgent
 from gymmesh_conformance.scripted.serving import served

@@ -50,18 +50,18 @@ from google.protobuf.message import Message
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_conformance import laws
-from gymmesh_conformance.answers import answer_problems
 from gymmesh_conformance.cases import Case, CaseError
+from gymmesh_conformance.cases.expectations import Answer, difference, expectation_problems
+from gymmesh_conformance.cases.matching import mismatches, render, to_plain
 from gymmesh_conformance.errors import CallError
-from gymmesh_conformance.expectations import Answer, difference, expectation_problems
-from gymmesh_conformance.matching import mismatches, render, to_plain
+from gymmesh_conformance.laws.answers import answer_problems
 from gymmesh_conformance.paths import Path
-from gymmesh_conformance.probes import HealthWatch, WirePath, check_health, send_raw
 from gymmesh_conformance.scripted.script import Script
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
-from gymmesh_conformance.talks import Collected, Talk
-from gymmesh_conformance.watches import WATCH_WORDS, Watches
+from gymmesh_conformance.steps.probes import HealthWatch, WirePath, check_health, send_raw
+from gymmesh_conformance.steps.talks import Collected, Talk
+from gymmesh_conformance.steps.watches import WATCH_WORDS, Watches
 
 _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back

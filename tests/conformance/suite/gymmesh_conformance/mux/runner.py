@@ -29,9 +29,9 @@ from google.protobuf import json_format
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_conformance.cases import Case, CaseError, read_cases
+from gymmesh_conformance.cases.matching import mismatches, render
 from gymmesh_conformance.errors import CallError, from_status
 from gymmesh_conformance.laws import error_problems
-from gymmesh_conformance.matching import mismatches, render
 from gymmesh_conformance.mux.target import MuxTarget
 from gymmesh_conformance.runner import CaseResult, Stop
 from gymmesh_conformance.services import with_unknown_field

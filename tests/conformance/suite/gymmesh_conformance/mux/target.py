@@ -9,8 +9,8 @@ from typing import Any, Final
 import grpc
 from google.protobuf import json_format
 
+from gymmesh_conformance.cases.matching import render
 from gymmesh_conformance.errors import CallError
-from gymmesh_conformance.matching import render
 from gymmesh_conformance.mux.exchange import METHOD, Exchange
 from gymmesh_conformance.mux.laws import MIB
 from gymmesh_conformance.paths import AddressPath

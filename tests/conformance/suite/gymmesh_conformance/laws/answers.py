@@ -9,7 +9,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_conformance import laws
+from gymmesh_conformance.laws import messages
 
 _Check = Callable[[Any, Sequence[Any]], list[str]]
 
@@ -41,7 +41,7 @@ def _called_tool(request: Any, responses: Sequence[Any]) -> list[str]:
 
 
 def _verified(request: Any, responses: Sequence[Any]) -> list[str]:
-    return laws.verification_problems(responses[0].verification)
+    return messages.verification_problems(responses[0].verification)
 
 
 def _verified_group(request: Any, responses: Sequence[Any]) -> list[str]:
@@ -49,7 +49,7 @@ def _verified_group(request: Any, responses: Sequence[Any]) -> list[str]:
     problems = [
         problem
         for verdict in verdicts
-        for problem in laws.verification_problems(verdict.verification)
+        for problem in messages.verification_problems(verdict.verification)
     ]
     asked = [member.rollout_id for member in request.members]
     if [verdict.rollout_id for verdict in verdicts] != asked:
@@ -62,7 +62,7 @@ def _created_response(request: Any, responses: Sequence[Any]) -> list[str]:
 
 
 def _streamed_response(request: Any, responses: Sequence[Any]) -> list[str]:
-    problems = laws.answer_stream_problems(responses)
+    problems = messages.answer_stream_problems(responses)
     if not problems:
         problems = _model_answer(request.call, responses[-1].completed)
     return problems
@@ -81,7 +81,7 @@ def _model_answer(call: Any, answer: Any) -> list[str]:
 
 
 def _ran_rollout(request: Any, responses: Sequence[Any]) -> list[str]:
-    return laws.stream_problems([one.event for one in responses], request)
+    return messages.stream_problems([one.event for one in responses], request)
 
 
 def _unset(message: Any, *names: str) -> list[str]:

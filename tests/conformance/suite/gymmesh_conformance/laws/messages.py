@@ -1,4 +1,4 @@
-"""The contract's laws as pure checks: messages in, problems out (a sentence each, none when kept).
+"""The laws of one message and of a stream of them.
 
 Every answer that a suite gets goes through the laws that concern it, whatever the case expects
 beside them.

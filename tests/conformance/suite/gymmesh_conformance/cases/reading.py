@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_conformance.matching import load_yaml
+from gymmesh_conformance.cases.matching import load_yaml
 
 #: The suites for servers; that for collectors is in `collectors`.
 SUITES: Final = ("resource", "model", "agent", "discovery")
-_FOLDER: Final = Path(__file__).parent / "case_files"
+_FOLDER: Final = Path(__file__).parents[1] / "case_files"
 _KEYS: Final = {"name", "rule", "needs", "world", "steps", "seen"}
 
 
