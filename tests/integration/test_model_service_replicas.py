@@ -263,7 +263,7 @@ async def test_the_limit_finds_what_an_endpoint_can_take() -> None:
         config = configured("chat", [narrow], max_concurrency=64, max_retries=8)
         async with serving(config) as service:
             # The limit is what is looked at, not the budget, which a slow start may spend.
-            backend: Any = service._runner.backend
+            backend: Any = service._opened().backend
             backend._http._attempts._budget = RetryBudget(capacity=1e9)
             said = await asyncio.gather(*(answered(service, "whole", "") for _ in range(600)))
             limit = service._limiter.limit
