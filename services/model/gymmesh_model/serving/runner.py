@@ -96,6 +96,7 @@ class CallRunner:
             request,
             request.request_id,
             request.call_id,
+            request.rollout_id,
             "" if self.backend.endpoint_model else request.params.model,
             seed,
             request.HasField("conversation"),
@@ -173,7 +174,6 @@ class CallRunner:
     def _call_of(self, work: CallState) -> BackendCall:
         request, work.request = work.request, None
         assert request is not None  # a call is made once
-        work.rollout_id = request.rollout_id
         goes_on = work.has_conversation and self._converses
         params, items, settings = self._read(request.params, apart=not goes_on)
         if goes_on:
