@@ -7,6 +7,7 @@ is used; `make check` fails while that differs.
     promql.py       queries over our metrics
     rewards.py      the mean reward, which takes two metrics
     dashboard.py    panels and dashboards, and their JSON by Grafana's own SDK
+    panels.py       panels and queries that several dashboards have
     dashboards/     a module for each dashboard
     rules.py        recording rules
     alerts.py       alerts

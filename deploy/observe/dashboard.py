@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.builders import dashboard as grafana
@@ -27,8 +27,7 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.observe.promql import Metric, Scope
-from gymmesh_runtime.telemetry.instruments import Histogram
+from deploy.observe.promql import Metric
 
 #: How a panel is drawn: lines, areas on top of one another, one large number, a histogram's
 #: buckets over time.
@@ -40,6 +39,7 @@ UNNAMED: Final = "__auto"
 _WIDTH: Final = 24  # of Grafana's grid
 _HEIGHTS: Final = {"lines": 8, "areas": 8, "buckets": 8, "number": 4}
 _Builder = timeseries.Panel | stat.Panel | heatmap.Panel
+_B = TypeVar("_B", bound=_Builder)
 _SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -109,21 +109,6 @@ class Dashboard:
         return [panel for row in self.rows for panel in row.panels]
 
 
-def chosen(*variables: Variable) -> Scope:
-    """The series of what is chosen at the top of a dashboard."""
-    return Scope(matchers={one.label: f'=~"${one.label}"' for one in variables})
-
-
-def percentiles(
-    scope: Scope, metric: Histogram, *by: str, shares: Sequence[float] = (0.5, 0.95)
-) -> list[Query]:
-    """A query for each share of the observations, its series called by their labels."""
-    named = "".join(f"{{{{{label}}}}} " for label in by)
-    return [
-        Query(scope.quantile(share, metric, *by), f"{named}p{share * 100:g}") for share in shares
-    ]
-
-
 def to_json(dashboard: Dashboard) -> str:
     """As Grafana takes it.
 
@@ -151,15 +136,15 @@ def to_json(dashboard: Dashboard) -> str:
     for variable in dashboard.variables:
         built.with_variable(_variable(variable))
     built.with_variable(grafana.AdHocVariable("filters").label("also").datasource(_SOURCE))
-    number = 1
+    panel_id = 1
     for row in dashboard.rows:
         if sum(panel.width for panel in row.panels) % _WIDTH:
             raise ValueError(f"{dashboard.name}: the panels of '{row.title}' do not fill the width")
-        built.with_row(grafana.Row(row.title).id(number))
+        built.with_row(grafana.Row(row.title).id(panel_id))
         for panel in row.panels:
-            number += 1
-            built.with_panel(_PANELS[panel.draw](panel).id(number))
-        number += 1
+            panel_id += 1
+            built.with_panel(_PANELS[panel.draw](panel).id(panel_id))
+        panel_id += 1
     return json.dumps(built.build(), cls=JSONEncoder, indent=1, sort_keys=True) + "\n"
 
 
@@ -184,15 +169,16 @@ def _series(metric: Metric) -> str:
     return f"{metric.name}_count" if about.type == "histogram" else metric.name
 
 
+def _placed(built: _B, panel: Panel) -> _B:
+    """What every kind of panel has."""
+    built.title(panel.title).description(panel.note).datasource(_SOURCE).unit(panel.unit)
+    built.span(panel.width).height(panel.height)
+    return built
+
+
 def _lines(panel: Panel) -> timeseries.Panel:
     built = (
-        timeseries.Panel()
-        .title(panel.title)
-        .description(panel.note)
-        .datasource(_SOURCE)
-        .unit(panel.unit)
-        .span(panel.width)
-        .height(panel.height)
+        _placed(timeseries.Panel(), panel)
         .line_width(1)
         .fill_opacity(30 if panel.draw == "areas" else 5)
         .legend(
@@ -217,32 +203,16 @@ def _lines(panel: Panel) -> timeseries.Panel:
 
 
 def _number(panel: Panel) -> stat.Panel:
-    built = (
-        stat.Panel()
-        .title(panel.title)
-        .description(panel.note)
-        .datasource(_SOURCE)
-        .unit(panel.unit)
-        .span(panel.width)
-        .height(panel.height)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-    )
+    calculated = common.ReduceDataOptions().calcs(["lastNotNull"])
+    built = _placed(stat.Panel(), panel).reduce_options(calculated)
     for query in _queries(panel):
         built.with_target(query)
     return built
 
 
 def _buckets(panel: Panel) -> heatmap.Panel:
-    built = (
-        heatmap.Panel()
-        .title(panel.title)
-        .description(panel.note)
-        .datasource(_SOURCE)
-        .unit(panel.unit)
-        .span(panel.width)
-        .height(panel.height)
-        .color(heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Blues"))
-    )  # fmt: skip
+    blues = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Blues")
+    built = _placed(heatmap.Panel(), panel).color(blues)
     for query in _queries(panel):
         built.with_target(query.format(PromQueryFormat.HEATMAP))
     return built

@@ -57,8 +57,7 @@ def recordings(times: Times = AS_SAID) -> list[Recording]:
             scope.rate(m.ROLLOUTS, "agent", "environment", "outcome"),
         ),
         Recording(
-            FAILED_SHARE,
-            scope.share(m.ROLLOUTS, "agent", "environment", of=_FAILED, among=_JUDGED),
+            FAILED_SHARE, scope.share(m.ROLLOUTS, "agent", "environment", of=_FAILED, among=_JUDGED)
         ),
         Recording(
             "agent_environment_stage:gymmesh_rollout_stage_seconds:p95_rate5m",

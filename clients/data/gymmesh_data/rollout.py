@@ -18,6 +18,8 @@ Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
 _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
+# Why a rollout ended that a limit cut short.
+CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
 _ONLY_OBJECTS: Final = frozenset((dict,))
 
 
@@ -60,8 +62,7 @@ class StoredRollout(msgspec.Struct, frozen=True):
 
     def text(self, key: str) -> str:
         """A key of the row that is a text; empty where it is anything else."""
-        value = self.row.get(key)
-        return value if isinstance(value, str) else ""
+        return text_of(self.row, key)
 
     @property
     def repeat_index(self) -> int:
@@ -72,8 +73,31 @@ class StoredRollout(msgspec.Struct, frozen=True):
     @property
     def metadata(self) -> Json:
         """The row's `metadata`; empty where it has none."""
-        value = self.row.get("metadata")
-        return value if isinstance(value, dict) else {}
+        return object_of(self.row, "metadata")
+
+
+def object_of(value: Json, key: str) -> Json:
+    """A key that is an object; empty where it is anything else."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def list_of(value: Json, key: str) -> list[Any]:
+    """A key that is a list; empty where it is anything else."""
+    found = value.get(key)
+    return found if isinstance(found, list) else []
+
+
+def text_of(value: Json, key: str) -> str:
+    """A key that is a text; empty where it is anything else."""
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def is_answer(item: Json) -> bool:
+    """Whether the model said an item."""
+    kind = item.get("type")
+    return kind in ("function_call", "reasoning") or item.get("role") == "assistant"
 
 
 def stored_rollout(row: Any, where: str) -> StoredRollout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.rollout import CUT_SHORT, StoredRollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Selection:
             return "failed"
         if self.environments and rollout.text("environment") not in self.environments:
             return "of another environment"
-        if self.whole and rollout.text("stop_reason") in _CUT_SHORT:
+        if self.whole and rollout.text("stop_reason") in CUT_SHORT:
             return "cut short"
         if self.min_reward is not None:
             if rollout.reward is None:
@@ -40,9 +40,6 @@ class Selection:
             if rollout.reward < self.min_reward:
                 return f"with a reward below {self.min_reward:g}"
         return ""
-
-
-_CUT_SHORT = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
 
 
 def share_of(task_id: str) -> float:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from gymmesh_client import OutputFiles, open_run
+from gymmesh_client import open_run
 from gymmesh_data.rollout import StoredRollout, stored_rollout
-from gymmesh_data.sources import read_rollouts
+from gymmesh_data.sources import is_run, read_rollouts
 
 
 def first_of(path: Path) -> list[StoredRollout]:
@@ -30,7 +30,7 @@ def worst_of(path: Path) -> list[StoredRollout]:
 
 def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
     """The rollout of this id, completed or failed; quickly in a run, else the file is read."""
-    if not _is_run(path):
+    if not is_run(path):
         return next(([one] for one in _all(path) if one.rollout_id == rollout_id), [])
     with open_run(path) as run:
         row = run.get_rollout(rollout_id)
@@ -39,7 +39,7 @@ def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
 
 def of_task(path: Path, task_id: str, repeat: int | None = None) -> list[StoredRollout]:
     """A task's rollouts in the order of their repeats, or one of them; as `of_id`."""
-    if _is_run(path):
+    if is_run(path):
         with open_run(path) as run:
             rows = [run.get_rollout(name) for name in run.task_rollouts(task_id)]
         found = [stored_rollout(row, f"{path}: task {task_id}") for row in rows if row is not None]
@@ -62,11 +62,7 @@ def _extreme(path: Path, sign: float) -> list[StoredRollout]:
 def _all(path: Path) -> Iterator[StoredRollout]:
     """The completed rollouts, then those that failed."""
     yield from read_rollouts([path])
-    if _is_run(path):
+    if is_run(path):
         with open_run(path) as run, suppress(FileNotFoundError):
             for row in run.failures():
                 yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
-
-
-def _is_run(path: Path) -> bool:
-    return OutputFiles(path).journal.exists()

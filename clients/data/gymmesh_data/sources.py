@@ -30,7 +30,20 @@ def read_rollouts(paths: Iterable[Path], parts: RowParts = RowParts.ALL) -> Iter
     """
     read = row_reader(parts)
     for path in distinct(paths):
-        yield from _run(path, read) if OutputFiles(path).journal.exists() else _file(path, read)
+        yield from _run(path, read) if is_run(path) else _file(path, read)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run, and no other file."""
+    return OutputFiles(path).journal.exists()
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """All files that belong to the paths: of a run, its journal and the rest, too."""
+    found = list(paths)
+    for path in tuple(found):
+        found += [one for one in OutputFiles(path).everything() if one.exists()]
+    return found
 
 
 def distinct(paths: Iterable[Path]) -> list[Path]:

@@ -12,30 +12,17 @@ from collections.abc import Collection
 from typing import Final
 
 from gymmesh_data.actors import is_own_key
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import Json, StoredRollout, object_of
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
-_NOTES: Final = frozenset(
-    (
-        "steps_taken",
-        "tools_used",
-        "tool_outcomes",
-        "verified",
-        "seed",
-        "weights_versions",
-        "token_forks",
-        "timings",
-    )
+_NOTES: Final = (
+    *("steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "weights_versions"),
+    *("token_forks", "timings"),
 )
 _TRUTHS: Final = frozenset(("expected_answer", "ground_truth", "correct_answer"))
 # Where task files have what a verifier compares with, the most telling first.
 _ANSWERS: Final = (
-    "expected_answer",
-    "ground_truth",
-    "answer",
-    "target",
-    "solution",
-    "correct_answer",
+    *("expected_answer", "ground_truth", "answer", "target", "solution", "correct_answer"),
     "label",
 )
 
@@ -66,10 +53,7 @@ def payload_of(row: Json, known: Collection[str] = ()) -> Json:
 
 def corrections_of(row: Json) -> Json:
     """The keys of the task that its last verdict put right: see docs/reverify.md."""
-    verification = row.get("verification")
-    judged = verification.get("reverified") if isinstance(verification, dict) else None
-    task = judged.get("task") if isinstance(judged, dict) else None
-    return task if isinstance(task, dict) else {}
+    return object_of(object_of(object_of(row, "verification"), "reverified"), "task")
 
 
 def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
@@ -83,8 +67,7 @@ def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
         own = {key: value for key, value in metadata.items() if key not in _NOTES}
         if own:
             payload["metadata"] = own
-    extras = row.get("task_extras")
-    for key, value in extras.items() if isinstance(extras, dict) else ():
+    for key, value in object_of(row, "task_extras").items():
         both = key == "metadata" and isinstance(value, dict) and isinstance(metadata, dict)
         payload[key] = payload.get(key, {}) | value if both else value
     return payload
@@ -96,10 +79,7 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
     Args:
         known: keys that are the task's wherever they stand.
     """
-    verification = row.get("verification")
-    evidence = verification.get("evidence") if isinstance(verification, dict) else None
-    if not isinstance(evidence, dict):
-        return frozenset()
+    evidence = object_of(object_of(row, "verification"), "evidence")
     places = {key: place for place, key in enumerate(evidence)}
     found: list[str] = []
     before = len(places)

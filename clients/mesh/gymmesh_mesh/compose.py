@@ -7,16 +7,20 @@ runs one service loads no other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serve import close_bounded, instance_of
 from gymmesh_runtime.serving import Service
 
 if TYPE_CHECKING:
@@ -129,6 +133,19 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)
+
+
+async def open_here(
+    service: Service, directory: PeerDirectory, stack: AsyncExitStack
+) -> discovery_pb2.Instance:
+    """Open a service for callers in this process, which find it in the directory, until the stack
+    is left. Raises what its `open` raises.
+    """
+    stack.push_async_callback(close_bounded, service)
+    await service.open(directory)
+    instance = instance_of(service)
+    directory.add_direct(instance, service.servicers())
+    return instance
 
 
 def _encode(kind: ServiceKind, name: str, config: msgspec.Struct) -> bytes:

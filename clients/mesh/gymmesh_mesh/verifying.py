@@ -8,7 +8,7 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_mesh.compose import Objects, make_service, specs_of
+from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
 from gymmesh_runtime.config import ConfigError
@@ -16,7 +16,6 @@ from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.serve import close_bounded, instance_of
 
 RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 _HELLO_S: Final = 5.0
@@ -57,9 +56,7 @@ async def embedded_environments(
             make_service(spec) for spec in specs if spec.kind == "model" and spec.name in called
         ]
         for service in (*models, *environments):
-            stack.push_async_callback(close_bounded, service)
-            await service.open(directory)
-            directory.add_direct(instance_of(service), service.servicers())
+            await open_here(service, directory, stack)
         yield directory
 
 

@@ -52,6 +52,8 @@ class AgentCall(msgspec.Struct, eq=False):
     _agent: str
     _fold: Fold
     _on_event: EventListener | None = None
+    # Whether the listener raised; then there is no outcome, even if all events have come.
+    _refused: bool = False
 
     @property
     def begun(self) -> bool:
@@ -67,12 +69,13 @@ class AgentCall(msgspec.Struct, eq=False):
         fold = self._fold
         try:
             peer = await connect(self._agent)
-            await peer.run_rollout(self._request, timeout=timeout_s, sink=self._take)
+            sink = fold.add if self._on_event is None else self._add
+            await peer.run_rollout(self._request, timeout=timeout_s, sink=sink)
             parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
         except MeshError as error:
-            if not fold.ended:
+            if self._refused or not fold.ended:
                 return self._failed(error, fold.begun or _is_passing(error))
             # The outcome came; how the call closed after it is of no account.
             parts = fold.parts()
@@ -102,17 +105,15 @@ class AgentCall(msgspec.Struct, eq=False):
         """Its failure, when it is cancelled for good."""
         return cancelled_attempt(self._agent, self._fold.rollout, reason)
 
-    def _take(self, event: pb.RolloutEvent) -> None:
-        """Take an event. What goes wrong is kept by the fold, and ends the attempt."""
-        fold, on_event = self._fold, self._on_event
-        fold.take(event)
-        if fold.problem is None and on_event is not None:
+    def _add(self, event: pb.RolloutEvent) -> None:
+        """Fold an event, then show it to the listener."""
+        self._fold.add(event)
+        if self._on_event is not None:
             try:
-                on_event(event)
-            except Exception as problem:
-                fold.problem = problem
-        if fold.problem is not None:
-            raise fold.problem
+                self._on_event(event)
+            except Exception:
+                self._refused = True
+                raise
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gymmesh.rollout.v1 import rollout_pb2
+
+BOUNDARIES: Final[dict[int, str]] = {
+    int(number): name.removeprefix("BOUNDARY_") for name, number in rollout_pb2.Boundary.items()
+}
+"""The names without their prefix, such as MODEL, by number."""
 
 
 def boundary_name(number: int) -> str | None:
-    """The boundary without its prefix, such as MODEL; None for one of a later contract."""
-    value = rollout_pb2.Boundary.DESCRIPTOR.values_by_number.get(number)
-    return None if value is None else value.name.removeprefix("BOUNDARY_")
+    """The boundary without its prefix; None for one of a later contract."""
+    return BOUNDARIES.get(number)

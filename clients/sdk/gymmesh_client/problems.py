@@ -28,3 +28,8 @@ class TaskProblem:
 
 class UserError(Exception):
     """Something that a user can mend; the text is one sentence and needs no traceback."""
+
+
+def reason(error: OSError) -> str:
+    """An operating system's error in words."""
+    return (error.strerror or str(error)).lower()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymmesh_client.journal.format.layout import OutputFiles
-    from gymmesh_client.rollout import RolloutReading
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
@@ -53,6 +52,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         status: of the verification.
         reward: None where there is none.
+        model_queue_us: microseconds that its model calls waited for a place; rows do not hold it.
     """
 
     task_id: str
@@ -61,6 +61,8 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     reward: float | None
     input_tokens: int
     output_tokens: int
+    model_calls: int = 0
+    model_queue_us: int = 0
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
@@ -114,6 +116,8 @@ class Tally:
         reasons[reason] = reasons.get(reason, 0) + 1
         self.input_tokens += one.input_tokens
         self.output_tokens += one.output_tokens
+        self.model_calls += one.model_calls
+        self.model_queue_us += one.model_queue_us
         if kept:
             self.kept += 1
         else:
@@ -148,11 +152,6 @@ class Tally:
         """Count an attempt that failed and is followed by another one."""
         name = boundary_name(boundary) or str(boundary)
         self.retries[f"{name} {reason}".rstrip()] += 1
-
-    def add_waits(self, read: RolloutReading) -> None:
-        """Count how long a rollout's model calls waited for a place."""
-        self.model_calls += len(read.parts.calls)
-        self.model_queue_us += read.queue_us
 
     @property
     def retried(self) -> int:

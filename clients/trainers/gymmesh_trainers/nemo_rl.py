@@ -86,11 +86,7 @@ class NemoAgent:
         except (CodecError, UserError) as error:
             return _answer({"error": str(error)}, 400)
         if isinstance(rollout, FailedRollout):
-            said = {
-                "error": rollout.why,
-                "boundary": rollout.boundary,
-                "reason": rollout.reason,
-            }
+            said = {"error": rollout.why, "boundary": rollout.boundary, "reason": rollout.reason}
             if _COLLECTED not in theirs:
                 return _answer(said, 502)
             row.pop("reward", None)  # a row that was a rollout once may have its old one
@@ -123,10 +119,8 @@ def metrics_of(rows: Sequence[Any]) -> dict[str, Any]:
 def _failure_keys(rollout: FailedRollout) -> dict[str, Any]:
     """What NeMo Gym reads of a row that failed: its cause, and whether to try it again."""
     retry_safe = rollout.message.failed.failure.retry_safe
-    return {
-        _FAILED: f"{rollout.boundary}/{rollout.reason}",
-        "_ng_failure_terminal": not retry_safe,
-    }
+    cause = f"{rollout.boundary}/{rollout.reason}"
+    return {_FAILED: cause, "_ng_failure_terminal": not retry_safe}
 
 
 async def policy_of_head(head: str) -> ModelConfig:

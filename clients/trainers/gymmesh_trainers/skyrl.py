@@ -19,9 +19,9 @@ from typing import Any
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
-from gymmesh_responses import CodecError, loads
 from gymmesh_trainers.collecting.collector import TrainerCollector
 from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.tasks import task_written
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 
@@ -131,10 +131,4 @@ def _task(prompt: Any, extra: Mapping[str, Any]) -> dict[str, Any]:
     written = rest.pop("task", None)
     if written is None:
         return {"prompt": [dict(one) for one in prompt], **rest}
-    try:
-        task = loads(written) if isinstance(written, str | bytes) else dict(written)
-    except CodecError as error:
-        raise UserError(f"env_extras.task: {error}") from None
-    if not isinstance(task, dict):
-        raise UserError("env_extras.task: must be a JSON object, a row of a task file")
-    return task
+    return task_written(written, "env_extras.task")

@@ -21,8 +21,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_responses import CodecError, loads
 from gymmesh_trainers.collecting.single import SharedMesh
+from gymmesh_trainers.collecting.tasks import task_written
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 
@@ -90,13 +90,7 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     extra = dict(row.get("extra_info") or {})
     written = extra.pop("task", None)
     if written is not None:
-        try:
-            task = loads(written) if isinstance(written, str | bytes) else dict(written)
-        except CodecError as error:
-            raise UserError(f"extra_info.task: {error}") from None
-        if not isinstance(task, dict):
-            raise UserError("extra_info.task: must be a JSON object, a row of a task file")
-        return task
+        return task_written(written, "extra_info.task")
     if row.get("raw_prompt") is None:
         raise UserError("raw_prompt: is missing, and so is extra_info.task")
     truth = (row.get("reward_model") or {}).get("ground_truth")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.panels import chosen, gauges, p95, percentiles, rates
 from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
@@ -14,12 +15,7 @@ _scope: Final = chosen(_ENVIRONMENT)
 _SESSIONS: Final = Row(
     "Sessions",
     [
-        Panel(
-            "Open",
-            [Query(_scope.gauge(m.SESSIONS_OPEN, "environment"), "{{environment}}")],
-            "Sessions open.",
-            width=6,
-        ),
+        Panel("Open", gauges(_scope, m.SESSIONS_OPEN, "environment"), "Sessions open.", width=6),
         Panel(
             "Of the limit",
             [
@@ -36,19 +32,14 @@ _SESSIONS: Final = Row(
         ),
         Panel(
             "Swept",
-            [Query(_scope.rate(m.SESSIONS_SWEPT, "environment"), "{{environment}}")],
+            rates(_scope, m.SESSIONS_SWEPT, "environment"),
             "Sessions closed in a second because nobody called them: their agents were lost.",
             "ops",
             width=6,
         ),
         Panel(
             "Model calls of environments",
-            [
-                Query(
-                    _scope.rate(m.ENVIRONMENT_MODEL_CALLS, "environment", "model", "outcome"),
-                    "{{environment}} {{model}} {{outcome}}",
-                )
-            ],
+            rates(_scope, m.ENVIRONMENT_MODEL_CALLS, "environment", "model", "outcome"),
             "Of judges and simulated users, in a second.",
             "ops",
             "areas",
@@ -62,25 +53,20 @@ _TOOLS: Final = Row(
     [
         Panel(
             "Calls by outcome",
-            [Query(_scope.rate(m.TOOL_CALLS, "outcome"), "{{outcome}}")],
+            rates(_scope, m.TOOL_CALLS, "outcome"),
             "In a second. A fault is the environment's; the rest is the policy's doing.",
             "ops",
             "areas",
         ),
         Panel(
             "Calls by tool",
-            [Query(_scope.rate(m.TOOL_CALLS, "environment", "tool"), "{{environment}} {{tool}}")],
+            rates(_scope, m.TOOL_CALLS, "environment", "tool"),
             "In a second.",
             "ops",
         ),
         Panel(
             "Time, 95th percentile",
-            [
-                Query(
-                    _scope.quantile(0.95, m.TOOL_SECONDS, "environment", "tool"),
-                    "{{environment}} {{tool}}",
-                )
-            ],
+            p95(_scope, m.TOOL_SECONDS, "environment", "tool"),
             "Of one call.",
             "s",
         ),
@@ -92,12 +78,7 @@ _VERDICTS: Final = Row(
     [
         Panel(
             "By status",
-            [
-                Query(
-                    _scope.rate(m.VERIFICATIONS, "environment", "status"),
-                    "{{environment}} {{status}}",
-                )
-            ],
+            rates(_scope, m.VERIFICATIONS, "environment", "status"),
             "In a second. A fault is a verifier that failed: those rollouts have no reward.",
             "ops",
             "areas",
@@ -138,7 +119,7 @@ _SANDBOXES: Final = Row(
         ),
         Panel(
             "Starts",
-            [Query(_scope.rate(m.SANDBOX_STARTS, "start"), "{{start}}")],
+            rates(_scope, m.SANDBOX_STARTS, "start"),
             "Programs begun in a second: warm ones had been started before they were asked for.",
             "ops",
             "areas",
@@ -146,7 +127,7 @@ _SANDBOXES: Final = Row(
         ),
         Panel(
             "Endings",
-            [Query(_scope.rate(m.SANDBOX_ENDINGS, "ending"), "{{ending}}")],
+            rates(_scope, m.SANDBOX_ENDINGS, "ending"),
             "How they ended: by themselves, or for their time, output or memory; failed is the"
             " sandbox's own fault.",
             "ops",
@@ -161,10 +142,7 @@ _WORKERS: Final = Row(
     [
         Panel(
             "At work",
-            [
-                Query(_scope.gauge(m.WORKERS_BUSY), "busy"),
-                Query(_scope.gauge(m.WORKERS), "all"),
-            ],
+            [Query(_scope.gauge(m.WORKERS_BUSY), "busy"), Query(_scope.gauge(m.WORKERS), "all")],
             "Processes in which environments run what may hang or crash.",
         ),
         Panel(
@@ -175,7 +153,7 @@ _WORKERS: Final = Row(
         ),
         Panel(
             "Lost",
-            [Query(_scope.rate(m.WORKER_KILLS, "cause"), "{{cause}}")],
+            rates(_scope, m.WORKER_KILLS, "cause"),
             "Killed for their time or with their caller, or dead by themselves.",
             "ops",
         ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.panels import chosen, gauges, p95, rates
 from deploy.observe.promql import AUTO
 from gymmesh_runtime import metrics as m
 
@@ -50,12 +51,7 @@ _PROCESSES: Final = Row(
         ),
         Panel(
             "Event loops late",
-            [
-                Query(
-                    _scope.gauge(m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
-                    "{{kind}} {{service_name}}",
-                )
-            ],
+            gauges(_scope, m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
             "By how much; blocking code shows here, and so does a machine with too much to do.",
             "s",
             width=12,
@@ -79,34 +75,26 @@ _CALLS: Final = Row(
     [
         Panel(
             "Calls served by method",
-            [Query(_scope.rate(m.RPCS, "method"), "{{method}}")],
+            rates(_scope, m.RPCS, "method"),
             "In a second, on every path (direct, mux, gRPC).",
             "ops",
             "areas",
         ),
         Panel(
             "Calls that failed",
-            [
-                Query(
-                    _scope.rate(m.RPCS, "method", "code", where='code!="OK"'), "{{method}} {{code}}"
-                )
-            ],
+            rates(_scope, m.RPCS, "method", "code", where='code!="OK"'),
             "In a second, by status code.",
             "ops",
             "areas",
         ),
         Panel(
             "Time, 95th percentile",
-            [Query(_scope.quantile(0.95, m.RPC_SECONDS, "method"), "{{method}}")],
+            p95(_scope, m.RPC_SECONDS, "method"),
             "From a call's arrival to its end; of a stream that lasts as long as its caller, all"
             " of that.",
             "s",
         ),
-        Panel(
-            "Mux streams",
-            [Query(_scope.gauge(m.MUX_STREAMS, "side"), "{{side}}")],
-            "Between processes.",
-        ),
+        Panel("Mux streams", gauges(_scope, m.MUX_STREAMS, "side"), "Between processes."),
         Panel(
             "Frames in a batch",
             [
@@ -119,7 +107,7 @@ _CALLS: Final = Row(
         ),
         Panel(
             "Mux streams broken",
-            [Query(_scope.rate(m.MUX_BROKEN, "side"), "{{side}}")],
+            rates(_scope, m.MUX_BROKEN, "side"),
             "Before their time, in a second.",
             "ops",
         ),
@@ -131,12 +119,7 @@ _DISCOVERY: Final = Row(
     [
         Panel(
             "Instances",
-            [
-                Query(
-                    _scope.gauge(m.INSTANCES, "service", "health", how="max"),
-                    "{{service}} {{health}}",
-                )
-            ],
+            gauges(_scope, m.INSTANCES, "service", "health", how="max"),
             "In the registry, by service and health.",
             width=6,
         ),
@@ -148,12 +131,7 @@ _DISCOVERY: Final = Row(
         ),
         Panel(
             "Age of the view",
-            [
-                Query(
-                    _scope.gauge(m.REGISTRY_VIEW_AGE, "kind", "service_name", how="max"),
-                    "{{kind}} {{service_name}}",
-                )
-            ],
+            gauges(_scope, m.REGISTRY_VIEW_AGE, "kind", "service_name", how="max"),
             "How long a registry outside, such as Consul, has not confirmed what a process knows of"
             " it.",
             "s",
@@ -179,7 +157,7 @@ _XDS: Final = Row(
         ),
         Panel(
             "Pushes",
-            [Query(_scope.rate(m.XDS_PUSHES, "type"), "{{type}}")],
+            rates(_scope, m.XDS_PUSHES, "type"),
             "Responses sent in a second.",
             "ops",
             "areas",
@@ -194,13 +172,13 @@ _XDS: Final = Row(
         ),
         Panel(
             "Version of the view",
-            [Query(_scope.gauge(m.XDS_VIEW_VERSION, "instance", how="max"), "{{instance}}")],
+            gauges(_scope, m.XDS_VIEW_VERSION, "instance", how="max"),
             "Grows with every change that clients are offered.",
             width=5,
         ),
         Panel(
             "Refused",
-            [Query(_scope.rate(m.XDS_NACKS, "type"), "{{type}}")],
+            rates(_scope, m.XDS_NACKS, "type"),
             "Responses that clients did not accept, in a second.",
             "ops",
             width=5,

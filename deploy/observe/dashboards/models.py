@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.panels import chosen, gauges, number, percentiles, rates
 from gymmesh_runtime import metrics as m
 
 _MODEL: Final = Variable("model", m.MODEL_CALLS)
@@ -15,45 +16,31 @@ _FAULTS: Final = 'outcome!~"completed|incomplete"'
 _GLANCE: Final = Row(
     "At a glance",
     [
-        Panel(
-            "Calls / s",
-            [Query(_scope.rate(m.MODEL_CALLS))],
-            "Model calls answered in a second.",
-            draw="number",
-            width=4,
-        ),
-        Panel(
+        number("Calls / s", _scope.rate(m.MODEL_CALLS), "Model calls answered in a second."),
+        number(
             "Output tokens / s",
-            [Query(_scope.rate(m.MODEL_TOKENS, where=_OUTPUT))],
+            _scope.rate(m.MODEL_TOKENS, where=_OUTPUT),
             "Tokens written in a second.",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Failed",
-            [Query(_scope.share(m.MODEL_CALLS, of=_FAULTS))],
+            _scope.share(m.MODEL_CALLS, of=_FAULTS),
             "The share of calls that ended with an error.",
             "percentunit",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Waiting",
-            [Query(_scope.gauge(m.MODEL_WAITING))],
+            _scope.gauge(m.MODEL_WAITING),
             "Calls that wait in the model services for a place.",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Endpoints left alone",
-            [Query(_scope.gauge(m.MODEL_ENDPOINT_DOWN))],
+            _scope.gauge(m.MODEL_ENDPOINT_DOWN),
             "Those that failed too often in a row.",
-            draw="number",
-            width=4,
         ),
         Panel(
             "Weights",
-            [Query(_scope.gauge(m.MODEL_WEIGHTS_VERSION, "model", how="max"), "{{model}}")],
+            gauges(_scope, m.MODEL_WEIGHTS_VERSION, "model", how="max"),
             "The version of the weights, where one is known.",
             draw="number",
             width=4,
@@ -66,7 +53,7 @@ _CALLS: Final = Row(
     [
         Panel(
             "Calls by outcome",
-            [Query(_scope.rate(m.MODEL_CALLS, "outcome"), "{{outcome}}")],
+            rates(_scope, m.MODEL_CALLS, "outcome"),
             "In a second: completed, incomplete (cut by a limit), or the error's reason.",
             "ops",
             "areas",
@@ -86,7 +73,7 @@ _CALLS: Final = Row(
         ),
         Panel(
             "Tokens",
-            [Query(_scope.rate(m.MODEL_TOKENS, "model", "direction"), "{{model}} {{direction}}")],
+            rates(_scope, m.MODEL_TOKENS, "model", "direction"),
             "Read and written, in a second.",
             "ops",
         ),
@@ -113,52 +100,37 @@ _ENDPOINTS: Final = Row(
     [
         Panel(
             "Calls at each endpoint",
-            [
-                Query(
-                    _scope.gauge(m.MODEL_ENDPOINT_IN_FLIGHT, "model", "endpoint"),
-                    "{{model}} {{endpoint}}",
-                )
-            ],
+            gauges(_scope, m.MODEL_ENDPOINT_IN_FLIGHT, "model", "endpoint"),
             "By its place in the configuration.",
         ),
         Panel(
             "Left alone",
-            [
-                Query(
-                    _scope.gauge(m.MODEL_ENDPOINT_DOWN, "model", "endpoint", how="max"),
-                    "{{model}} {{endpoint}}",
-                )
-            ],
+            gauges(_scope, m.MODEL_ENDPOINT_DOWN, "model", "endpoint", how="max"),
             "1 while an endpoint gets no calls because it failed too often in a row.",
             most=1,
         ),
         Panel(
             "KV cache",
-            [
-                Query(
-                    _scope.gauge(m.MODEL_ENDPOINT_KV_CACHE, "model", "endpoint", how="max"),
-                    "{{model}} {{endpoint}}",
-                )
-            ],
+            gauges(_scope, m.MODEL_ENDPOINT_KV_CACHE, "model", "endpoint", how="max"),
             "How full it is, where the endpoint says so.",
             "percentunit",
             most=1,
         ),
         Panel(
             "Sent again",
-            [Query(_scope.rate(m.MODEL_RETRIES, "model", "reason"), "{{model}} {{reason}}")],
+            rates(_scope, m.MODEL_RETRIES, "model", "reason"),
             "Calls sent to an endpoint again, by the reason of the failure before.",
             "ops",
         ),
         Panel(
             "Sent elsewhere",
-            [Query(_scope.rate(m.MODEL_REROUTES, "model", "cause"), "{{model}} {{cause}}")],
+            rates(_scope, m.MODEL_REROUTES, "model", "cause"),
             "Calls that did not go to the endpoint with their rollout's prefix.",
             "ops",
         ),
         Panel(
             "Answer cache",
-            [Query(_scope.rate(m.MODEL_CACHE_LOOKUPS, "outcome"), "{{outcome}}")],
+            rates(_scope, m.MODEL_CACHE_LOOKUPS, "outcome"),
             "Calls looked up in a model's response cache.",
             "ops",
             "areas",
@@ -171,20 +143,20 @@ _TOKENS: Final = Row(
     [
         Panel(
             "Conversations",
-            [Query(_scope.rate(m.MODEL_CONVERSATIONS, "outcome"), "{{outcome}}")],
+            rates(_scope, m.MODEL_CONVERSATIONS, "outcome"),
             "Calls that go on with a conversation; an unknown one is sent whole, at its cost.",
             "ops",
             "areas",
         ),
         Panel(
             "Forks",
-            [Query(_scope.rate(m.TOKEN_FORKS, "model", "reason"), "{{model}} {{reason}}")],
+            rates(_scope, m.TOKEN_FORKS, "model", "reason"),
             "Calls whose prompt does not begin with the tokens of the call before, and says so.",
             "ops",
         ),
         Panel(
             "Divergences",
-            [Query(_scope.rate(m.TOKEN_DIVERGENCES, "model"), "{{model}}")],
+            rates(_scope, m.TOKEN_DIVERGENCES, "model"),
             "Calls that broke the exact-token law. There should be none.",
             "ops",
         ),

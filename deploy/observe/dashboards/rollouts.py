@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.panels import chosen, gauges, number, p95, percentiles, rates
 from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
@@ -19,49 +20,29 @@ _JUDGED: Final = 'outcome!="cancelled"'
 _GLANCE: Final = Row(
     "At a glance",
     [
-        Panel(
+        number(
             "Rollouts / s",
-            [Query(_scope.rate(m.ROLLOUTS, where='outcome="completed"'))],
+            _scope.rate(m.ROLLOUTS, where='outcome="completed"'),
             "Attempts that were completed, in a second.",
-            draw="number",
-            width=4,
         ),
-        Panel(
-            "In flight",
-            [Query(_scope.gauge(m.ROLLOUTS_IN_FLIGHT))],
-            "Attempts that run.",
-            draw="number",
-            width=4,
-        ),
-        Panel(
+        number("In flight", _scope.gauge(m.ROLLOUTS_IN_FLIGHT), "Attempts that run."),
+        number(
             "Failed",
-            [Query(_scope.share(m.ROLLOUTS, of=_FAILED, among=_JUDGED))],
+            _scope.share(m.ROLLOUTS, of=_FAILED, among=_JUDGED),
             "The share of attempts that failed, without those that were cancelled.",
             "percentunit",
-            draw="number",
-            width=4,
         ),
-        Panel(
-            "Mean reward",
-            [Query(mean_reward(_scope))],
-            "Of the rollouts that were verified.",
-            draw="number",
-            width=4,
-        ),
-        Panel(
+        number("Mean reward", mean_reward(_scope), "Of the rollouts that were verified."),
+        number(
             "Half take less than",
-            [Query(_scope.quantile(0.5, m.ROLLOUT_SECONDS))],
+            _scope.quantile(0.5, m.ROLLOUT_SECONDS),
             "The median of an attempt's time.",
             "s",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Output tokens / rollout",
-            [Query(_scope.mean(m.ROLLOUT_OUTPUT_TOKENS))],
+            _scope.mean(m.ROLLOUT_OUTPUT_TOKENS),
             "Tokens that models wrote in a completed rollout, on average.",
-            draw="number",
-            width=4,
         ),
     ],
 )
@@ -71,7 +52,7 @@ _THROUGHPUT: Final = Row(
     [
         Panel(
             "Attempts ended",
-            [Query(_scope.rate(m.ROLLOUTS, "outcome"), "{{outcome}}")],
+            rates(_scope, m.ROLLOUTS, "outcome"),
             "In a second, by outcome.",
             "ops",
             "areas",
@@ -108,7 +89,7 @@ _THROUGHPUT: Final = Row(
         ),
         Panel(
             "Collectors",
-            [Query(_scope.gauge(m.COLLECT_STREAMS, "agent"), "{{agent}}")],
+            gauges(_scope, m.COLLECT_STREAMS, "agent"),
             "Collectors' streams that an agent holds, those that may still come back included.",
             width=4,
         ),
@@ -134,7 +115,7 @@ _TIME: Final = Row(
         ),
         Panel(
             "Stages, 95th percentile",
-            [Query(_scope.quantile(0.95, m.ROLLOUT_STAGE_SECONDS, "stage"), "{{stage}}")],
+            p95(_scope, m.ROLLOUT_STAGE_SECONDS, "stage"),
             "Of the time that an attempt spends in each stage.",
             "s",
             exemplars=True,
@@ -154,19 +135,14 @@ _FAILURES: Final = Row(
     [
         Panel(
             "By boundary",
-            [Query(_scope.rate(m.ROLLOUT_FAILURES, "boundary"), "{{boundary}}")],
+            rates(_scope, m.ROLLOUT_FAILURES, "boundary"),
             "Attempts that failed in a second, by where they did (docs/errors.md).",
             "ops",
             "areas",
         ),
         Panel(
             "By reason",
-            [
-                Query(
-                    _scope.rate(m.ROLLOUT_FAILURES, "boundary", "reason"),
-                    "{{boundary}} {{reason}}",
-                )
-            ],
+            rates(_scope, m.ROLLOUT_FAILURES, "boundary", "reason"),
             "Attempts that failed in a second, by the error's reason.",
             "ops",
             "areas",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.panels import chosen, number, percentiles, rates
 from gymmesh_runtime import metrics as m
 
 # Only collectors have series of it; of metrics without labels every process has one.
@@ -20,50 +21,34 @@ _FAILED: Final = _scope.gauge(m.COLLECTOR_ROLLOUTS, where='outcome="failed"')
 _GLANCE: Final = Row(
     "At a glance",
     [
-        Panel(
-            "Asked for",
-            [Query(_REQUESTED)],
-            "Rollouts that the run is to have.",
-            draw="number",
-            width=4,
-        ),
-        Panel(
+        number("Asked for", _REQUESTED, "Rollouts that the run is to have."),
+        number(
             "On disk",
-            [Query(f"{_KEPT} + {_ENDED}")],
+            f"{_KEPT} + {_ENDED}",
             "Rollouts with an outcome on disk, those of earlier sessions included.",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Done",
-            [Query(f"({_KEPT} + {_ENDED}) / {_REQUESTED}")],
+            f"({_KEPT} + {_ENDED}) / {_REQUESTED}",
             "The part of the run that is on disk.",
             "percentunit",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "To go",
-            [Query(f"({_REQUESTED} - {_KEPT} - {_ENDED}) / {_scope.rate(m.COLLECTOR_ROLLOUTS)}")],
+            f"({_REQUESTED} - {_KEPT} - {_ENDED}) / {_scope.rate(m.COLLECTOR_ROLLOUTS)}",
             "Time until the run is done, at the present rate.",
             "s",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Failed",
-            [Query(f"({_FAILED} or vector(0)) / {_ENDED}")],
+            f"({_FAILED} or vector(0)) / {_ENDED}",
             "The share of this session's rollouts whose last attempt failed.",
             "percentunit",
-            draw="number",
-            width=4,
         ),
-        Panel(
+        number(
             "Output tokens / s",
-            [Query(_scope.rate(m.COLLECTOR_TOKENS, where=_OUTPUT))],
+            _scope.rate(m.COLLECTOR_TOKENS, where=_OUTPUT),
             "Of rollouts put on disk.",
-            draw="number",
-            width=4,
         ),
     ],
 )
@@ -73,12 +58,7 @@ _PROGRESS: Final = Row(
     [
         Panel(
             "Rollouts",
-            [
-                Query(
-                    _scope.rate(m.COLLECTOR_ROLLOUTS, "outcome", "boundary"),
-                    "{{outcome}} {{boundary}}",
-                )
-            ],
+            rates(_scope, m.COLLECTOR_ROLLOUTS, "outcome", "boundary"),
             "Put on disk in a second, by outcome and the failure's boundary.",
             "ops",
             "areas",
@@ -95,12 +75,7 @@ _PROGRESS: Final = Row(
         ),
         Panel(
             "Followed by another attempt",
-            [
-                Query(
-                    _scope.rate(m.COLLECTOR_RETRIES, "boundary", "reason"),
-                    "{{boundary}} {{reason}}",
-                )
-            ],
+            rates(_scope, m.COLLECTOR_RETRIES, "boundary", "reason"),
             "Attempts that failed and are tried again, in a second.",
             "ops",
             "areas",
@@ -120,7 +95,7 @@ _OUTPUTS: Final = Row(
         ),
         Panel(
             "Tokens",
-            [Query(_scope.rate(m.COLLECTOR_TOKENS, "direction"), "{{direction}}")],
+            rates(_scope, m.COLLECTOR_TOKENS, "direction"),
             "Of completed rollouts put on disk, in a second.",
             "ops",
             width=6,

@@ -111,16 +111,23 @@ def split_address(address: str) -> tuple[str, str, int]:
     """Scheme, host and port of an agent's address. Raises ValueError."""
     scheme, _, rest = address.rpartition("://")
     scheme = scheme or "http"
-    try:
-        parts = urlsplit(f"//{rest}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    whole = host and parts.netloc == rest and "@" not in rest
-    if scheme not in ("http", "https") or not host or not port or not whole:
+    found = split_host_port(rest)
+    if scheme not in ("http", "https") or found is None or not found[1]:
         # The text itself may hold a credential.
         raise ValueError("the Consul address must be HOST:PORT or https://HOST:PORT")
-    return scheme, host, port
+    return scheme, *found
+
+
+def split_host_port(text: str) -> tuple[str, int] | None:
+    """The host and the port of HOST:PORT; None for what is anything else."""
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or port is None or parts.netloc != text or "@" in text:
+        return None
+    return host, port
 
 
 def check_server(address: str) -> None:

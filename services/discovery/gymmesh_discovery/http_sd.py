@@ -13,7 +13,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import orjson
 from aiohttp import web
@@ -21,6 +20,7 @@ from aiohttp.http import HttpProcessingError
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_discovery.config import split_host_port
 from gymmesh_runtime.addresses import at_port, log_exposure
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -66,9 +66,8 @@ class HttpSdEdge:
         except OSError as error:
             place = at_port(self._host, self._port)
             await self._runner.cleanup()
-            raise OSError(
-                f"cannot serve HTTP service discovery on {place}: {error.strerror}"
-            ) from error
+            problem = f"cannot serve HTTP service discovery on {place}: {error.strerror}"
+            raise OSError(problem) from error
         self.address = at_port(self._host, self._server.sockets[0].getsockname()[1])
         if readers.tls is None:
             log_exposure("HTTP service discovery is served", self._host, "read where services are")
@@ -147,7 +146,7 @@ def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:
     """The targets, by address; an instance without a usable one is left out."""
     by_address: dict[str, list[discovery_pb2.Instance]] = {}
     for one in instances:
-        if one.metrics_address and _is_address(one.metrics_address):
+        if split_host_port(one.metrics_address) is not None:
             by_address.setdefault(one.metrics_address, []).append(one)
     return [
         {"targets": [address], "labels": _labels(members)}
@@ -157,25 +156,10 @@ def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port. Raises ConfigError."""
-    if not _is_address(address):
+    found = split_host_port(address)
+    if found is None:
         raise ConfigError(f"'{address}' is no host and port", path="discovery.http_sd")
-    parts = urlsplit(f"//{address}")
-    assert parts.hostname is not None
-    assert parts.port is not None
-    return parts.hostname, parts.port
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(f"//{text}")
-        return (
-            bool(parts.hostname)
-            and parts.port is not None
-            and parts.netloc == text
-            and ("@" not in text)
-        )
-    except ValueError:
-        return False
+    return found
 
 
 def _labels(members: list[discovery_pb2.Instance]) -> dict[str, str]:

@@ -119,9 +119,7 @@ class DiscoveryService:
         size = min(request.page_size, _PAGE) if request.page_size > 0 else _PAGE
         page = rest[:size]
         return discovery_pb2.ListInstancesResponse(
-            instances=page,
-            next_page_token=page[-1].id if len(rest) > size else "",
-            version=version,
+            instances=page, next_page_token=page[-1].id if len(rest) > size else "", version=version
         )
 
     async def WatchInstances(

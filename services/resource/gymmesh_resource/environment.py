@@ -80,7 +80,8 @@ class Environment(Generic[S]):
         users. The configuration maps them to services of the mesh; by default to those of the
         same name.
     strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
-    processes: how many worker processes `in_process` may start.
+    processes: how many worker processes there may be. process_memory: bytes of address space of
+        each, where that is to be bounded. process_warm_up: called in each before its first work.
     extra: the extra of gymmesh that it cannot do without, for environments that come with it.
     """
 
@@ -90,15 +91,17 @@ class Environment(Generic[S]):
     in_order: ClassVar[bool | None] = None
     verify_needs_session: ClassVar[bool | None] = None
     retry_safe: ClassVar[bool] = True
-    # No ClassVar: where options decide, an object sets its own.
+    # No ClassVars: where options decide, an object sets its own.
     reward_range: tuple[float, float] = (0.0, 1.0)
+    processes: int = 2
+    process_memory: int | None = None
+    process_warm_up: ClassVar[Callable[[], object] | None] = None
     reward_rule: ClassVar[resource_pb2.RewardRule.ValueType] = (
         resource_pb2.REWARD_RULE_VERIFIER_ONLY
     )
     examples: ClassVar[str | None] = None
     models: ClassVar[tuple[str, ...]] = ()
     strict_tools: ClassVar[bool] = False
-    processes: ClassVar[int] = 2
     extra: ClassVar[Extra | None] = None
     _worker_pool: ProcessPool | None = None
 
@@ -174,19 +177,46 @@ class Environment(Generic[S]):
         pickle. Over its time it is killed, which counts as the caller's own time-out. Raises
         what the function raises, and `PoolError` when its process crashed.
         """
-        from .workers import ProcessPool, WorkerTimeout
+        from .workers import WorkerTimeout
 
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(
                 f"{function.__qualname__} is in a file that was loaded by its path, which a "
                 "worker process cannot import; name the class as package.module:Class."
             )
-        if self._worker_pool is None:
-            self._worker_pool = ProcessPool(workers=self.processes)
         try:
-            return await self._worker_pool.run(function, *arguments, timeout=timeout_s)
+            return await self.process_pool.run(function, *arguments, timeout=timeout_s)
         except WorkerTimeout:
             raise TookTooLong(f"longer than {timeout_s:g} s in a worker process") from None
+
+    async def work_on_answer(
+        self, function: Callable[[*Ts], T], *arguments: *Ts, cpu_s: float
+    ) -> T:
+        """`function(*arguments)` on what a model wrote, in a worker process, within `cpu_s`
+        seconds of processor time.
+
+        Raises what the function raises; `AnswerTooMuch` where it used up its time or memory, or
+        broke its process; TimeoutError where the machine gave it no time; and `PoolError`.
+        """
+        from .workers import WorkerTimeout, work_on_answer
+
+        try:
+            return await work_on_answer(self.process_pool, function, *arguments, cpu_s=cpu_s)
+        except WorkerTimeout as error:
+            raise TimeoutError(str(error).rstrip(".")) from error
+
+    @property
+    def process_pool(self) -> ProcessPool:
+        """The worker processes; each starts when it is first needed."""
+        from .workers import ProcessPool
+
+        if self._worker_pool is None:
+            self._worker_pool = ProcessPool(
+                workers=self.processes,
+                warm_up=type(self).process_warm_up,
+                memory_limit=self.process_memory,
+            )
+        return self._worker_pool
 
     async def close_processes(self) -> None:
         """End the worker processes; the service does so after `close`."""

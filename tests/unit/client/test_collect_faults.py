@@ -12,16 +12,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import AgentPeer, CollectOptions, Collector, OutputFiles, open_run
+from gymmesh_client import (
+    AgentPeer,
+    CollectOptions,
+    Collector,
+    FailedAttempt,
+    OutputFiles,
+    open_run,
+    run_attempt,
+)
 from gymmesh_client.dispatch import RunStateError
 from gymmesh_runtime.errors import MeshError, to_status
-from tests.support.rollouts import NoGroups, failed, make_events
+from tests.support.rollouts import NoGroups, ScriptedAgent, failed, make_events
 from tests.unit.client.test_collect import good, prepared, rows, tasks
 
 Reason = errors_pb2.ErrorReason
@@ -156,3 +165,23 @@ async def _collect(
         assert run.why == ""
         assert resume or tally.completed + tally.failed == 10
     return files
+
+
+@pytest.mark.parametrize("kind", ["started", "model_call_completed", "completed"])
+@pytest.mark.parametrize(
+    "problem", [ValueError("no disk"), MeshError(Reason.ERROR_REASON_QUEUE_FULL, "no disk")]
+)
+async def test_an_event_on_which_its_listener_raises_is_not_data(
+    kind: str, problem: Exception
+) -> None:
+    async def connect(name: str) -> AgentPeer:
+        return ScriptedAgent(good)
+
+    def listen(event: pb.RolloutEvent) -> None:
+        if event.WhichOneof("event") == kind:
+            raise problem
+
+    request = agent_pb2.RunRolloutRequest(rollout_id="ro-t-1", attempt=1, task=tasks(1)[0])
+    outcome = await run_attempt(connect, request, repeat_index=0, timeout_s=60.0, on_event=listen)
+    assert isinstance(outcome, FailedAttempt)
+    assert outcome.failure.boundary == pb.BOUNDARY_AGENT

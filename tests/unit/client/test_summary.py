@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, Tally, pass_at_k, render, summarize
-from gymmesh_client.rollout import RolloutParts, read
-from gymmesh_client.summary import SOLVED, histogram, summary_path, write_summary
+from gymmesh_client.summary import SOLVED, counted, histogram, summary_path, write_summary
 
 DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
 
@@ -56,14 +56,11 @@ def failure(boundary: str) -> dict[str, Any]:
 def test_the_summary_file_is_the_summary(tmp_path: Path) -> None:
     tally = Tally(put_back=3)
     tally.add_row(row("t-1", 1.0), kept=True)
-    tally.add_row(row("t-2", 0.0))
+    waited = replace(counted(row("t-2", 0.0)), model_calls=2, model_queue_us=4000)
+    tally.add(waited)
     tally.add_failure(failure("TOOL"))
     tally.add_retry(pb.BOUNDARY_MODEL, "MODEL_TIMEOUT")
     tally.add_retry(99, "ODD")
-    rollout = pb.Rollout()
-    rollout.model_calls.add().timings.queue_us = 3000
-    rollout.model_calls.add().timings.queue_us = 1000
-    tally.add_waits(read(RolloutParts.of(rollout)))
     summary = summarize(
         tally,
         requested=5,

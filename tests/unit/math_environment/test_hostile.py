@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gymmesh_resource.environments.math.judge_pool import JudgePool
 from gymmesh_resource.environments.math.verdict import (
     ExpectedAnswerError,
     check_expected,
@@ -27,6 +26,7 @@ from gymmesh_resource.workers import (
     work_on_answer,
 )
 from tests.unit.math_environment import worker_functions as functions
+from tests.unit.math_environment.judging import judging
 
 # Seconds by the clock that no test waits for, unless something is broken.
 PATIENT = 3600.0
@@ -112,14 +112,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_answer_that_takes_too_much_is_worth_nothing() -> None:
-    async with JudgePool(workers=1, timeout=1.0) as judges:
+    async with judging(1.0) as judges:
         # One after another: none waits for a worker.
         for content in TOO_MUCH:
-            verdict = await judges.judge("5", f"\\boxed{{{content}}}")
+            verdict = await judges.compare("5", f"\\boxed{{{content}}}")
             assert verdict.reward == 0.0, content[:40]
             assert verdict.failure, content[:40]
             assert verdict.source == "boxed"
-        assert (await judges.judge("5", "\\boxed{5}")).reward == 1.0
+        assert (await judges.compare("5", "\\boxed{5}")).reward == 1.0
 
 
 @pytest.mark.parametrize("content", ODD, ids=map(str, range(len(ODD))))
@@ -162,11 +162,11 @@ def test_sound_expected_answers_equal_themselves() -> None:
 
 
 async def test_an_expected_answer_that_takes_too_much_is_the_tasks_fault() -> None:
-    async with JudgePool(workers=1, timeout=1.0) as judges:
+    async with judging(1.0) as judges:
         with pytest.raises(ExpectedAnswerError, match="processor time"):
-            await judges.judge("\\int_0^1 x^{x^{x^x}} dx", "\\boxed{5}")
+            await judges.compare("\\int_0^1 x^{x^{x^x}} dx", "\\boxed{5}")
         with pytest.raises(ExpectedAnswerError, match="empty"):
-            await judges.judge("", "\\boxed{5}")
+            await judges.compare("", "\\boxed{5}")
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])

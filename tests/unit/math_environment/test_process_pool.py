@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gymmesh_resource.environments.math.judge_pool import JudgePool
 from gymmesh_resource.workers import (
     PoolClosed,
     PoolSaturated,
@@ -21,6 +20,7 @@ from gymmesh_resource.workers import (
     WorkerTimeout,
 )
 from tests.unit.math_environment import worker_functions as functions
+from tests.unit.math_environment.judging import judging
 
 HERE = Path(__file__).parent
 # Long enough for a slow machine; no test waits for it unless something is broken.
@@ -258,7 +258,7 @@ async def test_workers_die_with_their_parent(tmp_path: Path, function: str) -> N
 
 
 async def test_judging_in_a_worker() -> None:
-    async with JudgePool(workers=1, timeout=LONG) as judges:
-        verdict = await judges.judge("1/2", "It is \\boxed{0.5}.")
+    async with judging(LONG) as judges:
+        verdict = await judges.compare("1/2", "It is \\boxed{0.5}.")
         assert (verdict.reward, verdict.extracted, verdict.source) == (1.0, "1/2", "boxed")
-        assert (await judges.judge("1/2", "It is \\boxed{2}.")).reward == 0.0
+        assert (await judges.compare("1/2", "It is \\boxed{2}.")).reward == 0.0

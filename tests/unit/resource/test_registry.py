@@ -64,7 +64,7 @@ def test_mistakes_in_the_configuration(use: str, options: dict[str, Any], hint: 
 
 def test_options_reach_the_class() -> None:
     environment = make_environment("math", {"judge_workers": 1, "judge_timeout_s": 2})
-    assert vars(environment)["_workers"] == 1
+    assert environment.processes == 1
 
 
 class _Base(Environment[None]):

@@ -12,6 +12,7 @@ from gymmesh_cli.options.pace import PaceOptions, pace_options
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shards import refuse_other_tasks, shard_options
 from gymmesh_cli.options.shared import (
+    FILE,
     MeshOptions,
     OutputOptions,
     agent_option,
@@ -68,7 +69,7 @@ looks at the run and steers it from another terminal.
     "-i",
     "tasks",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
 )
@@ -126,10 +127,10 @@ def collect(
     if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
         inputs["--longest-first-from"] = OutputFiles(pace.lengths).everything()
     command = CollectCommand(
-        tasks,
-        output,
-        limit,
-        pace.collect_options(),
+        tasks=tasks,
+        output=output,
+        limit=limit,
+        options=pace.collect_options(),
         control=not no_control,
         quiet=quiet,
         skip_invalid=skip_invalid,

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +15,7 @@ from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_cli.options.shared import OutputOptions
 from gymmesh_cli.options.track import TrackOptions
+from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
 from gymmesh_cli.shared.session import MeshPlan, connector
 from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks
 from gymmesh_cli.terminal import echo, echo_json, one_line
@@ -58,7 +53,7 @@ if TYPE_CHECKING:
 _HAND_OVER_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
     """What the user asked for."""
 
@@ -147,8 +142,7 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         run_id=command.run_id,
         shard=command.shard,
     )
-    log = logged_to(output.files.log, anew=not output.resume, log_format=command.log_format)
-    with log:
+    with logged_to(output.files.log, anew=not output.resume, log_format=command.log_format):
         async with plan.open(command.options.patience_s) as mesh:
             reader = plan.reader(mesh)
             if chosen is None:
@@ -203,21 +197,23 @@ async def _collect_with(
                 tasks=own,
             )
             await _serve(stack, run, output.files.shown)
-        stack.enter_context(interrupts_of(collector))
+        stack.enter_context(interrupting(collector.interrupt))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
         reader = replace(reader, number_repeated_ids=command.number_ids)
         output.describe(configuration=configuration, options=options)
         _describe_tasks(output, command, reader, chosen, requested)
         if tracking is not None:
-            await stack.enter_async_context(_tracked(tracking, collector))
+            from gymmesh_cli.shared.tracking import tracked
+
+            await stack.enter_async_context(tracked(tracking, collector))
         await stack.enter_async_context(_services_said(mesh, output))
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
             await _hand_over(collector)
-        summary = _summary(collector, tally, output, chosen, requested, wall_s, options)
+        summary = _summary(collector, output, chosen, requested, wall_s)
         _keep(kept_at, summary)
         if tracking is not None:
             tracking.sum_up(summary)
@@ -288,16 +284,11 @@ def _prepare(
 
 
 def _summary(
-    collector: Collector,
-    tally: Tally,
-    output: RunOutput,
-    chosen: TaskChoice,
-    requested: int,
-    wall_s: float,
-    options: CollectOptions,
+    collector: Collector, output: RunOutput, chosen: TaskChoice, requested: int, wall_s: float
 ) -> RunSummary:
+    options = collector.options
     return summarize(
-        tally,
+        collector.tally,
         requested=requested,
         wall_s=wall_s,
         repeats=options.repeats,
@@ -323,10 +314,9 @@ async def _serve(stack: AsyncExitStack, run: CollectorRun, shown: str) -> None:
 
 async def _hand_over(collector: Collector) -> None:
     """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
-    stream, loop = collector.group_stream, asyncio.get_running_loop()
+    stream = collector.group_stream
     waiting = asyncio.create_task(stream.emptied(_HAND_OVER_S))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, waiting.cancel)
+    on_interrupt(waiting.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await waiting
     left = 0 if stream.delivered else stream.store.unacknowledged
@@ -345,20 +335,6 @@ def _keep(path: Path, summary: RunSummary) -> None:
         echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
 
 
-@contextmanager
-def interrupts_of(collector: Collector) -> Iterator[None]:
-    """While open, Ctrl-C and SIGTERM interrupt the collector: once to drain, twice to stop."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, collector.interrupt)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
 def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
     """The tracking of the run, whose code is imported only where it is asked for."""
     if track is None:
@@ -366,12 +342,6 @@ def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
     from gymmesh_cli.shared.tracking import tracking_of
 
     return tracking_of(track, output)
-
-
-def _tracked(tracking: Tracking, collector: Collector) -> AbstractAsyncContextManager[None]:
-    from gymmesh_cli.shared.tracking import tracked
-
-    return tracked(tracking, collector)
 
 
 def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:

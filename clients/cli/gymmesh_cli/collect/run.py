@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import MeshOptions, agent_option, json_option, mesh_options
+from gymmesh_cli.options.shared import FILE, MeshOptions, agent_option, json_option, mesh_options
 from gymmesh_cli.terminal.exits import speaks_plainly
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--input",
     "-i",
     "tasks",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="The task: one of a task file, chosen by --index.",
 )
@@ -83,6 +83,8 @@ def run(
         raise click.UsageError("give the task by exactly one of --prompt, --task and --input")
     if extras and prompt is None:
         raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
+    import asyncio
+
     from gymmesh_cli.collect import run_one
     from gymmesh_cli.shared.session import MeshPlan
 
@@ -98,4 +100,5 @@ def run(
         assert tasks is not None
         return run_one.task_at_index(reader, tasks, index)
 
-    return run_one.run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json)
+    running = run_one.run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json)
+    return asyncio.run(running)

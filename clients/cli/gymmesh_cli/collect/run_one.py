@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_responses import CodecError, JsonValue, dumps, loads
 
 
-def run(
+async def run(
     plan: MeshPlan,
     find: Callable[[TaskReader], rollout_pb2.Task],
     *,
@@ -40,17 +39,6 @@ def run(
     """Run the task that `find` chooses and print it; the exit code. Raises what `find` raises,
     MeshError and ConfigError.
     """
-    return asyncio.run(_run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json))
-
-
-async def _run(
-    plan: MeshPlan,
-    find: Callable[[TaskReader], rollout_pb2.Task],
-    *,
-    deltas: bool,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
     if not plan.agents:
         # A wrong task is said before the models are loaded.
         find(plan.reader())

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 
 @click.command(short_help="Take superseded rows out of a run's files.")
-@click.argument("output", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("output", type=FILE)
 @json_option
 @speaks_plainly
 def compact(output: Path, as_json: bool) -> int:

@@ -9,7 +9,7 @@ import click
 from gymmesh_cli.data.compact import compact
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.show import show, trace
-from gymmesh_cli.options.shared import json_option, number_ids_option
+from gymmesh_cli.options.shared import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal.exits import speaks_plainly
 
 
@@ -25,7 +25,7 @@ data.add_command(trace)
 
 
 @data.command(short_help="Say which line and which key of a task file is wrong.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option(
     "--config",
     "-c",

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gymmesh_cli.options.shared import FILE
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 
@@ -41,7 +42,7 @@ def generate() -> None:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="The task file to write; standard output without it.",
 )

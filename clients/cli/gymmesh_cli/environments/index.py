@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gymmesh_cli.options.shared import FILE
 from gymmesh_cli.terminal import echo, one_line
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     "--output",
     "-o",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="The index to write; one that is there is replaced when the new one is whole.",
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
+from gymmesh_cli.options.shared import FILE, MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
@@ -36,7 +35,7 @@ _LOOK_S: Final = 0.5
 @click.option("--verify", is_flag=True, help="At the end, show the verdict.")
 @click.option(
     "--answer",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="With --verify: the agent's last message, read from this file at the end.",
 )
@@ -118,7 +117,6 @@ async def _hold(
                 echo_json(shown)
             else:
                 echo(_as_text(shown))
-            if not as_json:
                 echo("Ctrl-C ends the session.", err=True)
             await _until_over(session)
             if judge:
@@ -133,18 +131,14 @@ async def _hold(
 async def _until_over(session: McpSession) -> None:
     import asyncio
 
+    from gymmesh_cli.shared.interrupts import interrupting
+
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
+    with interrupting(stop.set):
         while not (stop.is_set() or await session.ended()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await stop.wait()
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 def _task_of(environment: str, file: Path, task_id: str | None) -> rollout_pb2.Task:

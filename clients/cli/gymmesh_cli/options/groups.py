@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,8 +24,11 @@ def grouped(
         group = gather(values)
         return command(*args, **{name: group}, **values)
 
-    decorated: Any = wrapper
+    return with_options(cast("F", wrapper), options)
+
+
+def with_options(command: F, options: Sequence[Callable[..., Any]]) -> F:
+    """The command with these options, in this order."""
     for option in reversed(options):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+        command = option(command)
+    return command

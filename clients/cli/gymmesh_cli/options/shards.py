@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from gymmesh_cli.options.groups import F, with_options
+
 if TYPE_CHECKING:
     from gymmesh_client.tasks import Shard
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # Leaves room for what tells shards apart (`gymmesh_client.control.collector_run`).
 _LONGEST_ID: Final = 100
@@ -43,11 +43,7 @@ def shard_options(command: F) -> F:
             )
         return command(*args, **kwargs)
 
-    decorated: Any = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+    return with_options(cast("F", wrapper), _OPTIONS)
 
 
 def refuse_other_tasks(shard: Shard | None, accepted: Collection[str]) -> None:

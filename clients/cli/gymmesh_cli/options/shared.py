@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.groups import F, grouped, with_options
 
 if TYPE_CHECKING:
     from gymmesh_client.journal.format.layout import OutputFiles
     from gymmesh_client.output import RetryChoice
     from gymmesh_mesh import MeshConfig
 
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _CONFIG_HELP: Final = (
     "A YAML file that describes the mesh. Give several and they are merged left to right. "
     "${NAME} and ${NAME:-default} read environment variables."
@@ -105,14 +106,7 @@ def mesh_options(command: F) -> F:
 
 
 def _mesh_of(values: dict[str, Any]) -> MeshOptions:
-    mesh = MeshOptions(
-        config=tuple(values.pop("config")),
-        sets=tuple(values.pop("sets")),
-        model_url=values.pop("model_url"),
-        model=values.pop("model"),
-        model_api=values.pop("model_api"),
-        environment=values.pop("environment"),
-    )
+    mesh = MeshOptions(**{name: values.pop(name) for name in MeshOptions.__dataclass_fields__})
     if mesh.model_api != "auto" and mesh.model_url is None:
         raise click.UsageError("--model-api says how to call --model-url; give that, too")
     return mesh
@@ -153,7 +147,7 @@ _OUTPUT_OPTIONS: Final = (
         "--output",
         "-o",
         required=True,
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         metavar="FILE",
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
         "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
@@ -219,10 +213,7 @@ _OPTIONS: Final = (
         help="The API of --model-url; auto is chat.",
     ),
     click.option(
-        "--env",
-        "environment",
-        metavar="NAME",
-        help="The environment of tasks that name none.",
+        "--env", "environment", metavar="NAME", help="The environment of tasks that name none."
     ),
 )
 
@@ -252,11 +243,19 @@ _LISTENING_OPTIONS: Final = (
 
 def listening_options(command: F) -> F:
     """Add --host, --insecure and --advertise, for commands that serve."""
-    for option in reversed(_LISTENING_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, _LISTENING_OPTIONS)
 
 
+rollouts_argument = click.argument(
+    "inputs", metavar="ROLLOUTS…", nargs=-1, required=True, type=FILE
+)
+environments_option = click.option(
+    "--environment",
+    "environments",
+    multiple=True,
+    metavar="NAME",
+    help="Only rollouts of this environment; may be given several times.",
+)
 agent_option = click.option(
     "--agent",
     metavar="HOST:PORT",
@@ -281,7 +280,7 @@ number_ids_option = click.option(
 tasks_option = click.option(
     "--tasks",
     "tasks_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Use the tasks of this file instead of the environment's own examples.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
@@ -21,14 +21,8 @@ _FILES_BESIDE: Final = 64
 
 
 @click.command("merge", short_help="Join the outputs of a run's shards.")
-@click.argument("output", metavar="OUTPUT", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument(
-    "shards",
-    metavar="SHARD…",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
+@click.argument("output", metavar="OUTPUT", type=FILE)
+@click.argument("shards", metavar="SHARD…", nargs=-1, required=True, type=FILE)
 @click.option("--overwrite", is_flag=True, help="Replace a run that is there already.")
 @click.option(
     "--shard-rows",

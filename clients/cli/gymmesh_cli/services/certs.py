@@ -59,13 +59,8 @@ def dev(names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as
 
     made = issue(out, names or ("services", "collector"), hosts, days)
     if as_json:
-        echo_json(
-            {
-                "for_development": True,
-                "expires_at": made.expires_at,
-                "files": [str(path) for path in made.files],
-            }
-        )
+        files = [str(path) for path in made.files]
+        echo_json({"for_development": True, "expires_at": made.expires_at, "files": files})
         return DONE
     for path in made.files:
         echo(one_line(str(path)))

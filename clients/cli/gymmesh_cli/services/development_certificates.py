@@ -88,12 +88,9 @@ def _authority(
             raise UserError(f"the authority in {folder} is of no use any more; give a new folder")
         return kept, found
     made = ec.generate_private_key(ec.SECP256R1())
-    name = _subject(_AUTHORITY)
-    year = datetime.timedelta(days=365)
-    builder = _builder(name, name, made.public_key(), (now - _BEFORE, now + year))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs=True), critical=True)
-    own = _signed(builder, made, made)
+    name, year = _subject(_AUTHORITY), datetime.timedelta(days=365)
+    extensions = [(x509.BasicConstraints(ca=True, path_length=0), True), (_usage(signs=True), True)]
+    own = _certificate(name, made, (name, made), (now - _BEFORE, now + year), extensions)
     _write(key, _key_pem(made))
     _write(certificate, _pem(own))
     return made, own
@@ -112,47 +109,40 @@ def _leaf(
 
     made = ec.generate_private_key(ec.SECP256R1())
     names = [_general(one) for one in dict.fromkeys((name, *_LOOPBACK, *hosts))]
-    builder = _builder(_subject(name), authority.subject, made.public_key(), dates)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-    builder = builder.add_extension(_usage(signs=False), critical=True)
-    builder = builder.add_extension(
-        x509.ExtendedKeyUsage([Oid.SERVER_AUTH, Oid.CLIENT_AUTH]), critical=False
-    )
-    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
-    )
-    return made, _signed(builder, made, key)
+    extensions = [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage([Oid.SERVER_AUTH, Oid.CLIENT_AUTH]), False),
+        (x509.SubjectAlternativeName(names), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), False),
+    ]
+    return made, _certificate(_subject(name), made, (authority.subject, key), dates, extensions)
 
 
-def _builder(
+def _certificate(
     subject: x509.Name,
-    issuer: x509.Name,
-    public: ec.EllipticCurvePublicKey,
+    own: ec.EllipticCurvePrivateKey,
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey],
     dates: tuple[datetime.datetime, datetime.datetime],
-) -> x509.CertificateBuilder:
+    extensions: Iterable[tuple[x509.ExtensionType, bool]],
+) -> x509.Certificate:
+    """A certificate, signed by the issuer. extensions: each with whether it is critical."""
     from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
 
-    return x509.CertificateBuilder(
+    name, key = issuer
+    builder = x509.CertificateBuilder(
         subject_name=subject,
-        issuer_name=issuer,
-        public_key=public,
+        issuer_name=name,
+        public_key=own.public_key(),
         serial_number=x509.random_serial_number(),
         not_valid_before=dates[0],
         not_valid_after=dates[1],
     )
-
-
-def _signed(
-    builder: x509.CertificateBuilder,
-    own: ec.EllipticCurvePrivateKey,
-    key: ec.EllipticCurvePrivateKey,
-) -> x509.Certificate:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
     identifier = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
-    return builder.add_extension(identifier, critical=False).sign(key, hashes.SHA256())
+    for extension, critical in (*extensions, (identifier, False)):
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(key, hashes.SHA256())
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
@@ -201,9 +191,7 @@ def _key_pem(key: Any) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     pem: bytes = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return pem
 

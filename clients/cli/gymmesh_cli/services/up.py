@@ -61,9 +61,7 @@ if TYPE_CHECKING:
     " the project's alerts. What it stores is gone when the mesh ends.",
 )
 @click.option(
-    "--prometheus",
-    metavar="PATH",
-    help="The program that --observe starts; default: prometheus.",
+    "--prometheus", metavar="PATH", help="The program that --observe starts; default: prometheus."
 )
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @log_format_option
@@ -169,12 +167,10 @@ def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
 
     if where is None:
         return found
-    if where == "memory":
-        return replace(found, backend="memory")
+    if where in ("memory", "kubernetes"):
+        return replace(found, backend=where)
     if where == "consul":
         return replace(found, backend="consul", start=True)
-    if where == "kubernetes":
-        return replace(found, backend="kubernetes")
     if not where.startswith(("consul://", "kubernetes://")):
         raise click.UsageError(
             "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
@@ -216,18 +212,11 @@ def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     `shown`: the options by which a collector authenticates itself.
     """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
-    for one in services:
-        if one.kind == "prometheus":
-            continue
-        rows.append(
-            (
-                one.kind,
-                one.name,
-                one.address or "(inside)",
-                one.metrics_address or "–",
-                str(one.pid),
-            )
-        )
+    rows += [
+        (one.kind, one.name, one.address or "(inside)", one.metrics_address or "–", str(one.pid))
+        for one in services
+        if one.kind != "prometheus"
+    ]
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     lines = [
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()

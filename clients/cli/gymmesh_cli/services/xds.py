@@ -80,16 +80,10 @@ def document(
 
     ``tls``: the files of channel credentials of type `tls`, as gRPC's proposal A65 has them.
     """
-    credentials: dict[str, Any] = {"type": "insecure"}
-    if tls:
-        credentials = {"type": "tls", "config": dict(tls)}
+    credentials = {"type": "tls", "config": dict(tls)} if tls else {"type": "insecure"}
     return {
         "xds_servers": [
-            {
-                "server_uri": server,
-                "channel_creds": [credentials],
-                "server_features": ["xds_v3"],
-            }
+            {"server_uri": server, "channel_creds": [credentials], "server_features": ["xds_v3"]}
         ],
         "node": {
             "id": node_id,

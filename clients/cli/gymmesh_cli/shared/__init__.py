@@ -1,5 +1,6 @@
 """What several commands do.
 
+interrupts.py   Ctrl-C and SIGTERM
 session.py      opens the mesh that a command runs in
 task_choice.py  reads its tasks
 tracking.py     sends a run, or a profile, to a tracker

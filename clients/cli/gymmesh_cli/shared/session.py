@@ -34,21 +34,9 @@ from gymmesh_runtime.telemetry import LogFormat
 _NOTHING_SAID: Final = SecurityOptions()
 
 # Where and how fast models are called does not change what a run is.
-_NOT_IDENTITY: Final = frozenset(
-    (
-        "url",
-        "urls",
-        "route_margin",
-        "api_key",
-        "headers",
-        "timeout_s",
-        "connect_timeout_s",
-        "max_concurrency",
-        "max_queue",
-        "max_retries",
-        "adapt",
-        "cache",
-    )
+_NOT_IDENTITY: Final = (
+    *("url", "urls", "route_margin", "api_key", "headers", "timeout_s", "connect_timeout_s"),
+    *("max_concurrency", "max_queue", "max_retries", "adapt", "cache"),
 )
 
 
@@ -118,9 +106,8 @@ class MeshPlan:
     def identity(self) -> dict[str, Any]:
         """What of the plan makes a run what it is: no credentials, endpoints or machine limits."""
         view = {} if self.config is None else public_view(self.config)
-        view.pop("mesh", None)
-        view.pop("discovery", None)
-        view.pop("security", None)
+        for machine in ("mesh", "discovery", "security"):
+            view.pop(machine, None)
         models = view.get("models", {})
         view["models"] = {
             name: {key: value for key, value in model.items() if key not in _NOT_IDENTITY}

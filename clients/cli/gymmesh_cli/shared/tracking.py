@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from gymmesh_cli.options.track import TrackOptions
+from gymmesh_cli.shared.interrupts import on_interrupt
 from gymmesh_cli.terminal import echo, one_line
 from gymmesh_client import Collector, RunOutput
 from gymmesh_data.track import ProfileTracking, TrackerLink, Tracking
@@ -34,7 +33,7 @@ async def tracked(tracking: Tracking, collector: Collector) -> AsyncIterator[Non
         try:
             yield
         finally:
-            _on_interrupt(tracking.cut_short)
+            on_interrupt(tracking.cut_short)
     if tracking.lost:
         _warn(tracking.lost)
 
@@ -49,16 +48,10 @@ async def send_profile(
     tracking: ProfileTracking, made: Profile, on_begun: Callable[[dict[str, Any]], None]
 ) -> None:
     """Send a profile. Ctrl-C cuts short what the tracker takes. `on_begun` as for `send` there."""
-    _on_interrupt(tracking.cut_short)
+    on_interrupt(tracking.cut_short)
     await tracking.send(made, on_begun)
     if tracking.lost:
         _warn(tracking.lost)
-
-
-def _on_interrupt(do: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, do)
 
 
 def _warn(sentence: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compare", short_help="Compare runs of the same tasks, with paired tests.")
-@click.argument(
-    "inputs",
-    metavar="A B…",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
+@click.argument("inputs", metavar="A B…", nargs=-1, required=True, type=FILE)
 @click.option(
     "--solved-at",
     type=float,
@@ -49,12 +43,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Draws of the bootstrap, and of the test where not all signs can be tried.",
 )
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a page with pictures, too.",
-)
+@click.option("--html", type=FILE, metavar="FILE", help="Write a page with pictures, too.")
 @click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import environments_option, json_option, rollouts_argument
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
 
@@ -25,13 +25,7 @@ _DEMONSTRATION: Final = 1.0
 
 
 @click.command("export", short_help="Write rollouts in the format of a trainer.")
-@click.argument(
-    "inputs",
-    metavar="ROLLOUTS…",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
+@rollouts_argument
 @click.option(
     "--format",
     "-f",
@@ -54,13 +48,7 @@ _DEMONSTRATION: Final = 1.0
     metavar="R",
     help="Leave out rollouts with a lower reward, or none. For demonstrations 1, if not given.",
 )
-@click.option(
-    "--environment",
-    "environments",
-    multiple=True,
-    metavar="NAME",
-    help="Only rollouts of this environment; may be given several times.",
-)
+@environments_option
 @click.option("--whole", is_flag=True, help="Leave out rollouts that were cut short by a limit.")
 @click.option(
     "--best", type=click.IntRange(min=1), metavar="N", help="At most the N best of each task."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
 
@@ -18,21 +18,9 @@ _FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
 
 
 @click.command("import", short_help="Make tasks or rollouts of other programs' files.")
-@click.argument(
-    "inputs",
-    metavar="FILE…",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path),
-)
+@click.argument("inputs", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "-f", "name", required=True, type=click.Choice(_FORMATS))
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write: JSON lines.",
-)
+@click.option("--output", "-o", required=True, type=FILE, help="The file to write: JSON lines.")
 @click.option(
     "--as",
     "made",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import FILE, json_option, rollouts_argument
 from gymmesh_cli.options.track import TrackOptions, track_options
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
@@ -23,13 +23,7 @@ _MOST_SHOWN: Final = 12
 
 
 @click.command("profile", short_help="Statistics of rollouts: pass@k, lengths, tools, failures.")
-@click.argument(
-    "inputs",
-    metavar="ROLLOUTS…",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
+@rollouts_argument
 @click.option(
     "--solved-at",
     type=float,
@@ -54,7 +48,7 @@ _MOST_SHOWN: Final = 12
 )
 @click.option(
     "--write-tasks",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write the tasks whose pass rate is in --pass-rate, as JSON lines.",
 )
@@ -66,12 +60,7 @@ _MOST_SHOWN: Final = 12
     help="With --write-tasks: the band, both ends included; without, all that are solved "
     "sometimes but not always.",
 )
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a page with pictures, too.",
-)
+@click.option("--html", type=FILE, metavar="FILE", help="Write a page with pictures, too.")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, show_default=True, metavar="N",

@@ -7,15 +7,20 @@ from pathlib import Path
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options.shared import (
+    FILE,
+    MeshOptions,
+    environments_option,
+    json_option,
+    mesh_options,
+    rollouts_argument,
+)
 from gymmesh_cli.terminal.exits import speaks_plainly
-
-_PATH = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("reverify", short_help="Judge stored rollouts again, without inference.")
-@click.argument("inputs", metavar="ROLLOUTS…", nargs=-1, required=True, type=_PATH)
-@click.option("--output", "-o", type=_PATH, help="Where the rows with the new verdicts go.")
+@rollouts_argument
+@click.option("--output", "-o", type=FILE, help="Where the rows with the new verdicts go.")
 @click.option(
     "--dry-run", is_flag=True, help="Judge and compare, and write nothing; no --output is needed."
 )
@@ -30,17 +35,11 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
     "consul://HOST:PORT, kubernetes://NAMESPACE.",
 )
 @security_options
-@click.option(
-    "--environment",
-    "environments",
-    multiple=True,
-    metavar="NAME",
-    help="Only rollouts of this environment; may be given several times.",
-)
+@environments_option
 @click.option(
     "--tasks",
     "tasks_file",
-    type=_PATH,
+    type=FILE,
     metavar="FILE",
     help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
 )

@@ -7,7 +7,6 @@ import contextlib
 import getpass
 import hashlib
 import json
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -20,6 +19,7 @@ from google.protobuf import json_format
 
 from gymmesh_cli.options.security import SecurityOptions
 from gymmesh_cli.options.shared import MeshOptions
+from gymmesh_cli.shared.interrupts import interrupting
 from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
@@ -53,7 +53,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import run as run_loop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReverifyCommand:
     """What the user asked for."""
 
@@ -102,19 +102,10 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
 async def _reverify(
     command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
 ) -> tuple[VerdictChanges, bool]:
-    with _logged(command):
-        return await _judge(command, plan, source, names)
-
-
-@contextmanager
-def _logged(command: ReverifyCommand) -> Iterator[None]:
-    """What goes wrong goes to NAME.errors.log, each traceback once; to stderr in a dry run."""
     if command.output is None:
-        yield
-        return
-    files = OutputFiles(command.output)
-    with logged_to(files.log, anew=not command.resume, log_format="text"):
-        yield
+        return await _judge(command, plan, source, names)
+    with logged_to(OutputFiles(command.output).log, anew=not command.resume):
+        return await _judge(command, plan, source, names)
 
 
 async def _judge(
@@ -262,7 +253,7 @@ def _who() -> str:
 @contextmanager
 def _interrupts_of(judging: Reverification) -> Iterator[None]:
     """While open, Ctrl-C and SIGTERM let verdicts under way end; a second one cancels them."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     assert task is not None
 
     def interrupt() -> None:
@@ -270,15 +261,8 @@ def _interrupts_of(judging: Reverification) -> Iterator[None]:
             task.cancel()
         judging.stopped = True
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, interrupt)
-    try:
-        with contextlib.suppress(asyncio.CancelledError):
-            yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+    with interrupting(interrupt), contextlib.suppress(asyncio.CancelledError):
+        yield
 
 
 def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show", short_help="Print a stored rollout as a conversation.")
-@click.argument("path", metavar="ROLLOUTS", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("path", metavar="ROLLOUTS", type=FILE)
 @click.option("--rollout", metavar="ID", help="The rollout of this id.")
 @click.option("--task", metavar="ID", help="The rollouts of this task, each of its repeats.")
 @click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0.")

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
 from gymmesh_data.actors import is_own_key
+from gymmesh_data.rollout import Json, list_of, object_of
 from gymmesh_responses import dumps
 from gymmesh_runtime.text import one_line
 
@@ -111,9 +112,7 @@ class ConversationView:
         row = rollout.row
         names = [("task", rollout.task_id), ("repeat", str(rollout.repeat_index))]
         names += [(key, rollout.text(key)) for key in ("environment", "agent")]
-        response = row.get("response")
-        model = response.get("model") if isinstance(response, dict) else None
-        names.append(("model", str(model or "")))
+        names.append(("model", str(row["response"].get("model") or "")))
         text = "  ".join(f"{name} {one_line(value)}" for name, value in names if value)
         for piece in self._wrapped(text, ""):
             yield _line(piece, "head")
@@ -180,25 +179,24 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
     if rollout.text("stop_reason"):
         detail = rollout.text("stop_detail")
         yield "stopped", rollout.text("stop_reason") + (f": {detail}" if detail else "")
-    verdict = row.get("verification")
-    verdict = verdict if isinstance(verdict, dict) else {}
+    verdict = object_of(row, "verification")
     if not rollout.failed:
         reward = _number(rollout.reward)
         status = f" ({verdict['status']})" if verdict.get("status") else ""
         reason = f": {verdict['reason']}" if verdict.get("reason") else ""
         yield "reward", f"{reward}{status}{reason}"
-    for part in _objects(verdict.get("components")):
+    for part in _objects(verdict, "components"):
         weight = f" x {part['weight']}" if "weight" in part else ""
         yield "", f"{part.get('name')}: {part.get('value')}{weight}"
     if verdict.get("verifier"):
         yield "verifier", f"{verdict['verifier']} {verdict.get('version', '')}".strip()
-    evidence = verdict.get("evidence")
-    for key, value in evidence.items() if isinstance(evidence, dict) else ():
+    evidence = object_of(verdict, "evidence")
+    for key, value in evidence.items():
         yield "evidence", f"{key}: {_plain(value)}"
-    for stage in _objects(verdict.get("stages")):
+    for stage in _objects(verdict, "stages"):
         note = f", {stage['note']}" if stage.get("note") else ""
         yield "stage", f"{stage.get('name')}: {_seconds(stage.get('duration_us'))}{note}"
-    for old in _objects(verdict.get("previous")):
+    for old in _objects(verdict, "previous"):
         yield "before", f"{old.get('reward')} by {old.get('verifier')} {old.get('version')}"
     timings = rollout.metadata.get("timings")
     if isinstance(timings, dict):
@@ -208,11 +206,9 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
             f"{_seconds(timings.get(key))} {name}" for key, name in zip(kinds, names, strict=True)
         )
         yield "time", ", ".join(told)
-    expected = {key: value for key, value in row.items() if not is_own_key(row, key)}
-    if isinstance(evidence, dict):
-        expected = {key: value for key, value in expected.items() if key not in evidence}
-    for key, value in expected.items():
-        yield "task has", f"{key}: {_plain(value)}"
+    for key, value in row.items():
+        if not is_own_key(row, key) and key not in evidence:
+            yield "task has", f"{key}: {_plain(value)}"
 
 
 def _actors(rollout: StoredRollout) -> list[dict[str, Any]]:
@@ -232,14 +228,13 @@ def _number(reward: float | None) -> str:
 def _failure(failure: Any) -> str:
     if not isinstance(failure, dict):
         return _plain(failure)
-    status = failure.get("status")
-    status = status if isinstance(status, dict) else {}
+    status = object_of(failure, "status")
     said = (failure.get("boundary"), status.get("reason"), status.get("message"))
     return " ".join(str(one) for one in said if one)
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+def _objects(value: Json, key: str) -> list[Json]:
+    return [one for one in list_of(value, key) if isinstance(one, dict)]
 
 
 def _seconds(microseconds: Any) -> str:

@@ -14,17 +14,13 @@ from typing import Any, Final
 
 from gymmesh_data.exports.chat import metadata_of
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
 
 _VERSION: Final = "ATIF-v1.8"
 _UNKNOWN: Final = "unknown"
 _SOURCES: Final = {"system": "system", "developer": "system", "user": "user", "assistant": "agent"}
-_IMAGES: Final = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "gif": "image/gif",
-    "webp": "image/webp",
+_IMAGES: Final = {"jpg": "image/jpeg"} | {
+    kind: f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")
 }
 
 
@@ -37,8 +33,8 @@ def trajectory(taken: Taken) -> Iterator[Json]:
     for place, message in enumerate(said.messages):
         steps.add(place, message)
     agent: Json = {"name": rollout.text("agent") or _UNKNOWN, "version": _UNKNOWN}
-    if isinstance(response.get("model"), str) and response["model"]:
-        agent["model_name"] = response["model"]
+    if model := text_of(response, "model"):
+        agent["model_name"] = model
     if said.tools:
         agent["tool_definitions"] = said.tools
     extra = metadata_of(rollout, said) | {"reward": rollout.reward}
@@ -48,7 +44,7 @@ def trajectory(taken: Taken) -> Iterator[Json]:
         "schema_version": _VERSION,
         "agent": agent,
         "steps": steps.steps,
-        "final_metrics": _final_metrics(response.get("usage"), rollout.reward, len(steps.steps)),
+        "final_metrics": _final_metrics(rollout, len(steps.steps)),
         "extra": extra,
     }
     if rollout.rollout_id:
@@ -58,15 +54,13 @@ def trajectory(taken: Taken) -> Iterator[Json]:
     yield record
 
 
-def _final_metrics(usage: Any, reward: float | None, steps: int) -> Json:
-    metrics: Json = {"total_steps": steps, "extra": {"reward": reward}}
-    if isinstance(usage, dict):
-        for ours, theirs in (
-            ("input_tokens", "total_prompt_tokens"),
-            ("output_tokens", "total_completion_tokens"),
-        ):
-            if type(usage.get(ours)) is int:
-                metrics[theirs] = usage[ours]
+def _final_metrics(rollout: StoredRollout, steps: int) -> Json:
+    metrics: Json = {"total_steps": steps, "extra": {"reward": rollout.reward}}
+    usage = object_of(rollout.row["response"], "usage")
+    names = {"input_tokens": "total_prompt_tokens", "output_tokens": "total_completion_tokens"}
+    for ours, theirs in names.items():
+        if type(usage.get(ours)) is int:
+            metrics[theirs] = usage[ours]
     return metrics
 
 

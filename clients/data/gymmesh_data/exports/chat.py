@@ -31,10 +31,7 @@ def messages(taken: Taken) -> Iterator[Json]:
 
 
 def _samples(taken: Taken) -> Json:
-    samples = [
-        {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-        for one in taken.samples()
-    ]
+    samples = taken.samples()
     return {"samples": samples} if samples else {}
 
 
@@ -135,11 +132,7 @@ def openai_dpo(pair: Pair, facts: PairFacts) -> Json:
     given: Json = {"messages": pair.prompt}
     if facts.tools:
         given["tools"] = facts.tools
-    return {
-        "input": given,
-        "preferred_output": pair.chosen,
-        "non_preferred_output": pair.rejected,
-    }
+    return {"input": given, "preferred_output": pair.chosen, "non_preferred_output": pair.rejected}
 
 
 def tools_as_text(tools: list[Json]) -> dict[str, Any]:

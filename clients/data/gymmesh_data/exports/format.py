@@ -14,7 +14,7 @@ from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_data.row_parts import RowParts
-from gymmesh_data.samples import NoTokens, Sample, samples_of
+from gymmesh_data.samples import NoTokens, samples_of
 
 _NO_SEQUENCE: Final = "token ids that make no sequence"
 _LISTS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
@@ -44,14 +44,17 @@ class Taken:
     with_tokens: bool = True
     style: ChatStyle = field(default_factory=ChatStyle)
 
-    def samples(self) -> list[Sample]:
-        """Its exact tokens; none where they are not asked for, were not captured, or make no
-        sequence. Raises UserError for lists that disagree.
+    def samples(self) -> list[Json]:
+        """Its exact tokens: `input_ids`, `mask` and `logprobs`; none where they are not asked for,
+        were not captured, or make no sequence. Raises UserError for lists that disagree.
         """
         if not self.with_tokens:
             return []
         try:
-            return samples_of(self.rollout)
+            return [
+                {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
+                for one in samples_of(self.rollout)
+            ]
         except NoTokens:
             if has_tokens(self.rollout):
                 self.said.losses[_NO_SEQUENCE] += 1

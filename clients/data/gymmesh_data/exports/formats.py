@@ -66,8 +66,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         of_task=(trainers.kept_of_task, trainers.trl_task),
     ),
     "verl": Format(
-        "tasks for online RL with veRL",
-        of_task=(trainers.kept_without_tools, trainers.verl_task),
+        "tasks for online RL with veRL", of_task=(trainers.kept_without_tools, trainers.verl_task)
     ),
     "verl-sft": Format(
         "demonstrations for veRL's supervised fine-tuning (Parquet)",
@@ -134,9 +133,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         pack=inspect_log.pack_eval,
     ),
     "otel": Format(
-        "GenAI spans of OpenTelemetry as OTLP JSON",
-        of_rollout=otel.trace,
-        tokens=TokenPlace.BESIDE,
+        "GenAI spans of OpenTelemetry as OTLP JSON", of_rollout=otel.trace, tokens=TokenPlace.BESIDE
     ),
 }
 """By the name that `gym-cli export --format` has."""

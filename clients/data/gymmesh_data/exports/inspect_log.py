@@ -22,7 +22,7 @@ from typing import Any, Final
 from gymmesh_data.exports.chat import metadata_of
 from gymmesh_data.exports.format import Taken
 from gymmesh_data.exports.lines import line_of, read_line, without_surrogates
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, list_of, object_of, text_of
 from gymmesh_data.tasks import answer_of, task_of
 from gymmesh_responses import CodecError, loads
 
@@ -42,20 +42,17 @@ def sample(taken: Taken) -> Iterator[Json]:
     """A rollout as a sample."""
     rollout, said = taken.rollout, taken.said
     response = rollout.row["response"]
-    model = response.get("model") if isinstance(response.get("model"), str) else ""
+    model = text_of(response, "model")
     messages = [_message(one, model, taken) for one in said.messages]
     last = next(one for one in reversed(messages) if one["role"] == "assistant")
     target = answer_of(task_of(rollout))
     usage = _usage(response.get("usage"))
     metadata = metadata_of(rollout, said)
     if samples := taken.samples():
-        metadata["tokens"] = [
-            {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-            for one in samples
-        ]
+        metadata["tokens"] = samples
     if said.tools:
         metadata["tools"] = said.tools
-    began = _began(rollout.metadata.get("timings"))
+    began = _began(object_of(rollout.metadata, "timings"))
     yield {
         "id": _name(rollout.task_id),
         "epoch": max(rollout.repeat_index, 0) + 1,
@@ -66,10 +63,7 @@ def sample(taken: Taken) -> Iterator[Json]:
         "output": {
             "model": model,
             "choices": [
-                {
-                    "message": last,
-                    "stop_reason": _STOPS.get(rollout.text("stop_reason"), "unknown"),
-                }
+                {"message": last, "stop_reason": _STOPS.get(rollout.text("stop_reason"), "unknown")}
             ],
             "usage": usage,
         },
@@ -175,18 +169,16 @@ def _summary(one: Json) -> Json:
 def _scores(taken: Taken) -> Json:
     """The reward, where there is one, and its components."""
     rollout, scores = taken.rollout, Json()
-    verification = rollout.row.get("verification")
-    verification = verification if isinstance(verification, dict) else {}
-    components = verification.get("components")
-    for part in components if isinstance(components, list) else []:
+    verification = object_of(rollout.row, "verification")
+    for part in list_of(verification, "components"):
         if isinstance(part, dict) and isinstance(part.get("value"), int | float):
             scores[str(part.get("name"))] = {"value": part["value"]}
     if rollout.reward is not None:
         score: Json = {"value": rollout.reward}
-        if isinstance(verification.get("reason"), str) and verification["reason"]:
-            score["explanation"] = verification["reason"]
-        if isinstance(verification.get("evidence"), dict) and verification["evidence"]:
-            score["metadata"] = verification["evidence"]
+        if reason := text_of(verification, "reason"):
+            score["explanation"] = reason
+        if evidence := object_of(verification, "evidence"):
+            score["metadata"] = evidence
         scores[_SCORE] = score
     return scores
 
@@ -244,8 +236,8 @@ def _usage(usage: Any) -> Json | None:
     return {key: usage[key] for key in keys if type(usage.get(key)) is int}
 
 
-def _began(timings: Any) -> str | None:
-    began = timings.get("started_at") if isinstance(timings, dict) else None
+def _began(timings: Json) -> str | None:
+    began = timings.get("started_at")
     if not isinstance(began, int | float) or not 0 < began < 1e10:
         return None
     return datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gymmesh_data.exports.chat import as_text
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, object_of, text_of
 
 _INTERNAL, _CLIENT = 1, 3  # SpanKind of OTLP
 _SCOPE: Final = {"name": "gymmesh"}
@@ -48,10 +48,8 @@ class _Spans:
         rollout, said = taken.rollout, taken.said
         name = rollout.rollout_id or rollout.where
         self._trace_id = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        model = rollout.row["response"].get("model")
-        self._model = model if isinstance(model, str) else ""
-        timings = rollout.metadata.get("timings")
-        self._start, self._end = _times(timings if isinstance(timings, dict) else {})
+        self._model = text_of(rollout.row["response"], "model")
+        self._start, self._end = _times(object_of(rollout.metadata, "timings"))
         self._results = {
             one["tool_call_id"]: one["content"] for one in said.messages if one["role"] == "tool"
         }
@@ -62,8 +60,7 @@ class _Spans:
     def root(self) -> None:
         """The span of the rollout."""
         rollout, said = self._taken.rollout, self._taken.said
-        usage = rollout.row["response"].get("usage")
-        usage = usage if isinstance(usage, dict) else {}
+        usage = object_of(rollout.row["response"], "usage")
         agent = rollout.text("agent")
         attributes = {
             "gen_ai.operation.name": "invoke_agent",

@@ -10,12 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gymmesh_data.actors import actors_of
-from gymmesh_data.conversation import (
-    ChatStyle,
-    Conversation,
-    conversation_of,
-    numbered_calls,
-)
+from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of, numbered_calls
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -32,7 +27,7 @@ from gymmesh_data.exports.lines import line_of
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.pairs import choose_pairs, pair_of
-from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.rollout import StoredRollout, is_answer
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.selection import share_of
 from gymmesh_responses import loads
@@ -105,7 +100,7 @@ def _chosen(
     in_words = distinct or form.tokens is not TokenPlace.ONLY
     for rollout in selected:
         said = conversation_of(rollout, style) if in_words else Conversation()
-        if not (said.answered if in_words else _answered(rollout)):
+        if not (said.answered if in_words else any(map(is_answer, rollout.output))):
             summary.left_out["without an answer"] += 1
             continue
         if distinct:
@@ -121,14 +116,6 @@ def _chosen(
             for actor in actors_of(rollout):
                 said.losses[_OF_ACTORS] += len(actor.conversations)
         yield Taken(rollout, said, options.tokens, style)
-
-
-def _answered(rollout: StoredRollout) -> bool:
-    """Whether the model said anything, as `Conversation.answered` has it."""
-    return any(
-        item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
-        for item in rollout.output
-    )
 
 
 def _lines(taken: Taken, of_rollout: OfRollout, summary: ExportSummary) -> bytes:
@@ -178,7 +165,9 @@ def _task_lines(
             task, is_new = spool.task(_task_key(rollout))
             content = b""
             if is_new:
-                taken = Taken(rollout, conversation_of(_unanswered(rollout), style))
+                # What came after its beginning is none of its task's.
+                begun = msgspec.structs.replace(rollout, output=[])
+                taken = Taken(rollout, conversation_of(begun, style))
                 content = line_of(keep(taken))
                 summary.losses += taken.said.losses
             if has_tokens(rollout):
@@ -200,11 +189,6 @@ def _task_key(rollout: StoredRollout) -> str:
     given = line_of(rollout.row["responses_create_params"].get("input"))
     digest = blake2b(given, digest_size=16).hexdigest()
     return "\0".join((rollout.text("environment"), digest, rollout.task_id))
-
-
-def _unanswered(rollout: StoredRollout) -> StoredRollout:
-    """A rollout as it began: what came after that is none of its task's."""
-    return msgspec.structs.replace(rollout, output=[])
 
 
 def _pair_lines(
@@ -249,10 +233,6 @@ def _pair_line(
     pair = pair_of(better[2], worse[2], options.pairs)
     if pair is None or better[3] != worse[3]:
         return b""
-    facts = PairFacts(
-        better[0],
-        (better[1], worse[1]),
-        (rewards[numbers[0]], rewards[numbers[1]]),
-        better[3],
-    )
+    both = (rewards[numbers[0]], rewards[numbers[1]])
+    facts = PairFacts(better[0], (better[1], worse[1]), both, better[3])
     return line_of(of_pair(pair, facts))

@@ -18,7 +18,7 @@ from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
 from gymmesh_data.selection import Selection
-from gymmesh_data.sources import read_rollouts
+from gymmesh_data.sources import files_of, read_rollouts
 
 HUB: Final = "hf"
 """The name of the format that is a folder."""
@@ -72,7 +72,7 @@ def _export(
         form.check()
     file = LineFile(output)
     written = (file.path, file.part, file.checkpoint, file.spool, file.packed)
-    refuse_inputs(written, {"the export": _files_of(inputs)})
+    refuse_inputs(written, {"the export": files_of(inputs)})
     file.refuse(overwrite=overwrite, resume=resume)
 
     def lines() -> Iterator[bytes]:
@@ -116,7 +116,7 @@ def export_hub(
         if not (overwrite and ours):
             fix = "replace it with --overwrite" if ours else "move it away"
             raise UserError(f"{output}: is there already; {fix}, or choose another --output")
-    files = [one.resolve() for one in _files_of(inputs)]
+    files = [one.resolve() for one in files_of(inputs)]
     draft = FolderDraft(output, _made_of(inputs, options, test))
     for folder in (output, draft.path):
         if any(one.is_relative_to(folder.resolve()) for one in files):
@@ -211,12 +211,3 @@ def _together(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield b"".join(held)
             held, size = [], 0
     yield b"".join(held)
-
-
-def _files_of(inputs: Sequence[Path]) -> list[Path]:
-    """All files that belong to the inputs: of a run, its journal and the rest, too."""
-    found = list(inputs)
-    for path in inputs:
-        files = OutputFiles(path)
-        found += [one for one in files.everything() if one.exists()]
-    return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from gymmesh_data.exports.chat import as_text, metadata_of
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, list_of, object_of, text_of
 from gymmesh_data.tasks import task_of
 
 MISFIT: Final = "values that are not of their column's type"
@@ -18,8 +18,8 @@ def table_row(taken: Taken) -> Iterator[Json]:
     """A rollout; what no column has a type for is JSON text in `task` and `verification`."""
     rollout, losses = taken.rollout, taken.said.losses
     row, told = rollout.row, metadata_of(rollout, taken.said)
-    timings, usage = _object(rollout.metadata, "timings"), _object(row["response"], "usage")
-    verification = _object(row, "verification")
+    timings, usage = object_of(rollout.metadata, "timings"), object_of(row["response"], "usage")
+    verification = object_of(row, "verification")
     yield {
         "task_id": rollout.task_id,
         "rollout_id": rollout.rollout_id,
@@ -28,17 +28,17 @@ def table_row(taken: Taken) -> Iterator[Json]:
         "attempt": _whole(row, "attempt", losses),
         "environment": told["environment"],
         "agent": rollout.text("agent"),
-        "model": _text(row["response"], "model"),
+        "model": text_of(row["response"], "model"),
         "stop_reason": told["stop_reason"],
         "reward": rollout.reward,
         "verified": told["verified"],
         "verification": as_text(verification) if verification else None,
         "steps_taken": _whole(told, "steps_taken", losses),
-        "tools_used": [one for one in _list(told, "tools_used") if isinstance(one, str)],
+        "tools_used": [one for one in list_of(told, "tools_used") if isinstance(one, str)],
         "tool_outcomes": [
-            _outcome(one, losses) for one in _list(told, "tool_outcomes") if isinstance(one, dict)
+            _outcome(one, losses) for one in list_of(told, "tool_outcomes") if isinstance(one, dict)
         ],
-        "weights_versions": [one for one in _list(told, "weights_versions") if type(one) is int],
+        "weights_versions": [one for one in list_of(told, "weights_versions") if type(one) is int],
         "input_tokens": _whole(usage, "input_tokens", losses),
         "output_tokens": _whole(usage, "output_tokens", losses),
         "started_at": _number(timings, "started_at", losses),
@@ -47,17 +47,14 @@ def table_row(taken: Taken) -> Iterator[Json]:
         "messages": [_message(one) for one in taken.said.messages],
         "tools": as_text(taken.said.tools) if taken.said.tools else None,
         "task": as_text(task_of(rollout)),
-        "samples": [
-            {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-            for one in taken.samples()
-        ],
+        "samples": taken.samples(),
     }
 
 
 def _outcome(said: Json, losses: Counter[str]) -> Json:
     return {
-        "name": _text(said, "name"),
-        "outcome": _text(said, "outcome"),
+        "name": text_of(said, "name"),
+        "outcome": text_of(said, "outcome"),
         "calls": _whole(said, "calls", losses),
     }
 
@@ -68,21 +65,6 @@ def _message(message: Json) -> Json:
     if content is None or isinstance(content, str):
         return message
     return {**message, "content": None, "parts": as_text(content)}
-
-
-def _object(value: Json, key: str) -> Json:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _list(value: Json, key: str) -> list[Any]:
-    found = value.get(key)
-    return found if isinstance(found, list) else []
-
-
-def _text(value: Json, key: str) -> str:
-    found = value.get(key)
-    return found if isinstance(found, str) else ""
 
 
 def _whole(value: Json, key: str, losses: Counter[str]) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from gymmesh_client.rows import OWN_KEYS
 from gymmesh_client.tasks.checks import check_params, check_row
-from gymmesh_data.imports.items import RowRefused, is_answer
-from gymmesh_data.rollout import Json
+from gymmesh_data.imports.items import RowRefused
+from gymmesh_data.rollout import Json, is_answer
 from gymmesh_responses import dumps_sorted
 
 # Keys of a task's row that gymmesh reads itself; a column of one of these names must be what it is.

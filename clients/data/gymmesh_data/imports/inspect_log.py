@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gymmesh_data.imports.imported import Imported, number_of
-from gymmesh_data.imports.items import RowRefused, items_of, tools_of
-from gymmesh_data.rollout import Json
+from gymmesh_data.imports.items import RowRefused, first_answer, items_of, tools_of
+from gymmesh_data.rollout import Json, list_of, object_of, text_of
 
 _ATTACHED: Final = "attachment://"
 # As Inspect's own metrics count its letters.
@@ -32,26 +32,21 @@ def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
     attached = sample.get("attachments")
     sample = _attached(sample, attached) if isinstance(attached, dict) and attached else sample
     prompt = items_of(sample["input"], "input")
-    said = sample.get("messages")
-    items = items_of(said, "messages") if isinstance(said, list) and said else []
+    items = items_of(list_of(sample, "messages"), "messages")
     # Solvers put system messages and more before or into the input: what the model saw counts.
-    cut = next((place for place, one in enumerate(items) if _is_answer(one)), len(items))
+    cut = first_answer(items)
     imported = Imported(items[:cut] or prompt, items[cut:])
-    metadata = sample.get("metadata")
-    told: Json = metadata if isinstance(metadata, dict) else {}
+    told = object_of(sample, "metadata")
     imported.task_id = str(sample["id"])
     if isinstance(sample.get("epoch"), int):
         imported.repeat = max(sample["epoch"] - 1, 0)
     imported.tools = tools_of(told.get("tools"), "metadata.tools")
     imported.payload = _payload(sample, told)
-    output = sample.get("output")
-    if isinstance(output, dict):
-        imported.model = output["model"] if isinstance(output.get("model"), str) else ""
-        usage = output.get("usage")
-        imported.usage = usage if isinstance(usage, dict) else {}
-        choices = output.get("choices")
-        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            imported.stop_reason = _STOPS.get(str(choices[0].get("stop_reason")), "")
+    output = object_of(sample, "output")
+    imported.model, imported.usage = text_of(output, "model"), object_of(output, "usage")
+    choices = list_of(output, "choices")
+    if choices and isinstance(choices[0], dict):
+        imported.stop_reason = _STOPS.get(str(choices[0].get("stop_reason")), "")
     limit = sample.get("limit")
     if isinstance(limit, dict):
         imported.stop_reason = _LIMITS.get(str(limit.get("type")), "AGENT_RULE")
@@ -79,8 +74,7 @@ def _payload(sample: Json, told: Json) -> Json:
 
 def _scores(sample: Json, imported: Imported) -> dict[str, float | None]:
     found = dict[str, float | None]()
-    scores = sample.get("scores")
-    for name, score in (scores if isinstance(scores, dict) else {}).items():
+    for name, score in object_of(sample, "scores").items():
         if not isinstance(score, dict):
             continue
         value = score.get("value")
@@ -89,10 +83,6 @@ def _scores(sample: Json, imported: Imported) -> dict[str, float | None]:
         if isinstance(score.get("explanation"), str) and not imported.reason:
             imported.reason = score["explanation"]
     return found
-
-
-def _is_answer(item: Json) -> bool:
-    return item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
 
 
 def _attached(value: Any, attached: Json) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, is_answer
 from gymmesh_responses import CodecError, dumps, loads
 
 
@@ -36,12 +36,6 @@ def first_answer(items: list[Json]) -> int:
     return next((place for place, item in enumerate(items) if is_answer(item)), len(items))
 
 
-def is_answer(item: Json) -> bool:
-    """Whether the model said it."""
-    kind = item.get("type")
-    return kind in ("function_call", "reasoning") or item.get("role") == "assistant"
-
-
 def tools_of(tools: Any, where: str) -> list[Json]:
     """Tools, in the form of either API or as JSON text, in the form of the Responses API.
 
@@ -70,14 +64,8 @@ def _of_message(message: Any, where: str) -> list[Json]:
         raise RowRefused(f"{where}: must be a message, an object with a role and content")
     role, content = message.get("role"), message.get("content")
     if role == "tool":
-        output = _text_of(content, where)
-        return [
-            {
-                "type": "function_call_output",
-                "call_id": _text(message, "tool_call_id", where),
-                "output": output,
-            }
-        ]
+        call_id, output = _text(message, "tool_call_id", where), _text_of(content, where)
+        return [{"type": "function_call_output", "call_id": call_id, "output": output}]
     if role == "assistant":
         return _of_answer(message, where)
     if role not in ("system", "developer", "user"):

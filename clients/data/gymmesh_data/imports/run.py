@@ -6,7 +6,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
@@ -61,13 +61,7 @@ class ImportSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "rows": self.rows,
-            "records": self.records,
-            "refused": self.refused,
-            "repeated": self.repeated,
-            "problems": self.problems,
-        }
+        return asdict(self)
 
 
 def import_file(
@@ -123,11 +117,7 @@ def _new(path: Path) -> BinaryIO:
 
 
 def _lines(
-    inputs: Sequence[Path],
-    name: str,
-    options: Imports,
-    summary: ImportSummary,
-    left_out: BinaryIO,
+    inputs: Sequence[Path], name: str, options: Imports, summary: ImportSummary, left_out: BinaryIO
 ) -> Iterator[bytes]:
     """The lines of an import; rows that cannot be taken go to `left_out`."""
     read = IMPORT_FORMATS[name]

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from gymmesh_data.imports.imported import Imported, number_of, reward_of
 from gymmesh_data.imports.inspect_log import of_sample
 from gymmesh_data.imports.items import RowRefused, first_answer, items_of, tools_of
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, list_of, object_of, text_of
 
 _INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query", "instruction")
 _ANSWERS: Final = (
@@ -57,7 +57,7 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
     """A row of a data set: a task. Raises RowRefused."""
     names = dict(columns.names)
     _guess(names, "input", _INPUTS, row)
-    if not any(key in row for key in ("expected_answer",)):
+    if "expected_answer" not in row:
         _guess(names, "expected_answer", _ANSWERS, row, needed=False)
     used = {column.split(".", 1)[0] for column in names.values()}
     payload = {} if columns.only else {key: row[key] for key in row if key not in used}
@@ -151,12 +151,11 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
         said = [{"role": "assistant", "content": sample["output_text"]}]
     if isinstance(said, list):
         imported.output = items_of(said, "sample.output")
-    imported.model = sample["model"] if isinstance(sample.get("model"), str) else ""
+    imported.model = text_of(sample, "model")
     imported.stop_reason = _FINISH.get(str(sample.get("finish_reason")), "")
-    results = row.get("results")
     scores = {
         str(one.get("name")): number_of(one.get("score", one.get("passed")))
-        for one in (results if isinstance(results, list) else [])
+        for one in list_of(row, "results")
         if isinstance(one, dict)
     }
     _put_reward(imported, scores, columns)
@@ -178,11 +177,9 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     imported.payload = {key: row[key] for key in ("answer", "info", "task") if key in row}
     if isinstance(row.get("answer"), str):
         imported.payload["expected_answer"] = imported.payload.pop("answer")
-    metrics = row.get("metrics")
-    parts = metrics if isinstance(metrics, dict) else {}
     imported.components = [
         {"name": str(name), "value": number}
-        for name, value in parts.items()
+        for name, value in object_of(row, "metrics").items()
         if (number := number_of(value)) is not None
     ]
     imported.reward = reward_of(row)
@@ -235,12 +232,7 @@ def _parted(items: list[Json]) -> Imported:
 
 
 def _guess(
-    names: dict[str, str],
-    key: str,
-    columns: tuple[str, ...],
-    row: Json,
-    *,
-    needed: bool = True,
+    names: dict[str, str], key: str, columns: tuple[str, ...], row: Json, *, needed: bool = True
 ) -> None:
     if key in names:
         return

@@ -12,11 +12,10 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import Json, StoredRollout, list_of, object_of
 from gymmesh_responses import CodecError, dumps, loads
 
 Unread = Counter[str]
-CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
 _STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"}
 _MANY_TOOLS: Final = 3
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
@@ -86,8 +85,8 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
     """What there is to count of a rollout. Raises UserError for a reward beyond all sense."""
     if abs(rollout.reward or 0.0) > _GREATEST:
         raise UserError(f"{rollout.where}: reward: is too large for statistics: {rollout.reward:g}")
-    row, verdict = rollout.row, _object(rollout.row.get("verification"))
-    metadata, timings = rollout.metadata, _object(rollout.metadata.get("timings"))
+    row, verdict = rollout.row, object_of(rollout.row, "verification")
+    metadata, timings = rollout.metadata, object_of(rollout.metadata, "timings")
     told = _Output(rollout)
     steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
     started = _number(timings, "started_at", "metadata.timings.started_at", unread)
@@ -110,7 +109,7 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
         answer=_answer(row, verdict, fields.answer),
         empty=not told.calls and not told.spoke,
         all_at_once=told.all_at_once,
-        tokens=_tokens(_object(rollout.row["response"].get("usage")), unread),
+        tokens=_tokens(object_of(rollout.row["response"], "usage"), unread),
         latency_s=_latency(timings, verdict, unread),
         calls=told.calls,
         invalid=told.invalid,
@@ -177,8 +176,7 @@ def _is_object(arguments: Any) -> bool:
 
 def _answered(metadata: Json, unread: Unread) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
-    told = metadata.get("tool_outcomes")
-    for one in told if isinstance(told, list) else []:
+    for one in list_of(metadata, "tool_outcomes"):
         part = _object(one)
         calls = _number(part, "calls", "metadata.tool_outcomes calls", unread)
         if calls is not None and part.get("outcome") != _UNANSWERED:
@@ -187,7 +185,7 @@ def _answered(metadata: Json, unread: Unread) -> Counter[tuple[str, str]]:
 
 
 def _labels(rollout: StoredRollout, fields: Fields) -> tuple[tuple[str, str], ...]:
-    tags = _object(rollout.row.get("tags"))
+    tags = object_of(rollout.row, "tags")
     labels = [("environment", rollout.text("environment") or "(none)")]
     labels += [(f"tag {key}", str(tags[key])) for key in sorted(tags) if key != fields.difficulty]
     difficulty = tags.get(fields.difficulty, rollout.row.get(fields.difficulty))
@@ -197,23 +195,23 @@ def _labels(rollout: StoredRollout, fields: Fields) -> tuple[tuple[str, str], ..
 
 
 def _failure(failure: Json) -> tuple[str, str, str]:
-    status = _object(failure.get("status"))
+    status = object_of(failure, "status")
     told = (failure.get("boundary"), status.get("reason"), failure.get("component"))
     boundary, reason, component = (str(one or "") for one in told)
     return boundary or "(none)", reason, component
 
 
 def _answer(row: Json, verdict: Json, key: str) -> bytes | None:
-    answer = _object(verdict.get("evidence")).get(key, row.get(key))
+    answer = object_of(verdict, "evidence").get(key, row.get(key))
     return None if answer is None else _digest(dumps(answer))
 
 
 def _tokens(usage: Json, unread: Unread) -> dict[str, int]:
     places = {
         "input": (usage, "input_tokens"),
-        "cached": (_object(usage.get("input_tokens_details")), "cached_tokens"),
+        "cached": (object_of(usage, "input_tokens_details"), "cached_tokens"),
         "output": (usage, "output_tokens"),
-        "reasoning": (_object(usage.get("output_tokens_details")), "reasoning_tokens"),
+        "reasoning": (object_of(usage, "output_tokens_details"), "reasoning_tokens"),
     }
     found = {
         name: _number(part, key, f"response.usage {key}", unread)
@@ -228,8 +226,7 @@ def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
         value = _number(timings, key, f"metadata.timings.{key}", unread)
         if value is not None:
             found[name] = value / 1e6
-    stages = verdict.get("stages")
-    for stage in stages if isinstance(stages, list) else []:
+    for stage in list_of(verdict, "stages"):
         value = _number(_object(stage), "duration_us", "verification.stages duration_us", unread)
         if value is not None:
             name = f"verify: {stage.get('name')}"
@@ -238,9 +235,8 @@ def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
 
 
 def _components(verdict: Json, unread: Unread) -> list[tuple[str, float]]:
-    parts = verdict.get("components")
     found = []
-    for part in parts if isinstance(parts, list) else []:
+    for part in list_of(verdict, "components"):
         value = _number(_object(part), "value", "verification.components value", unread)
         if value is not None:
             found.append((str(part.get("name")), value))

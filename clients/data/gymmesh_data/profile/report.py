@@ -142,7 +142,10 @@ class Profile:
                 "turns": totals.turns.to_dict(),
                 "tool_calls": totals.calls.to_dict(),
             },
-            "tokens": {name: one.to_dict() | {"total": one.total} for name, one in _known(totals)},
+            "tokens": {
+                name: one.to_dict() | {"total": one.total}
+                for name, one in sorted(totals.tokens.items())
+            },
             "latency_s": {name: d.to_dict() for name, d in sorted(totals.latency.items())},
             "tools": {name: asdict(one) for name, one in sorted(totals.tools.items())},
             "failures": [
@@ -224,10 +227,7 @@ def figures_of(
     intervals: list[tuple[float, float] | None] = [None] * len(columns)
     if options.resamples and resampling.available():
         intervals = resampling.bootstrap(
-            columns,
-            resamples=options.resamples,
-            seed=options.seed,
-            confidence=options.confidence,
+            columns, resamples=options.resamples, seed=options.seed, confidence=options.confidence
         )
     found: list[Figure | None] = []
     for (sums, weights), interval in zip(columns, intervals, strict=True):
@@ -256,38 +256,29 @@ def bands_of(tasks: Sequence[TaskTotals]) -> dict[str, int]:
     return counts
 
 
-def _known(totals: Totals) -> list[tuple[str, Any]]:
-    return sorted(totals.tokens.items())
+_Averaged = tuple[str, int, resampling.Column]
 
 
-def _columns(tasks: list[TaskTotals]) -> list[tuple[str, int, resampling.Column]]:
+def _columns(tasks: list[TaskTotals]) -> list[_Averaged]:
     """What is averaged over the tasks: names, k, and each task's sum and weight."""
-    columns: list[tuple[str, int, resampling.Column]] = [
-        (
-            "mean",
-            0,
-            ([round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]),
-        )
-    ]
+    rewards = [round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]
+    columns: list[_Averaged] = [("mean", 0, rewards)]
     for k in powers(max((task.judged for task in tasks), default=0)):
-        enough = array("d", (task.judged >= k for task in tasks))
-
-        def column(estimate: Callable[[TaskTotals], float], k: int = k) -> array[float]:
-            values = (estimate(task) if task.judged >= k else 0.0 for task in tasks)
-            return array("d", values)
-
-        def passed(task: TaskTotals, k: int = k) -> float:
-            return pass_at_k(task.judged, task.solved, k)
-
-        def passed_all(task: TaskTotals, k: int = k) -> float:
-            return pass_hat_k(task.judged, task.solved, k)
-
-        columns.append(("pass_at", k, (column(passed), enough)))
-        columns.append(("pass_hat", k, (column(passed_all), enough)))
-        columns.append(("avg_at", k, (column(lambda task: task.mean or 0.0), enough)))
-        if k <= _MOST_MAJORITY and any(task.answers for task in tasks):
-            columns.append(("majority_at", k, _votes(tasks, k)))
+        columns += _columns_at(tasks, k)
     return columns
+
+
+def _columns_at(tasks: list[TaskTotals], k: int) -> Iterator[_Averaged]:
+    enough = array("d", (task.judged >= k for task in tasks))
+
+    def column(estimate: Callable[[TaskTotals], float]) -> resampling.Column:
+        return array("d", (estimate(one) if one.judged >= k else 0.0 for one in tasks)), enough
+
+    yield "pass_at", k, column(lambda task: pass_at_k(task.judged, task.solved, k))
+    yield "pass_hat", k, column(lambda task: pass_hat_k(task.judged, task.solved, k))
+    yield "avg_at", k, column(lambda task: task.mean or 0.0)
+    if k <= _MOST_MAJORITY and any(task.answers for task in tasks):
+        yield "majority_at", k, _votes(tasks, k)
 
 
 def _votes(tasks: list[TaskTotals], k: int) -> resampling.Column:
@@ -314,10 +305,7 @@ def _median(
     interval = None
     if options.resamples and resampling.available():
         interval = resampling.bootstrap_median(
-            means,
-            resamples=options.resamples,
-            seed=options.seed,
-            confidence=options.confidence,
+            means, resamples=options.resamples, seed=options.seed, confidence=options.confidence
         )
     return middle, interval
 

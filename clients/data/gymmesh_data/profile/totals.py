@@ -15,9 +15,9 @@ from typing import Final
 
 from gymmesh_client import UserError
 from gymmesh_data.profile.distributions import Distribution, TimeBin, TimeSeries
-from gymmesh_data.profile.facts import CUT_SHORT, Facts, Fields, Unread, facts_of
+from gymmesh_data.profile.facts import Facts, Fields, Unread, facts_of
 from gymmesh_data.profile.reading import read_outcomes
-from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.rollout import CUT_SHORT, StoredRollout
 
 Labels = tuple[tuple[str, str], ...]
 _ERROR: Final = "TOOL_ERROR"

@@ -13,7 +13,7 @@ from typing import Final
 from gymmesh_client import OutputFiles, UserError, open_run
 from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
 from gymmesh_data.rollout import StoredRollout
-from gymmesh_data.sources import distinct, read_rollouts
+from gymmesh_data.sources import distinct, files_of, is_run, read_rollouts
 
 _CHUNK: Final = 1 << 20
 _ENVIRONMENTS: Final = """
@@ -43,8 +43,8 @@ class Source:
         """
         found: set[str] = set()
         for path in self.paths:
-            found |= _of_run(path) if _is_run(path) else set()
-            if not _is_run(path) or "" in found:
+            found |= _of_run(path) if is_run(path) else set()
+            if not is_run(path) or "" in found:
                 found.discard("")
                 found |= {self.environment_of(one) for one in read_rollouts([path])}
         return frozenset(found & self.environments if self.environments else found)
@@ -71,22 +71,19 @@ class Source:
 
     def run(self) -> tuple[str, int]:
         """The run's id and repeats where it is one run; else an empty id."""
-        if len(self.paths) == 1 and _is_run(self.paths[0]):
+        if len(self.paths) == 1 and is_run(self.paths[0]):
             with open_run(self.paths[0]) as run:
                 return run.run_id, int(run.info.get("repeats", 1))
         return "", 1
 
     def tasks(self) -> dict[Path, TaskSource]:
         """The task files of the runs, where they are known and as they were."""
-        found = ((path, tasks_of_run(path)) for path in self.paths if _is_run(path))
+        found = ((path, tasks_of_run(path)) for path in self.paths if is_run(path))
         return {path: tasks for path, tasks in found if tasks is not None}
 
     def files(self) -> list[Path]:
         """All files that belong to the sources."""
-        found = list(self.paths)
-        for path in self.paths:
-            found += [one for one in OutputFiles(path).everything() if one.exists()]
-        return found
+        return files_of(self.paths)
 
     def digest(self) -> str:
         """SHA-256 (hex) of the rows. Raises UserError where they cannot be read."""
@@ -103,12 +100,8 @@ class Source:
         return digest.hexdigest()
 
 
-def _is_run(path: Path) -> bool:
-    return OutputFiles(path).journal.exists()
-
-
 def _row_files(path: Path) -> Collection[Path]:
-    if not _is_run(path):
+    if not is_run(path):
         return [path]
     with open_run(path) as run:
         return run.files.all_shards()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.rollout import StoredRollout, object_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
@@ -49,9 +49,7 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
 
 def seed_of(row: dict[str, Any]) -> int | None:
     """The seed of a rollout's session: the task's, or the one that was drawn."""
-    metadata = row.get("metadata")
-    drawn = metadata.get("seed") if isinstance(metadata, dict) else None
-    for value in (row.get("seed"), drawn):
+    for value in (row.get("seed"), object_of(row, "metadata").get("seed")):
         if type(value) is int and -(2**63) <= value < 2**63:
             return value
     return None

@@ -19,12 +19,10 @@ RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 VERIFY: Final = "gymmesh.verify.v1.VerifyService"
 _HELLO_S: Final = 10.0
 _EXAMPLES: Final = 200
-_STATUSES: Final = frozenset(
-    (
-        pb.VERIFICATION_STATUS_VERIFIED,
-        pb.VERIFICATION_STATUS_PENDING,
-        pb.VERIFICATION_STATUS_SKIPPED,
-    )
+_STATUSES: Final = (
+    pb.VERIFICATION_STATUS_VERIFIED,
+    pb.VERIFICATION_STATUS_PENDING,
+    pb.VERIFICATION_STATUS_SKIPPED,
 )
 
 
@@ -129,10 +127,7 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
             "has no more, so its rollouts cannot be judged again; leave them out with "
             "--environment NAME of the others"
         )
-    summed = about.reward_rule in (
-        resource_pb2.REWARD_RULE_SUM,
-        resource_pb2.REWARD_RULE_INCLUDED,
-    )
+    summed = about.reward_rule in (resource_pb2.REWARD_RULE_SUM, resource_pb2.REWARD_RULE_INCLUDED)
     if about.multi_turn and summed:
         raise UserError(
             f"environment {name!r} judges with the rewards of its turns, which rows do not have, "

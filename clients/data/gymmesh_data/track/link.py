@@ -89,12 +89,7 @@ class TrackerLink:
         self._send({"do": "table", "step": step, "columns": list(columns), "rows": list(rows)})
 
     async def end(
-        self,
-        config: dict[str, Any],
-        *,
-        finished: bool,
-        seconds: float,
-        cut_short: asyncio.Event,
+        self, config: dict[str, Any], *, finished: bool, seconds: float, cut_short: asyncio.Event
     ) -> None:
         """Have the run ended, with its configuration as it is known now; so long at most.
 

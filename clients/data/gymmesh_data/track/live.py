@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gymmesh_client import OutputError
 from gymmesh_client.run_file import RunDocument, read_run_file
@@ -58,7 +58,7 @@ class Tracking:
 
     def watched(self) -> Outcomes:
         """The output, as the collector is to have it."""
-        return WatchedOutput(self._output, self._see, self._closed)
+        return cast("Outcomes", WatchedOutput(self._output, self._see, self._closed))
 
     @asynccontextmanager
     async def live(

@@ -21,16 +21,8 @@ DEFAULT_PROJECT: Final = "gymmesh"
 
 # What of NAME.run.json is a run's configuration.
 _CONFIG: Final = (
-    "run_id",
-    "repeats",
-    "shard",
-    "configuration",
-    "options",
-    "tasks",
-    "seeds",
-    "services",
-    "versions_seen",
-    "versions",
+    *("run_id", "repeats", "shard", "configuration", "options", "tasks", "seeds", "services"),
+    *("versions_seen", "versions"),
 )
 
 

@@ -7,10 +7,10 @@ that it shows the run and not its quickest rollouts.
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, stored_rollout
+from gymmesh_data.rollout import Json, StoredRollout, list_of, object_of, stored_rollout
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.text import mask_secrets
 
@@ -18,15 +18,8 @@ T = TypeVar("T")
 TableRow = list[str | int | float | None]
 
 COLUMNS: Final = (
-    "rollout",
-    "task",
-    "environment",
-    "repeat",
-    "reward",
-    "outcome",
-    "output tokens",
-    "prompt",
-    "answer",
+    *("rollout", "task", "environment", "repeat", "reward", "outcome", "output tokens"),
+    *("prompt", "answer"),
 )
 _LONGEST: Final = 4000
 
@@ -65,8 +58,7 @@ def sample_of(line: bytes) -> TableRow | None:
 
 def sample_of_rollout(rollout: StoredRollout) -> TableRow:
     """What the table shows of a rollout; see `sample_of`."""
-    usage = rollout.row["response"].get("usage")
-    tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
+    tokens = object_of(rollout.row["response"], "usage").get("output_tokens")
     return [
         rollout.rollout_id,
         _shown(rollout.task_id),
@@ -84,8 +76,7 @@ def _outcome(rollout: StoredRollout) -> str:
     failure = rollout.row.get("failure")
     if not isinstance(failure, dict):
         return rollout.text("stop_reason")
-    status = failure.get("status")
-    told = status if isinstance(status, dict) else {}
+    told = object_of(failure, "status")
     reason = told.get("reason") or told.get("message") or ""
     return f"failed: {failure.get('boundary')} {reason}".rstrip()
 
@@ -116,8 +107,8 @@ def _text(item: Json) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    parts: list[Any] = content if isinstance(content, list) else []
-    texts = [part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict)]
+    parts = [part for part in list_of(item, "content") if isinstance(part, dict)]
+    texts = [part.get("text") or part.get("refusal") for part in parts]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

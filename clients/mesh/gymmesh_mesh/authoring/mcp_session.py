@@ -23,7 +23,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.compose import make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.config import EnvironmentConfig, McpConfig
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
@@ -33,7 +33,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
+from gymmesh_runtime.serve import DISCOVERY
 
 __all__ = ["McpSession", "OfferedEnvironment", "environment_alone", "environment_at"]
 
@@ -167,15 +167,8 @@ async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[Offe
         stack.push_async_callback(directory.close)
         for spec in specs_of(config, suffix="mcp"):
             if spec.kind == "model" and spec.name in service.model_names:
-                model = make_service(spec)
-                stack.push_async_callback(close_bounded, model)
-                await model.open(directory)
-                directory.add_direct(instance_of(model), model.servicers())
-        stack.push_async_callback(close_bounded, service)
-        await service.open(directory)
-        instance = instance_of(service)
-        directory.add_direct(instance, service.servicers())
-        yield _offered(directory, instance)
+                await open_here(make_service(spec), directory, stack)
+        yield _offered(directory, await open_here(service, directory, stack))
 
 
 @asynccontextmanager

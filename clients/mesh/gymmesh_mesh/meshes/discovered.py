@@ -20,7 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.collect_stream import AgentPool, StreamLimits
 from gymmesh_discovery.config import DiscoveryConfig, KubernetesConfig, split_address
 from gymmesh_discovery.service import KIND as DISCOVERY
-from gymmesh_mesh.compose import registry_service
+from gymmesh_mesh.compose import open_here, registry_service
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.config import ConfigError
@@ -28,7 +28,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.serve import close_bounded, instance_of
 from gymmesh_runtime.serving import DirectoryWatch
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
@@ -120,11 +119,7 @@ async def _discovery_peer(target: Target, directory: PeerDirectory, stack: Async
     if target.address:
         return directory.plain_peer(target.address, DISCOVERY)
     registry = registry_service("registry-of-collector", target.discovery)
-    stack.push_async_callback(close_bounded, registry)
-    await registry.open(directory)
-    instance = instance_of(registry)
-    directory.add_direct(instance, registry.servicers())
-    return directory.peer(instance)
+    return directory.peer(await open_here(registry, directory, stack))
 
 
 async def _ask(target: Target, discovery: Any) -> None:

@@ -10,11 +10,11 @@ import msgspec
 from gymmesh_client import AgentPeer, InProcessAgent
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_discovery.config import DiscoveryConfig
-from gymmesh_mesh.compose import Objects, make_service, specs_of
+from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
+from gymmesh_runtime.serve import DISCOVERY
 from gymmesh_runtime.serving import DiscoveryPeer, Registration, Service
 from gymmesh_runtime.telemetry.tracing import tracing
 
@@ -40,10 +40,7 @@ async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncI
         agents: dict[str, AgentPeer] = {}
         for spec in specs_of(config, suffix="embedded"):
             service = make_service(spec, objects)
-            stack.push_async_callback(close_bounded, service)
-            await service.open(directory)
-            instance = instance_of(service)
-            directory.add_direct(instance, service.servicers())
+            instance = await open_here(service, directory, stack)
             if spec.kind == "agent":
                 agents[service.name] = _agent(service)
             if service.kind == DISCOVERY:

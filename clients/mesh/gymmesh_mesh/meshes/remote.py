@@ -12,10 +12,9 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_client.collect_stream import AgentPool, StreamLimits
+from gymmesh_client.collect_stream import AgentPool, StreamLimits, check_contract
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.meshes.mesh import Mesh
-from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
@@ -79,7 +78,7 @@ async def _add(
             # One that serves TLS hangs up without a word on callers that do not.
             error = await Refusals(tls).find(address) or error
         raise _no_agent(address, error) from None
-    _check_contract(about.contract_version, address)
+    check_contract(about.contract_version, address)
     instance = discovery_pb2.Instance(
         # The id is unique where the agent is registered, which need not be one place for all.
         id=f"{about.instance_id}@{address}",
@@ -120,14 +119,4 @@ def _check_bootstrap(address: str) -> None:
             f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
             "a file and set GRPC_XDS_BOOTSTRAP to its path",
             metadata={"address": address},
-        )
-
-
-def _check_contract(theirs: str, address: str) -> None:
-    if theirs.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
-        raise MeshError(
-            errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
-            f"the agent at {address} speaks contract version '{theirs}' and this client "
-            f"{CONTRACT_VERSION}; use a client of the same major version",
-            metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
         )

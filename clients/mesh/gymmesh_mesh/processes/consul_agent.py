@@ -13,6 +13,7 @@ from typing import Final
 
 from gymmesh_discovery.backends.consul import make_client
 from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_mesh.processes.process import end
 from gymmesh_runtime.errors import MeshError
 
 _log = logging.getLogger("gymmesh.mesh")
@@ -45,7 +46,7 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
         _log.info("started a Consul development agent at %s", config.address)
         yield
     finally:
-        await _stop(process)
+        await end(process, _STOP_S)
 
 
 async def consul_problem(config: ConsulConfig) -> str | None:
@@ -99,16 +100,6 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
         raise ConsulError(f"the Consul agent ended with status {process.returncode} at its start")
     if problem is not None:
         raise ConsulError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), _STOP_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 def _free_port(held: contextlib.ExitStack) -> int:

@@ -9,7 +9,7 @@ import json
 import sys
 from asyncio.subprocess import Process
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,13 +106,7 @@ class ServiceProcess:
 
     async def stop(self, drain_s: float) -> None:
         """SIGTERM, then SIGKILL when it does not end in time."""
-        if self.process.returncode is None:
-            self.process.terminate()
-            try:
-                await asyncio.wait_for(self.process.wait(), drain_s + _KILL_AFTER_S)
-            except TimeoutError:
-                self.process.kill()
-                await self.process.wait()
+        await end(self.process, drain_s + _KILL_AFTER_S)
         if self.process.stdin is not None:
             self.process.stdin.close()
         self._log.cancel()
@@ -123,18 +117,35 @@ class ServiceProcess:
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
 
     async def _follow_log(self, echo: Callable[[str], None]) -> None:
-        assert self.process.stderr is not None
-        while True:
-            try:
-                line = await self.process.stderr.readline()
-            except ValueError:  # longer than the reader's limit, which drops it
-                line = b"(a line of the log was too long to show)\n"
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
+        async for text in log_lines(self.process):
             self._tail.append(text)
             # A line of JSON says itself where it is from.
             echo(text if text.startswith("{") else f"[{self.plan.name}] {text}")
+
+
+async def end(process: Process, seconds: float) -> None:
+    """End a process: SIGTERM, then SIGKILL when it does not end in so many seconds."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), seconds)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def log_lines(process: Process) -> AsyncIterator[str]:
+    """The lines that a process writes to its standard error, a pipe."""
+    assert process.stderr is not None
+    while True:
+        try:
+            line = await process.stderr.readline()
+        except ValueError:  # longer than the reader's limit, which drops it
+            line = b"(a line of the log was too long to show)\n"
+        if not line:
+            return
+        yield line.decode(errors="replace").rstrip()
 
 
 def _info(spec: ServiceSpec, where: dict[str, str], pid: int) -> ServiceInfo:

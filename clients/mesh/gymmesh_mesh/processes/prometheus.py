@@ -25,6 +25,7 @@ import aiohttp
 import yaml
 
 from gymmesh_discovery.http_sd import PATH
+from gymmesh_mesh.processes.process import end, log_lines
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
 RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")
@@ -150,7 +151,7 @@ async def prometheus(
         finally:
             if watcher is not None:
                 watcher.cancel()
-            await _stop(process)
+            await end(process, _STOP_S)
             reader.cancel()
             await asyncio.gather(reader, *([watcher] if watcher else []), return_exceptions=True)
 
@@ -195,23 +196,5 @@ def _end(process: Process, tail: deque[str]) -> str:
 
 
 async def _read_log(process: Process, tail: deque[str]) -> None:
-    assert process.stderr is not None
-    while True:
-        try:
-            line = await process.stderr.readline()
-        except ValueError:  # longer than the reader's limit, which drops it
-            continue
-        if not line:
-            return
-        tail.append(line.decode(errors="replace").rstrip())
-
-
-async def _stop(process: Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+    async for line in log_lines(process):
+        tail.append(line)

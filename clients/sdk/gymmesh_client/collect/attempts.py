@@ -10,7 +10,6 @@ from typing import Any
 from gymmesh_client.attempt import AgentCall
 from gymmesh_client.collect.requests import RolloutRequest
 from gymmesh_client.dispatch import Assignment
-from gymmesh_client.groups.judging import awaits_group
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 
@@ -61,7 +60,7 @@ class AttemptInFlight:
     @property
     def awaits_group(self) -> bool:
         """Whether the outcome is a rollout that is to be judged with its group."""
-        return isinstance(self.outcome, RolloutParts) and awaits_group(self.outcome)
+        return isinstance(self.outcome, RolloutParts) and self.outcome.verification.awaits_group
 
     def take_parts(self) -> RolloutParts:
         """The rollout, to be recorded; the attempt lets go of it, since it is large."""

@@ -36,7 +36,7 @@ from gymmesh_client.collect.runner import Runner
 from gymmesh_client.collect.worker import Worker
 from gymmesh_client.collect.workers import CANCEL_S, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
-from gymmesh_client.groups.judge import GroupJudge
+from gymmesh_client.groups.judge import judge
 from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_client.groups.stream import GroupStream
@@ -95,7 +95,7 @@ class Collector:
             Runner(self._dispatcher, output, options, connect, self._workers.wake),
             self._recorder,
             self._judged,
-            GroupJudge(connect, options.group_s),
+            partial(judge, connect=connect, timeout_s=options.group_s),
             self._workers.wake,
         )
         self._ask_load = load

@@ -16,8 +16,8 @@ _OTHER = "OTHER"
 def count_completed(figures: Counted) -> None:
     """A completed rollout is on disk."""
     _COMPLETED.value += 1.0
-    _INPUT.inc(figures.input_tokens)
-    _OUTPUT.inc(figures.output_tokens)
+    _INPUT.value += figures.input_tokens
+    _OUTPUT.value += figures.output_tokens
 
 
 def count_failed(boundary: int) -> None:

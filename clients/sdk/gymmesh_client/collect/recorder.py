@@ -11,7 +11,7 @@ from gymmesh_client.collect import metrics
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.turns import Turns
 from gymmesh_client.groups.stream import GroupStream
-from gymmesh_client.rollout import RolloutParts, read
+from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
 from gymmesh_client.summary import Tally
 
@@ -48,19 +48,17 @@ class Recorder:
         """Record a completed rollout; as a failure where it cannot be written as a row."""
         await self._turns.take()
         try:
-            reading = read(parts)
-            line, counted = completed_line(task, reading)
+            line, counted = completed_line(task, parts)
         except ValueError as error:  # CodecError is one: what the agent sent is not JSON
             await self.failed(task, failed_recording(parts, task.agent, error))
             return
-        self._tally.add_waits(reading)
         if (begun := parts.started) is not None:
             self._served.add(
                 (begun.environment, begun.environment_version, begun.agent, begun.agent_version)
             )
         rollout_id, attempt = parts.rollout_id, parts.attempt
         rollout = None if self._groups is None else parts.message()
-        del parts, reading  # as large as the row, and not needed while that goes to disk
+        del parts  # as large as the row, and not needed while that goes to disk
         await self._output.completed(rollout_id, attempt, line)
         self._stored(rollout_id, attempt)
         self._tally.add(counted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -14,7 +14,6 @@ from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest
 from gymmesh_client.collect.runner import Runner, ended_by
 from gymmesh_client.dispatch import Decision, Dispatcher
-from gymmesh_client.groups.judge import GroupJudge
 from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, unjudged
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
@@ -28,6 +27,7 @@ class Worker:
 
     Args:
         groups: the groups whose repeats are judged together.
+        judge: has a group judged; see `gymmesh_client.groups.judge`.
         room: called when more attempts may start.
     """
 
@@ -37,7 +37,7 @@ class Worker:
         runner: Runner,
         recorder: Recorder,
         groups: JudgedGroups,
-        judge: GroupJudge,
+        judge: Callable[[list[HeldRollout]], Awaitable[list[HeldRollout]]],
         room: Callable[[], None],
     ) -> None:
         self._dispatcher = dispatcher
@@ -130,7 +130,7 @@ class Worker:
         """Have a whole group judged, and record its rollouts."""
         try:
             attempt.allow_cancel()
-            group = await self._judge.judge(group)
+            group = await self._judge(group)
         except asyncio.CancelledError:
             if not attempt.cancelled or attempt.left_behind:
                 raise

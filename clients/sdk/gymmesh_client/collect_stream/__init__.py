@@ -9,6 +9,6 @@ limits      the bounds of a stream
 
 from gymmesh_client.collect_stream.limits import StreamLimits
 from gymmesh_client.collect_stream.pool import AgentPool, CollectingAgent
-from gymmesh_client.collect_stream.stream import CollectStream
+from gymmesh_client.collect_stream.stream import CollectStream, check_contract
 
-__all__ = ["AgentPool", "CollectStream", "CollectingAgent", "StreamLimits"]
+__all__ = ["AgentPool", "CollectStream", "CollectingAgent", "StreamLimits", "check_contract"]

@@ -116,12 +116,12 @@ class AgentInstance:
         return self.stream
 
 
-class CalledAgent:
+class CalledAgent(StreamingAgent):
     """An agent instance whose attempts are calls of their own."""
 
     def __init__(self, instance: AgentInstance) -> None:
+        super().__init__(instance.peer)
         self._instance = instance
-        self._agent = StreamingAgent(instance.peer)
 
     async def run_rollout(
         self, request: agent_pb2.RunRolloutRequest, *, timeout: float, sink: EventSink
@@ -129,15 +129,9 @@ class CalledAgent:
         """Run one attempt by RunRollout."""
         self._instance.calls += 1
         try:
-            await self._agent.run_rollout(request, timeout=timeout, sink=sink)
+            await super().run_rollout(request, timeout=timeout, sink=sink)
         finally:
             self._instance.calls -= 1
-
-    async def JudgeGroup(
-        self, request: agent_pb2.JudgeGroupRequest, *, timeout: float
-    ) -> agent_pb2.JudgeGroupResponse:
-        """Have a task's repeats judged together."""
-        return await self._agent.JudgeGroup(request, timeout=timeout)
 
 
 class CollectingAgent(CalledAgent):

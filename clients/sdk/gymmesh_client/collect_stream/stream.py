@@ -275,7 +275,7 @@ class CollectStream:
         if not isinstance(first, agent_pb2.CollectResponse) or not first.HasField("welcome"):
             raise _violation("welcome", _kind(first))
         welcome = first.welcome
-        _check_contract(welcome.contract_version, self._address)
+        check_contract(welcome.contract_version, self._address)
         self.capacity = welcome.capacity or 1
         starts, cancels = self._state.connected(resumed=welcome.resumed, address=self._address)
         self._heard_at = asyncio.get_running_loop().time()
@@ -351,7 +351,8 @@ def _violation(expected: str, got: str) -> MeshError:
     )
 
 
-def _check_contract(theirs: str, address: str) -> None:
+def check_contract(theirs: str, address: str) -> None:
+    """Raise CONTRACT_MISMATCH for an agent that speaks another major version of the contract."""
     if not speaks_ours(theirs):
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,

@@ -7,23 +7,18 @@ from gymmesh_client.groups.judging import HeldRollout, group_request, judged, un
 from gymmesh_runtime.errors import MeshError
 
 
-class GroupJudge:
-    """Has groups judged.
+async def judge(
+    group: list[HeldRollout], connect: AgentConnector, timeout_s: float
+) -> list[HeldRollout]:
+    """The group with its verdicts; with pending ones that say why, if it cannot be judged.
 
     Args:
         connect: finds agents.
-        timeout_s: seconds that judging a group may take.
+        timeout_s: seconds that judging it may take.
     """
-
-    def __init__(self, connect: AgentConnector, timeout_s: float) -> None:
-        self._connect = connect
-        self._timeout_s = timeout_s
-
-    async def judge(self, group: list[HeldRollout]) -> list[HeldRollout]:
-        """The group with its verdicts; with pending ones that say why, if it cannot be judged."""
-        try:
-            peer = await self._connect(group[0].task.agent)
-            reply = await peer.JudgeGroup(group_request(group), timeout=self._timeout_s)
-            return judged(group, reply)
-        except (MeshError, ValueError) as error:
-            return unjudged(group, f"the group could not be judged: {error}")
+    try:
+        peer = await connect(group[0].task.agent)
+        reply = await peer.JudgeGroup(group_request(group), timeout=timeout_s)
+        return judged(group, reply)
+    except (MeshError, ValueError) as error:
+        return unjudged(group, f"the group could not be judged: {error}")

@@ -16,7 +16,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_client.rollout import RolloutParts, continuation, final_call
+from gymmesh_client.rollout import continuation, final_call
 
 
 class HeldRollout(NamedTuple):
@@ -62,11 +62,6 @@ class JudgedGroups:
         held = [one for group in self._groups.values() for one in group.held]
         self._groups.clear()
         return held
-
-
-def awaits_group(parts: RolloutParts) -> bool:
-    """Whether a completed rollout is judged with its group."""
-    return parts.verified is not None and parts.verification.awaits_group
 
 
 def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:

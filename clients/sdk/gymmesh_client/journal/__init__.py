@@ -13,12 +13,10 @@ from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import is_run_id
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import Attempt, RunReader, open_run
-from gymmesh_client.journal.writer import Done, waited
 
 __all__ = [
     "Attempt",
     "Disk",
-    "Done",
     "OutputError",
     "OutputFiles",
     "RunReader",
@@ -28,5 +26,4 @@ __all__ = [
     "open_run",
     "rollout_id",
     "rollout_key",
-    "waited",
 ]

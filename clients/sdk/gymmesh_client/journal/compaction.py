@@ -85,7 +85,7 @@ def _compact_file(journal: Journal, file: RowFile, places: Sequence[Place], numb
     try:
         for first in range(0, len(places), _ROWS_AT_ONCE):
             some = places[first : first + _ROWS_AT_ONCE]
-            rows.append([(SUPERSEDED, reader.read_unchecked(place)) for place in some])
+            rows.append(SUPERSEDED, [reader.read_unchecked(place) for place in some])
         rows.sync()
     finally:
         reader.close()

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 from gymmesh_client.replacing import OWNER_ONLY
 
 
@@ -84,11 +84,6 @@ def lock_existing(path: Path) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def reason(error: OSError) -> str:
-    """An operating system's error in words."""
-    return (error.strerror or str(error)).lower()
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:

@@ -19,18 +19,12 @@ from typing import Any
 
 import msgspec
 
-from gymmesh_client.journal.disk import (
-    Disk,
-    OutputError,
-    cannot_write,
-    lock,
-    lock_existing,
-    reason,
-)
+from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, lock, lock_existing
 from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
     COMPLETED,
+    FAILED,
     FAILURES,
     FORMAT,
     ROWS,
@@ -47,7 +41,7 @@ from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import RowFiles
 from gymmesh_client.journal.state import RunState
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 from gymmesh_client.replacing import draft_of
 
 
@@ -155,17 +149,19 @@ class Journal:
         self._check(entries)
         before = self._end
         try:
-            rows = [_line(entry) for entry in entries if isinstance(entry, NewOutcome)]
-            places = iter(self.row_files.append(rows))
+            outcomes = [entry for entry in entries if isinstance(entry, NewOutcome)]
+            places = {}
+            for status, kind in ((COMPLETED, ROWS), (FAILED, FAILURES)):
+                lines = [one.row + b"\n" for one in outcomes if one.status == status]
+                places[status] = iter(self.row_files.append(kind, lines))
             self.row_files.sync()
-            self._write(
-                [
-                    CurrentOutcome(one.key, one.attempt, one.status, one.boundary, next(places))
-                    if isinstance(one, NewOutcome)
-                    else one
-                    for one in entries
-                ]
-            )
+            records: list[Record] = []
+            for one in entries:
+                if isinstance(one, NewOutcome):
+                    at = next(places[one.status])
+                    one = CurrentOutcome(one.key, one.attempt, one.status, one.boundary, at)
+                records.append(one)
+            self._write(records)
             self.row_files.settle()
         except OSError as error:
             self.row_files.undo()
@@ -212,13 +208,17 @@ class Journal:
         """Raise ValueError where a rollout would have two outcomes, or lose one that is not."""
         changed: dict[bytes, bool] = {}
         for entry in entries:
-            if isinstance(entry, NewOutcome | Superseded):
-                has, key = isinstance(entry, Superseded), entry.key
-                if changed.get(key, bool(self.state.status(key))) != has:
-                    raise ValueError(
-                        "a rollout would have two outcomes, or lose one that it does not have"
-                    )
-                changed[key] = not has
+            if isinstance(entry, NewOutcome):
+                has = False
+            elif isinstance(entry, Superseded):
+                has = True
+            else:
+                continue
+            if changed.get(entry.key, bool(self.state.status(entry.key))) != has:
+                raise ValueError(
+                    "a rollout would have two outcomes, or lose one that it does not have"
+                )
+            changed[entry.key] = not has
 
     def _write(self, records: Sequence[Record]) -> None:
         """Put a commit on disk, and take it in."""
@@ -270,10 +270,6 @@ class Journal:
                 self.disk.replace(draft, self.files.row_file(*file))
         for draft in self.files.compaction_drafts():
             draft.unlink()
-
-
-def _line(new: NewOutcome) -> tuple[int, bytes]:
-    return (ROWS if new.status == COMPLETED else FAILURES, new.row + b"\n")
 
 
 def _leftovers(files: OutputFiles) -> list[Path]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gymmesh_client.journal.disk import lock, reason
+from gymmesh_client.journal.disk import lock
 from gymmesh_client.journal.format.frames import HEADER, Damage, LogFrame, scan
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
@@ -27,7 +27,7 @@ from gymmesh_client.journal.format.records import (
     decode,
     decode_one,
 )
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 
 _PAGES_KEPT: Final = 1 << 22
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.disk import reason
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, ROWS, Place, RowFile
 from gymmesh_client.journal.index.index import Entry, Index, open_index
 from gymmesh_client.journal.log import first_reserved
 from gymmesh_client.journal.row_files import RowReader, read_rows
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 from gymmesh_responses import loads
 
 _STATUS: Final = {COMPLETED: "completed", FAILED: "failed"}

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from gymmesh_client.journal.disk import Disk, reason
+from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 
 _ZSTD_LEVEL: Final = 3
 ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
@@ -49,27 +48,28 @@ class RowFiles:
         self._shard = max(rows_in, default=0)
         self._in_shard = rows_in.get(self._shard, 0)
         self._fds: dict[RowFile, int] = {}
-        self._before: dict[
-            RowFile, int
-        ] = {}  # of files written to since `settle`: where they ended
+        # Of the files that were written to since `settle`: where they ended.
+        self._before: dict[RowFile, int] = {}
         self._new_entry = False
         self._zstd = Zstd() if files.compressed else None
 
-    def append(self, rows: Sequence[tuple[int, bytes]]) -> list[Place]:
-        """Append rows (each a kind of file, and a line with its newline); not yet on disk.
+    def append(self, kind: int, lines: Sequence[bytes]) -> list[Place]:
+        """Append rows to the files of a kind, each a line with its newline; not yet on disk.
 
         Raises:
             OSError: it failed; `undo` takes back all that was written since the last `settle`.
         """
-        places: list[Place | None] = [None] * len(rows)
-        by_file: dict[RowFile, list[int]] = defaultdict(list)
-        for number, (kind, _) in enumerate(rows):
-            by_file[kind, self._next_shard() if kind == ROWS else 0].append(number)
-        for file, numbers in by_file.items():
-            lines = [rows[number][1] for number in numbers]
-            for number, place in zip(numbers, self._append(file, lines), strict=True):
-                places[number] = place
-        return [place for place in places if place is not None]
+        most = self.files.shard_rows
+        if kind != ROWS or most is None:
+            return self._append((kind, 0), lines) if lines else []
+        places: list[Place] = []
+        while len(places) < len(lines):
+            if self._in_shard >= most:
+                self._shard, self._in_shard = self._shard + 1, 0
+            some = lines[len(places) :][: most - self._in_shard]
+            self._in_shard += len(some)
+            places += self._append((ROWS, self._shard), some)
+        return places
 
     def sync(self) -> None:
         """Put on disk what was written. Raises OSError."""
@@ -128,7 +128,7 @@ class RowFiles:
         for file in list(self._fds):
             self.release(file)
 
-    def _append(self, file: RowFile, lines: list[bytes]) -> list[Place]:
+    def _append(self, file: RowFile, lines: Sequence[bytes]) -> list[Place]:
         kind, shard = file
         data, offset = b"".join(lines), self.ends.get(file, 0)
         packed = self._zstd is not None and kind == ROWS
@@ -146,13 +146,6 @@ class RowFiles:
                 places.append(Place(kind, shard, offset + inner, 0, size, size, crc))
             inner += size
         return places
-
-    def _next_shard(self) -> int:
-        most = self.files.shard_rows
-        if most is not None and self._in_shard >= most:
-            self._shard, self._in_shard = self._shard + 1, 0
-        self._in_shard += 1
-        return self._shard
 
     def _fd(self, file: RowFile) -> int:
         fd = self._fds.get(file)

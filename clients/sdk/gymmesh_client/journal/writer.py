@@ -11,9 +11,8 @@ dozens of rollouts, whatever is in it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 from gymmesh_client.journal.format.records import Record
@@ -21,25 +20,6 @@ from gymmesh_client.journal.journal import Journal, LogEntry, NewOutcome
 from gymmesh_runtime import metrics
 
 COMMIT_DELAY_S: Final = 0.05
-
-Done = Callable[[BaseException | None], None]
-"""Called once an entry is on disk, or with why it is not. Raises nothing."""
-
-
-async def waited(put: Callable[[Done], None]) -> None:
-    """Call something that takes a `Done`, and wait for that call; raises what it is called with."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    put(done)
-    await future
 
 
 class JournalWriter:
@@ -54,18 +34,20 @@ class JournalWriter:
         self._delay_s = delay_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._entries: list[LogEntry] = []  # of the group that gathers
-        self._waiting: list[Done] = []
+        self._waiting: list[asyncio.Future[None]] = []
         self._claimed: set[bytes] = set()  # rollouts whose outcomes are not on disk yet
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._began = 0.0  # when the last group was handed over, in the loop's seconds
         self._closed = False
 
-    def put(self, entry: LogEntry, done: Done) -> None:
-        """Commit an entry with its group; `done` is called once it is on disk, or with an
-        OutputError when it could not be written, and then nothing more will be.
+    async def append(self, entry: LogEntry) -> None:
+        """Commit an entry with its group; returns once it is on disk.
+
+        When the caller is cancelled the entry is written all the same.
 
         Raises:
+            OutputError: it could not be written; nothing more will be.
             ValueError: the rollout has a current outcome already.
         """
         if self._closed:
@@ -75,22 +57,13 @@ class JournalWriter:
             if entry.key in self._claimed or self._journal.state.status(entry.key):
                 raise ValueError("the rollout has an outcome already")
             self._claimed.add(entry.key)
+        loop = asyncio.get_running_loop()
+        on_disk = loop.create_future()
         self._entries.append(entry)
-        self._waiting.append(done)
+        self._waiting.append(on_disk)
         if self._timer is None and not self._writing:
-            loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._delay_s, self._hand_over, loop)
-
-    async def append(self, entry: LogEntry) -> None:
-        """As `put`; returns once the entry is on disk.
-
-        When the caller is cancelled the entry is written all the same.
-
-        Raises:
-            OutputError: it could not be written; nothing more will be.
-            ValueError: the rollout has a current outcome already.
-        """
-        await waited(partial(self.put, entry))
+        await on_disk
 
     def submit(self, records: Sequence[Record]) -> Future[None]:
         """Commit records at once; the result is there, or an OutputError, when that is done."""
@@ -121,7 +94,7 @@ class JournalWriter:
         self,
         loop: asyncio.AbstractEventLoop,
         entries: Sequence[LogEntry],
-        waiting: Sequence[Done],
+        waiting: Sequence[asyncio.Future[None]],
         error: BaseException | None,
     ) -> None:
         self._writing = False
@@ -131,5 +104,10 @@ class JournalWriter:
             due = max(loop.time(), self._began + self._delay_s)
             self._timer = loop.call_at(due, self._hand_over, loop)
         self._claimed.difference_update([one.key for one in entries if isinstance(one, NewOutcome)])
-        for done in waiting:
-            done(error)
+        for on_disk in waiting:
+            if on_disk.done():
+                continue  # its caller was cancelled
+            if error is None:
+                on_disk.set_result(None)
+            else:
+                on_disk.set_exception(error)

@@ -26,7 +26,7 @@ from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
 from gymmesh_client.output.run_output import check, make_folder_of
 from gymmesh_client.problems import UserError
-from gymmesh_client.replacing import write_whole, write_whole_bytes
+from gymmesh_client.replacing import write_whole_bytes
 from gymmesh_client.run_file import RunDocument, RunIdentity, read_run_file, session_info
 from gymmesh_client.run_file.document import merged
 from gymmesh_client.run_file.file import write_document
@@ -151,7 +151,10 @@ def _write_whole(
     journal = Journal.create(files, session)
     try:
         counts = _write(journal, _groups(parts, readers))
-        _take_skipped(first, files)
+        beside = OutputFiles(first.path)
+        if first.skipped:
+            _copy(beside.skipped, files.skipped)
+        _copy(beside.task_lines, files.task_lines)
         _describe(parts, files, session, counts.tally)
     except BaseException:
         journal.close()
@@ -325,22 +328,15 @@ def _describe(
     document.say(counts=counts_of(tally))
     document.end({"completed": tally.completed, "failed": tally.failed})
     write_document(files.run, document)
-    there = OutputFiles(parts[0].path).task_lines
+
+
+def _copy(there: Path, here: Path) -> None:
+    """Keep a file of which every shard has the same, if it is there."""
     try:
         if there.exists():
-            write_whole_bytes(files.task_lines, there.read_bytes())
+            write_whole_bytes(here, there.read_bytes())
     except OSError as error:
-        raise cannot_write(files.task_lines, error) from None
-
-
-def _take_skipped(whole: Part, files: OutputFiles) -> None:
-    """Keep which rows of the task file were left out; each shard's file says the same."""
-    there = OutputFiles(whole.path).skipped
-    try:
-        if whole.skipped and there.exists():
-            write_whole(files.skipped, there.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise cannot_write(files.skipped, error) from None
+        raise cannot_write(here, error) from None
 
 
 def _remove(files: OutputFiles) -> None:

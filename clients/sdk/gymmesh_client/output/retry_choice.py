@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.boundaries import BOUNDARIES
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.records import FAILED, CurrentOutcome
 from gymmesh_client.problems import UserError
 
-_PREFIX: Final = "BOUNDARY_"
-_BOUNDARIES: Final = {
-    name.removeprefix(_PREFIX): number for name, number in rollout_pb2.Boundary.items() if number
-}
+_NUMBERS: Final = {name: number for number, name in BOUNDARIES.items() if number}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,12 @@ class RetryChoice:
             name, equals, value = word.partition("=")
             if word == "failed":
                 failed = True
-            elif name == "boundary" and value.upper() in _BOUNDARIES:
-                boundaries.add(_BOUNDARIES[value.upper()])
+            elif name == "boundary" and value.upper() in _NUMBERS:
+                boundaries.add(_NUMBERS[value.upper()])
             elif name == "task" and equals and value:
                 tasks.add(value)
             else:
-                known = ", ".join(sorted(_BOUNDARIES))
+                known = ", ".join(sorted(_NUMBERS))
                 raise UserError(
                     f"--retry {word}: must be failed, task=ID or boundary=NAME, with one of {known}"
                 )

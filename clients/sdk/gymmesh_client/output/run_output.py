@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.disk import Disk, cannot_write, reason
+from gymmesh_client.journal.disk import Disk, cannot_write
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
 from gymmesh_client.journal.format.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
@@ -44,7 +44,7 @@ from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
-from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.problems import TaskProblem, UserError, reason
 from gymmesh_client.replacing import (
     make_folder,
     refuse_inputs,

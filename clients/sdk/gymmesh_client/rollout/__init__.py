@@ -8,7 +8,6 @@ reading       what a row needs of the calls, summed up in one pass
 """
 
 from gymmesh_client.rollout.conversation import (
-    Thread,
     continuation,
     conversation,
     final_call,
@@ -26,7 +25,6 @@ __all__ = [
     "RolloutParts",
     "RolloutReading",
     "StreamViolation",
-    "Thread",
     "call_tokens",
     "continuation",
     "conversation",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout.parts import ToolKey
+from gymmesh_client.rollout.parts import RolloutParts, ToolKey, ToolRecord
 
 Item: TypeAlias = responses_pb2.Item
 
@@ -61,19 +61,20 @@ def transcript(rollout: pb.Rollout) -> list[Item]:
 
 def thread(
     calls: Mapping[str, Answered],
-    tools: Iterable[tuple[ToolKey, pb.ToolCallCompleted]],
+    tools: Iterable[ToolRecord],
     turns: Iterable[pb.TurnCompleted],
     call_id: str,
 ) -> Thread:
-    """The conversation that leads to a call of a rollout, which has these: its calls by their ids,
-    and what its tools answered. Raises as `conversation`.
+    """The conversation that leads to a call of a rollout, which has these calls, by their ids, tool
+    calls and turns. Raises as `conversation`.
     """
     chain, whole = _chain(calls, call_id)
-    # What tools answered, by model call and, within one, by function call.
-    outputs: dict[str, dict[str, list[Item]]] = {}
-    for (asked_by, function_id), done in tools:
-        if done.HasField("output"):
-            outputs.setdefault(asked_by, {}).setdefault(function_id, []).append(done.output)
+    # More than one only where two calls have one id, which a custom agent alone can bring about.
+    outputs: dict[ToolKey, list[Item]] = {}
+    for record in tools:
+        done = record.completed
+        if done is not None and done.HasField("output"):
+            outputs.setdefault(record.key, []).append(done.output)
     turned: dict[str, list[Item]] = {}
     for turn in turns:
         turned.setdefault(turn.model_call_id, []).extend(turn.items)
@@ -85,30 +86,20 @@ def thread(
         if wrote:
             items += wrote
             answers.append((len(items) - 1, met))
-            if met in outputs:
-                _add_outputs(items, wrote, outputs[met])
+            for item in wrote:
+                if item.HasField("function_call"):
+                    answered = outputs.get((met, item.function_call.call_id))
+                    if answered:
+                        items.append(answered.pop(0))
         if turned:
             items += turned.get(met, ())
     return items, answers, whole
 
 
-def _add_outputs(items: list[Item], wrote: list[Item], outputs: dict[str, list[Item]]) -> None:
-    """Add what tools answered to a model call, in the order of its function calls."""
-    for item in wrote:
-        if item.HasField("function_call"):
-            answered = outputs.get(item.function_call.call_id)
-            # Two calls of one id, which only a custom agent can bring about: in order.
-            if answered:
-                items.append(answered.pop(0))
-
-
 def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
-    tools = [
-        ((record.completed.model_call_id, record.completed.call_id), record.completed)
-        for record in rollout.tool_calls
-    ]
-    calls = {call.call_id: (call, call.response) for call in rollout.model_calls}
-    return thread(calls, tools, rollout.turns, call_id)
+    parts = RolloutParts.of(rollout)
+    calls = {call.call_id: (call, call.response) for call in parts.calls}
+    return thread(calls, parts.tools, parts.turns, call_id)
 
 
 def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:

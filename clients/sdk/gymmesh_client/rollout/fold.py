@@ -49,7 +49,7 @@ class StreamViolation(Exception):
         self.got = got
 
 
-class Fold(RolloutParts, gc=True):
+class Fold(RolloutParts):
     """Folds the events of one attempt, one at a time, into the parts of its rollout.
 
     Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are not
@@ -57,14 +57,11 @@ class Fold(RolloutParts, gc=True):
     goes on, together with a message that it is a part of.
 
     Attributes:
-        problem: what went wrong when an event was taken; nothing more is taken then.
         ended: whether the terminal event has come.
     """
 
-    # An object with the parts and not beside them, since each rollout makes one. A problem holds
-    # the frame that it came from, which holds this: a cycle.
+    # An object with the parts and not beside them, since each rollout makes one.
 
-    problem: Exception | None = None
     ended: bool = False
     _sequence: int = 0
     # Tool calls that are not answered yet, by model call and function call.
@@ -87,41 +84,21 @@ class Fold(RolloutParts, gc=True):
         Raises:
             StreamViolation: it breaks the law; nothing of it is taken.
         """
-        self.take(event)
-        if self.problem is not None:
-            problem, self.problem = self.problem, None
-            raise problem
-
-    def take(self, event: pb.RolloutEvent) -> None:
-        """Take the next event; what goes wrong is kept in `problem`, and nothing is raised."""
-        if self.problem is not None:
-            return
-        try:
-            kind = event.WhichOneof("event")
-            due = self._sequence + 1
-            if (
-                self.ended
-                or event.sequence != due
-                or event.rollout_id != self.rollout_id
-                or event.attempt != self.attempt
-                or (kind == "started") != (due == 1)
-            ):
-                raise self._misplaced(event, kind)
-            # What rollouts are full of comes first, and is not looked for.
-            if kind == "model_call_completed":
-                self.calls.append(event.model_call_completed)
-            elif kind == "tool_call_started":
-                self._take_tool_start(event)
-            elif kind == "tool_call_completed":
-                self._take_tool_answer(event)
-            elif kind is None:
-                if not event.ignorable:
-                    raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
-            elif kind in _TAKEN:
-                _TAKEN[kind](self, event)
-            self._sequence = due
-        except Exception as problem:
-            self.problem = problem
+        kind = event.WhichOneof("event")
+        due = self._sequence + 1
+        if (
+            self.ended
+            or event.sequence != due
+            or event.rollout_id != self.rollout_id
+            or event.attempt != self.attempt
+            or (kind == "started") != (due == 1)
+        ):
+            raise self._misplaced(event, kind)
+        if kind in _TAKEN:
+            _TAKEN[kind](self, event)
+        elif kind is None and not event.ignorable:
+            raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
+        self._sequence = due
 
     def finish(self) -> pb.Rollout:
         """The whole rollout, once the stream has ended.
@@ -175,6 +152,9 @@ class Fold(RolloutParts, gc=True):
     def _take_started(self, event: pb.RolloutEvent) -> None:
         self.started = event.started
         self.started_unix_nano = event.record_time_unix_nano
+
+    def _take_call(self, event: pb.RolloutEvent) -> None:
+        self.calls.append(event.model_call_completed)
 
     def _take_turn(self, event: pb.RolloutEvent) -> None:
         self.turns += (event.turn_completed,)
@@ -243,9 +223,12 @@ class Fold(RolloutParts, gc=True):
         self.ended_unix_nano = event.record_time_unix_nano
 
 
-# Besides those that `take` names. Of other kinds, deltas, nothing is taken.
-_TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
+# Of other kinds, deltas, nothing is taken.
+_TAKEN: Final[dict[str | None, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "started": Fold._take_started,
+    "model_call_completed": Fold._take_call,
+    "tool_call_started": Fold._take_tool_start,
+    "tool_call_completed": Fold._take_tool_answer,
     "turn_completed": Fold._take_turn,
     "verified": Fold._take_verdict,
     "completed": Fold._take_completed,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout.conversation import Answered
-from gymmesh_client.rollout.parts import RolloutParts, ToolKey
+from gymmesh_client.rollout.parts import RolloutParts
+
+_TOOL_OUTCOMES: Final = {
+    number: name.removeprefix("TOOL_OUTCOME_") for name, number in pb.ToolOutcome.items()
+}
 
 
 class RolloutReading(msgspec.Struct, eq=False, gc=False):
@@ -21,11 +27,10 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
         actors: the calls of each actor beside the root agent, by its name.
-        tools: its tool calls as they were answered, in their order, each with its key.
-        tools_used: their names, each once.
-        tool_outcomes: how often a tool of this name was answered with this ToolOutcome.
+        tool_outcomes: how often a tool of this name was answered so, in the order of the first
+            ones. An outcome of a later contract counts as UNSPECIFIED, as the contract has it, and
+            so does that of a call which nobody answered.
         steps: how many calls the root agent made; the tokens are those of these.
-        started_at: when it started, in seconds since 1970.
         model_us: microseconds that model calls took, actors' included.
         queue_us: microseconds of these that they waited for a place.
         tools_us: microseconds that tool calls took.
@@ -34,15 +39,12 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     # A Struct, as each rollout makes one; never part of a cycle.
 
     parts: RolloutParts
-    started_at: float
     calls: dict[str, Answered]
     last: Answered | None
     last_id: str
     captured: list[pb.ModelCallCompleted]
     actors: dict[str, list[pb.ModelCallCompleted]]
-    tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
-    tools_used: list[str]
-    tool_outcomes: dict[tuple[str, int], int]
+    tool_outcomes: dict[tuple[str, str], int]
     steps: int
     input_tokens: int
     output_tokens: int
@@ -83,25 +85,20 @@ def read(parts: RolloutParts) -> RolloutReading:
     if last is None and calls:
         # With actors alone, it is the last call of all.
         last, last_id = answered, call_id
-    tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
-    outcomes: dict[tuple[str, int], int] = {}
+    outcomes: dict[tuple[str, str], int] = {}
     tools_us = 0
     for record in parts.tools:
         done = record.completed or record.answer()
-        tools.append((record.key, done))
-        answered_so = (done.name, done.outcome)
+        answered_so = (done.name, _TOOL_OUTCOMES.get(done.outcome, "UNSPECIFIED"))
         outcomes[answered_so] = outcomes.get(answered_so, 0) + 1
         tools_us += done.timings.total_us
     return RolloutReading(
         parts,
-        parts.started_unix_nano / 1e9,
         calls,
         last,
         last_id,
         captured,
         actors,
-        tools,
-        list(dict.fromkeys(name for name, _ in outcomes)),
         outcomes,
         steps,
         given,

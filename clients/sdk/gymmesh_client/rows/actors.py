@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallTokens, RolloutReading, Thread, call_tokens, thread
+from gymmesh_client.rollout import CallTokens, RolloutReading, call_tokens, thread
 from gymmesh_client.rows.response import put_tokens, usage_row
 from gymmesh_responses import JsonValue, items_to_list
 
@@ -79,15 +79,17 @@ def _conversation(
     call_id: str,
     tokens: dict[str, CallTokens],
 ) -> dict[str, JsonValue]:
-    items, answers, whole = _thread(reading, call_id)
+    parts = reading.parts
+    items, answers, whole = thread(reading.calls, parts.tools, parts.turns, call_id)
     first = own[call_id]
     while not first.detached and first.parent_call_id in own:
         first = own[first.parent_call_id]
     after = "" if first.detached else first.parent_call_id
-    begins = len(_thread(reading, after)[0]) if after else 0
+    before = thread(reading.calls, parts.tools, parts.turns, after)[0] if after else []
+    begins = len(before)
     output = items_to_list(items)
     put_tokens(output, [one for one in answers if one[0] >= begins], tokens)
-    started = reading.parts.started
+    started = parts.started
     read = items_to_list(started.items) if whole and started is not None else []
     read += output[:begins]
     conversation: dict[str, JsonValue] = {}
@@ -97,7 +99,3 @@ def _conversation(
         conversation["first_items"] = read
     conversation["items"] = output[begins:]
     return conversation
-
-
-def _thread(reading: RolloutReading, call_id: str) -> Thread:
-    return thread(reading.calls, reading.tools, reading.parts.turns, call_id)

@@ -53,27 +53,24 @@ def request_of(
 
 def first_items(task: pb.Task, started: pb.Started | None) -> list[JsonValue] | None:
     """What the conversation began with; None where that is the task's input alone."""
-    if started is None or _begins_with_input(task, started):
+    if started is None:
         return None
-    return items_to_list(started.items)
+    items, params = started.items, task.params
+    if params.HasField("input_text"):
+        same = (
+            len(items) == 1
+            and items[0].message.role == "user"
+            and text_of(items[0]) == params.input_text
+        )
+    else:
+        same = items == params.input
+    return None if same else items_to_list(items)
 
 
 def extras_of(task: pb.Task) -> dict[str, JsonValue]:
     """The further keys of the task's row; shared. Raises ValueError when they are not JSON."""
     payload = task.payload_json
     return _known_extras(payload) if len(payload) <= _KNOWN_BYTES else _read_extras(payload)
-
-
-def _begins_with_input(task: pb.Task, started: pb.Started) -> bool:
-    items, params = started.items, task.params
-    if params.HasField("input_text"):
-        return (
-            len(items) == 1
-            and items[0].message.role == "user"
-            and text_of(items[0]) == params.input_text
-        )
-    same: bool = items == params.input
-    return same
 
 
 def _params_of(own: bytes, used: bytes | None) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:

@@ -18,7 +18,6 @@ from gymmesh_responses.jsonio import read_object
 
 # What `_answer` gives, in this order.
 _ANSWER: Final = ("id", "model", "status", "error", "incomplete_details")
-_NO_ANSWER: Final = (None,) * len(_ANSWER)
 # Overlays up to this size are kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 16 * 1024
 _CUT: Final = {
@@ -29,23 +28,32 @@ _CUT: Final = {
 
 def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
     """The Responses object of a whole rollout, or of what there is of one that failed; but for
-    what it echoes of the request, see gymmesh_client.shared.
+    what it echoes of the request, see gymmesh_client.rows.request.
 
     `id`, `model`, `error` and `incomplete_details` are the last model call's; `created_at` is in
     seconds since 1970.
     """
     parts, last = reading.parts, reading.last
-    name, model, status, error, details = _NO_ANSWER if last is None else _answer(last[1])
-    details = details or _cut_short(parts.completed)
+    name = model = status = error = details = None
+    output: list[JsonValue] = []
+    if last is not None:
+        name, model, status, error, details = _answer(last[1])
+        items, answers, _ = thread(reading.calls, parts.tools, parts.turns, reading.last_id)
+        output = items_to_list(items)
+        if reading.captured:
+            put_tokens(output, answers, call_tokens(parts.calls))
+    cut = None if parts.completed is None else _CUT.get(parts.completed.stop_reason)
+    if cut and not details:
+        details = {"reason": cut}
     return {
         "id": name or parts.rollout_id,
         "object": "response",
-        "created_at": reading.started_at,
+        "created_at": parts.started_unix_nano / 1e9,
         "model": model or ("" if last is None else last[0].model),
         "status": "incomplete" if details else status or "completed",
         "error": error,
         "incomplete_details": details,
-        "output": [] if last is None else _output(reading),
+        "output": output,
         "usage": usage_row(
             reading.input_tokens,
             reading.cached_tokens,
@@ -90,20 +98,6 @@ def _read_overlay(overlay: bytes) -> dict[str, JsonValue]:
 
 # Of one second and one task, answers have the same one: a time, and the request's parameters.
 _known_overlay = lru_cache(maxsize=64)(_read_overlay)
-
-
-def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
-    cut = None if completed is None else _CUT.get(completed.stop_reason)
-    return {"reason": cut} if cut else None
-
-
-def _output(reading: RolloutReading) -> list[JsonValue]:
-    """The transcript, each model call's tokens with the last item that the call wrote."""
-    items, answers, _ = thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id)
-    output = items_to_list(items)
-    if reading.captured:
-        put_tokens(output, answers, call_tokens(reading.parts.calls))
-    return output
 
 
 def put_tokens(

@@ -77,7 +77,6 @@ class _Names(dict[int, str]):
 _STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
 _BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
-_TOOL_OUTCOMES: Final = _Names(pb.ToolOutcome, "TOOL_OUTCOME_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,8 @@ def row_of(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
     _put_model_usage(row, reading, ())
-    _put_actors(row, reading)
+    if reading.actors:
+        row["actors"] = actors_of(reading)
     return _with_extras(row, extras_of(task), verification["evidence"])
 
 
@@ -127,16 +127,18 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
-    _put_model_usage(row, reading, _usage_of(failure))
-    _put_actors(row, reading)
+    _put_model_usage(row, reading, from_status(failure.status).usage)
+    if reading.actors:
+        row["actors"] = actors_of(reading)
     return _with_extras(row, extras_of(task), {})
 
 
-def completed_line(task: pb.Task, reading: RolloutReading) -> tuple[bytes, Counted]:
+def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
     """The row of a completed rollout as one line of JSON, and what there is to count of it.
 
     Raises as `completed_row`.
     """
+    reading = read(parts)
     row = row_of(task, reading)
     figures = Counted(
         row["task_id"],
@@ -145,6 +147,8 @@ def completed_line(task: pb.Task, reading: RolloutReading) -> tuple[bytes, Count
         row["reward"],
         reading.input_tokens,
         reading.output_tokens,
+        len(parts.calls),
+        reading.queue_us,
     )
     return row_to_json(row), figures
 
@@ -222,8 +226,11 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
     started, verified = reading.parts.started, reading.parts.verified
     row: dict[str, JsonValue] = {
         "steps_taken": reading.steps,
-        "tools_used": reading.tools_used,
-        "tool_outcomes": _tool_outcomes(reading),
+        "tools_used": list(dict.fromkeys([name for name, _ in reading.tool_outcomes])),
+        "tool_outcomes": [
+            {"name": name, "outcome": outcome, "calls": calls}
+            for (name, outcome), calls in reading.tool_outcomes.items()
+        ],
         "verified": judged,
     }
     if started is not None and started.HasField("seed"):
@@ -232,29 +239,13 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
         row |= token_notes(reading.captured)
     # When it started (seconds since 1970), and microseconds in all and by kind of call.
     row["timings"] = {
-        "started_at": reading.started_at,
+        "started_at": reading.parts.started_unix_nano / 1e9,
         "duration_us": duration_us,
         "model_us": reading.model_us,
         "tools_us": reading.tools_us,
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
-
-
-def _tool_outcomes(reading: RolloutReading) -> list[JsonValue]:
-    """How the tool calls of each name were answered, in the order of the first ones.
-
-    An outcome of a later contract counts as UNSPECIFIED, as the contract has it, and so does that
-    of a call which nobody answered.
-    """
-    counts: dict[tuple[str, str], int] = {}
-    for (name, outcome), calls in reading.tool_outcomes.items():
-        key = (name, _TOOL_OUTCOMES.get(outcome, "UNSPECIFIED"))
-        counts[key] = counts.get(key, 0) + calls
-    return [
-        {"name": name, "outcome": outcome, "calls": calls}
-        for (name, outcome), calls in counts.items()
-    ]
 
 
 def _put_model_usage(
@@ -278,17 +269,6 @@ def _put_model_usage(
             known["output_tokens"] += entry.output_tokens
     if sums:
         row["model_usage"] = list(sums.values())
-
-
-def _put_actors(row: dict[str, JsonValue], reading: RolloutReading) -> None:
-    """What actors beside the root agent said, where there are any."""
-    if reading.actors:
-        row["actors"] = actors_of(reading)
-
-
-def _usage_of(failure: pb.Failure) -> Sequence[pb.ModelCallUsage]:
-    """What a failed turn or verdict says that it consumed; see verify.proto."""
-    return from_status(failure.status).usage
 
 
 def _failure(failure: pb.Failure) -> dict[str, JsonValue]:

@@ -11,11 +11,10 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.journal.disk import reason
 from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.row_files import load_zstandard
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import UserError, reason
 from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks
 
 # A writer's block holds one attempt at least, and closes at a quarter of a MiB.

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
@@ -221,9 +222,7 @@ class TrainerCollector:
             policy.mesh.agents.connect, output, options, stored=policy.mesh.agents.stored
         )
         messages = kept.watch(messages_of(tasks, _defaults(policy)))
-        run = _Run(collector, messages, kept, number, self._queue)
-        self._runs.add(run)
-        run.start()
+        self._runs.add(_Run(collector, messages, kept, number, self._queue))
 
     def _output(self, kept: _Kept) -> Outcomes:
         path = self.settings.output
@@ -396,59 +395,49 @@ class _Kept:
         return self._rollouts.pop(task_id, [])
 
 
+@dataclass(eq=False, slots=True)
 class _Run:
-    """A run in a task of its own."""
+    """A run in a task of its own, which begins in the running event loop."""
 
-    def __init__(
-        self,
-        collector: Collector,
-        tasks: Iterable[pb.Task],
-        kept: _Kept,
-        step: int,
-        queue: asyncio.Queue[_Ended | _Came],
-    ) -> None:
-        self._collector = collector
-        self._tasks = tasks
-        self._kept = kept
-        self._step = step
-        self._queue = queue
-        self._task: asyncio.Task[None] | None = None
+    collector: Collector
+    tasks: Iterable[pb.Task]
+    kept: _Kept
+    step: int
+    queue: asyncio.Queue[_Ended | _Came]
+    work: asyncio.Task[None] = field(init=False)
 
-    def start(self) -> None:
-        """Begin, in the running event loop."""
-        self._task = asyncio.create_task(self._work())
+    def __post_init__(self) -> None:
+        self.work = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
         """Cancel what is in flight, and wait for its end."""
-        self._collector.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self.collector.cancel()
+        await cancel_and_wait(self.work)
 
     async def _work(self) -> None:
         error: Exception | None = None
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._collector.run(self._tasks))
+                both.create_task(self.collector.run(self.tasks))
                 both.create_task(self._hand_on())
-            if self._collector.why:
-                error = UserError(f"collecting ended early: {self._collector.why}")
+            if self.collector.why:
+                error = UserError(f"collecting ended early: {self.collector.why}")
         except* Exception as group:
             error = _first(group)
-        await self._queue.put(_Ended(self, error))
+        await self.queue.put(_Ended(self, error))
 
     async def _hand_on(self) -> None:
-        async with aclosing(self._collector.groups()) as groups:
+        async with aclosing(self.collector.groups()) as groups:
             async for group in groups:
                 await self._hand_on_whole()
-                rollouts = [*self._kept.take(group.task.task_id), *group.rollouts]
-                await self._queue.put(_Came(group.task, rollouts, self._step))
+                rollouts = [*self.kept.take(group.task.task_id), *group.rollouts]
+                await self.queue.put(_Came(group.task, rollouts, self.step))
         await self._hand_on_whole()
 
     async def _hand_on_whole(self) -> None:
-        while self._kept.whole:
-            task, rollouts = self._kept.whole.pop(0)
-            await self._queue.put(_Came(task, rollouts, self._step))
+        while self.kept.whole:
+            task, rollouts = self.kept.whole.pop(0)
+            await self.queue.put(_Came(task, rollouts, self.step))
 
 
 def _named(place: MeshPlace) -> str:

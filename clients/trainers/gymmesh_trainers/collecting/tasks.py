@@ -10,8 +10,9 @@ from typing import Any
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, TaskFile, TaskReader, UserError
 from gymmesh_resource import Task, TaskInvalid
+from gymmesh_responses import CodecError, loads
 
-__all__ = ["TaskLike", "Tasks", "as_message", "messages_of"]
+__all__ = ["TaskLike", "Tasks", "as_message", "messages_of", "task_written"]
 
 TaskLike = Task | Mapping[str, Any] | pb.Task
 """A task, a row of a task file, or the contract's message."""
@@ -46,6 +47,20 @@ def as_message(task: TaskLike, defaults: TaskDefaults, place: int) -> pb.Task:
         if not getattr(whole, key):
             raise UserError(f"tasks[{place}]: {key}: is missing, and the mesh has no default")
     return whole
+
+
+def task_written(written: Any, key: str) -> dict[str, Any]:
+    """The row of a task that a trainer's row holds, as JSON text or an object. Raises UserError.
+
+    key: where it was, for messages.
+    """
+    try:
+        task = loads(written) if isinstance(written, str | bytes) else dict(written)
+    except CodecError as error:
+        raise UserError(f"{key}: {error}") from None
+    if not isinstance(task, dict):
+        raise UserError(f"{key}: must be a JSON object, a row of a task file")
+    return task
 
 
 def messages_of(

@@ -57,7 +57,8 @@ class Indexer:
     """
 
     def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
-        self._sources = sources
+        #: What is indexed.
+        self.sources = sources
         self._path = path
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -134,11 +135,6 @@ class Indexer:
     def stopped(self) -> bool:
         """Whether to stop."""
         return self._stop.is_set()
-
-    @property
-    def sources(self) -> Sequence[ViewSource]:
-        """What is indexed."""
-        return self._sources
 
     def _usable(self) -> bool:
         if not self._path.exists():

@@ -282,12 +282,13 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
             "ORDER BY count(*) DESC LIMIT 50"
         )
     ]
-    found["stops"] = _named(
-        all_of(
+    found["stops"] = [
+        {"name": name, "count": count}
+        for name, count in all_of(
             "SELECT (SELECT name FROM names WHERE id = stop), count(*) FROM rollouts "
             "WHERE {where} AND outcome = 0 GROUP BY stop ORDER BY count(*) DESC"
         )
-    )
+    ]
     found["causes"] = [
         {"boundary": boundary, "name": cause, "count": count}
         for boundary, cause, count in all_of(
@@ -299,10 +300,6 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
     found["rewards"] = _histogram(all_of, "reward", totals[4], totals[5])
     found["turns"] = _histogram(all_of, "turns", *totals[-2:])
     return found
-
-
-def _named(rows: list[tuple[Any, ...]]) -> list[Json]:
-    return [{"name": name, "count": count} for name, count in rows]
 
 
 def _histogram(all_of: Any, column: str, low: Any, high: Any) -> list[Json]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from gymmesh_data.rollout import is_answer, list_of
 from gymmesh_view.rows.summary import Json, clean
 
 _MOST: Final = 20_000
@@ -22,8 +23,8 @@ def calls_of(output: list[Json]) -> list[Json]:
     found: list[Json] = []
     held: list[Any] = []
     for number, item in _calls(output):
-        prompt, sampled = _list(item, "prompt_token_ids"), _list(item, "generation_token_ids")
-        logprobs = [one for one in _list(item, "generation_log_probs") if _number(one)]
+        prompt, sampled = list_of(item, "prompt_token_ids"), list_of(item, "generation_token_ids")
+        logprobs = [one for one in list_of(item, "generation_log_probs") if _number(one)]
         shared = _common(held, prompt)
         found.append(
             {
@@ -47,8 +48,8 @@ def tokens_of(output: list[Json], call: int) -> Json:
     for number, item in _calls(output):
         if number != call:
             continue
-        sampled = _list(item, "generation_token_ids")
-        logprobs = _list(item, "generation_log_probs")
+        sampled = list_of(item, "generation_token_ids")
+        logprobs = list_of(item, "generation_log_probs")
         texts = _texts(item)
         return {
             "ids": [one if type(one) is int else None for one in sampled[:_MOST]],
@@ -64,8 +65,7 @@ def _calls(output: list[Json]) -> list[tuple[int, Json]]:
     found: list[tuple[int, Json]] = []
     number, inside = -1, False
     for item in output:
-        kind = item.get("type", "message")
-        own = kind in ("reasoning", "function_call") or item.get("role") == "assistant"
+        own = is_answer(item)
         if own:
             number += not inside
         tokens = "generation_token_ids" in item
@@ -78,18 +78,11 @@ def _calls(output: list[Json]) -> list[tuple[int, Json]]:
 def _texts(item: Json) -> list[str]:
     """The text of each token, from the `logprobs` of the item's parts."""
     texts: list[str] = []
-    content = item.get("content")
-    for part in content if isinstance(content, list) else []:
-        said = part.get("logprobs") if isinstance(part, dict) else None
-        for one in said if isinstance(said, list) else []:
+    for part in list_of(item, "content"):
+        for one in list_of(part, "logprobs") if isinstance(part, dict) else ():
             if isinstance(one, dict) and isinstance(one.get("token"), str):
                 texts.append(clean(one["token"]))
     return texts
-
-
-def _list(item: Json, key: str) -> list[Any]:
-    value = item.get(key)
-    return value if isinstance(value, list) else []
 
 
 def _number(value: Any) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
+from gymmesh_data.rollout import list_of, object_of
 from gymmesh_view.rollout.call_tokens import calls_of
 from gymmesh_view.rollout.conversation import items_of, laid_out
-from gymmesh_view.rows.summary import Json, actors_in, clean, conversations_of, object_of, text_of
+from gymmesh_view.rows.summary import Json, actors_in, clean, conversations_of, text_of
 
 _SHOWN: Final = frozenset(
     (
@@ -25,7 +26,7 @@ def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
     Args:
         actors: those that its trace has, for a row that has none.
     """
-    row = rollout.row
+    row, metadata = rollout.row, rollout.metadata
     params = {
         key: value
         for key, value in row["responses_create_params"].items()
@@ -41,13 +42,15 @@ def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
         "items": items_of(rollout.first_items, rollout.output),
         "actors": actors_shown(actors_in(row) or actors),
         "calls": calls_of(rollout.output),
-        "forks": _forks(rollout.metadata),
-        "weights": _numbers(rollout.metadata.get("weights_versions")),
+        "forks": _forks(metadata),
+        "weights": [
+            one for one in list_of(rollout.metadata, "weights_versions") if type(one) is int
+        ],
         "verification": _verification(row),
         "failure": _failure(row),
         "timeline": timeline_of(rollout),
         "params": laid_out(params),
-        "metadata": laid_out(rollout.metadata),
+        "metadata": laid_out(metadata),
         "others": laid_out(others) if others else "",
     }
 
@@ -65,8 +68,7 @@ def timeline_of(rollout: StoredRollout) -> Json:
         if duration:
             stages.append({"name": name, "kind": kind, "duration_us": duration, "note": ""})
     verification = object_of(rollout.row, "verification")
-    said = verification.get("stages")
-    for stage in said if isinstance(said, list) else []:
+    for stage in list_of(verification, "stages"):
         if isinstance(stage, dict):
             stages.append(
                 {
@@ -129,8 +131,7 @@ def items_of_thread(actors: Mapping[str, Json], thread: int) -> list[Json]:
 
 
 def _about(actor: Json) -> str:
-    said = actor.get("models")
-    models = [clean(one) for one in (said if isinstance(said, list) else []) if type(one) is str]
+    models = [clean(one) for one in list_of(actor, "models") if type(one) is str]
     facts = [f"model {', '.join(models)}"] if models else []
     calls = _whole(actor.get("model_calls"))
     facts += [f"{calls} model call{'' if calls == 1 else 's'}"] if calls else []
@@ -141,14 +142,13 @@ def _about(actor: Json) -> str:
 
 
 def _forks(metadata: Json) -> list[Json]:
-    said = metadata.get("token_forks")
     return [
         {
             "call_id": text_of(fork, "call_id"),
             "reason": text_of(fork, "reason"),
             "common_tokens": _whole(fork.get("common_tokens")),
         }
-        for fork in (said if isinstance(said, list) else [])
+        for fork in list_of(metadata, "token_forks")
         if isinstance(fork, dict)
     ]
 
@@ -157,7 +157,6 @@ def _verification(row: Json) -> Json | None:
     said = row.get("verification")
     if not isinstance(said, dict):
         return None
-    components = said.get("components")
     evidence = said.get("evidence")
     return {
         "status": text_of(said, "status"),
@@ -170,7 +169,7 @@ def _verification(row: Json) -> Json | None:
                 "value": _float(one.get("value")),
                 "weight": _float(one.get("weight")),
             }
-            for one in (components if isinstance(components, list) else [])
+            for one in list_of(said, "components")
             if isinstance(one, dict)
         ],
         "evidence": laid_out(evidence) if evidence else "",
@@ -178,11 +177,9 @@ def _verification(row: Json) -> Json | None:
 
 
 def _failure(row: Json) -> Json | None:
-    said = row.get("failure")
     if "failure" not in row:
         return None
-    if not isinstance(said, dict):
-        said = {}
+    said = object_of(row, "failure")
     status = object_of(said, "status")
     metadata = status.get("metadata")
     return {
@@ -202,7 +199,3 @@ def _whole(value: Any) -> int:
 
 def _float(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and type(value) is not bool else None
-
-
-def _numbers(value: Any) -> list[int]:
-    return [one for one in (value if isinstance(value, list) else []) if type(one) is int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -183,28 +183,6 @@ def match_of(text: str) -> str:
 def words_of(text: str) -> list[str]:
     """The words of a text, in lower case."""
     return [word.lower() for word in _WORD.findall(text)]
-
-
-def query_of(filters: Filters) -> list[tuple[str, str]]:
-    """The query that stands for some filters; `parse_filters` takes it back."""
-    pairs: list[tuple[str, str]] = []
-    for field in fields(Filters):
-        value = getattr(filters, field.name)
-        if isinstance(value, tuple):
-            pairs += [(field.name, one) for one in value]
-        elif isinstance(value, bool):
-            pairs += [(field.name, "1")] if value else []
-        elif value not in ("", None):
-            pairs.append((field.name, str(value)))
-    return pairs
-
-
-def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Each key of a query with its values."""
-    found: dict[str, list[str]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 def _number(key: str, text: str) -> float | int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data import stored_rollout
+from gymmesh_data.rollout import is_answer, list_of, object_of
 from gymmesh_responses import dumps, loads
 
 Json = dict[str, Any]
@@ -96,7 +97,7 @@ def summary_of(row: Any, where: str) -> Summary:
         environment=text_of(row, "environment"),
         agent=text_of(row, "agent"),
         model=text_of(response, "model"),
-        reward=rollout.reward if rollout.reward is None or _finite(rollout.reward) else None,
+        reward=rollout.reward if math.isfinite(rollout.reward or 0.0) else None,
         verdict=text_of(object_of(row, "verification"), "status"),
         stop=text_of(row, "stop_reason"),
         boundary=text_of(failure, "boundary"),
@@ -114,12 +115,6 @@ def summary_of(row: Any, where: str) -> Summary:
         title=_title(rollout.first_items),
         words=_words(rollout.task_id, rollout.rollout_id, rollout.instructions, row, status),
     )
-
-
-def object_of(value: Json, key: str) -> Json:
-    """A key that is an object; empty where it is anything else."""
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def text_of(value: Json, key: str) -> str:
@@ -155,12 +150,12 @@ def conversations_of(actor: Json) -> list[Json]:
     said = actor.get("conversations")
     if isinstance(said, list):
         return [
-            one | {key: _objects(one.get(key)) for key in ("first_items", "items")}
+            one | {key: _objects(one, key) for key in ("first_items", "items")}
             for one in said
             if type(one) is dict
         ]
-    first = _objects(actor.get("first_items"))
-    items = [item for key in ("items", "output", "messages") for item in _objects(actor.get(key))]
+    first = _objects(actor, "first_items")
+    items = [item for key in ("items", "output", "messages") for item in _objects(actor, key)]
     return [{"first_items": first, "items": items}] if first or items else []
 
 
@@ -186,12 +181,8 @@ def row_of(line: bytes, where: str) -> Any:
         raise UserError(f"{where}: is not a line of JSON: {error}") from None
 
 
-def _objects(value: Any) -> list[Json]:
-    return [one for one in (value if isinstance(value, list) else []) if isinstance(one, dict)]
-
-
-def _finite(number: float) -> bool:
-    return math.isfinite(number)
+def _objects(value: Json, key: str) -> list[Json]:
+    return [one for one in list_of(value, key) if isinstance(one, dict)]
 
 
 def _whole(value: Any) -> int:
@@ -208,7 +199,7 @@ def _model_calls(output: list[Json]) -> int:
     """How often the model was called, as far as the items show: its items in a row are one."""
     calls, inside = 0, False
     for item in output:
-        own = item.get("type") in ("reasoning", "function_call") or item.get("role") == "assistant"
+        own = is_answer(item)
         calls += own and not inside
         inside = own and "generation_token_ids" not in item
     return calls
@@ -220,11 +211,8 @@ def _flags(*lists: list[Json]) -> int:
         for item in items:
             if "generation_token_ids" in item:
                 flags |= HAS_TOKENS
-            for key in ("content", "output"):
-                parts = item.get(key)
-                if isinstance(parts, list) and any(
-                    isinstance(part, dict) and part.get("type") == "input_image" for part in parts
-                ):
+            for part in (*list_of(item, "content"), *list_of(item, "output")):
+                if isinstance(part, dict) and part.get("type") == "input_image":
                     flags |= HAS_IMAGES
     return flags
 

@@ -11,7 +11,6 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.counted import count_instances
-from gymmesh_discovery.view import Change
 from gymmesh_runtime.waits import cancel_and_wait
 
 _SWEEP_S: Final = 1.0
@@ -23,10 +22,9 @@ class MemoryRegistry:
     shared: Final = False
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._leases = Leases(clock)
         self._watchers = Watchers()
+        self._leases = Leases(clock, lambda change: self._watchers.publish([change]))
         self._sweeper: asyncio.Task[None] | None = None
-        self._counted = 0  # the version that the metric counts
 
     async def open(self) -> None:
         """Starts the sweeper."""
@@ -41,22 +39,15 @@ class MemoryRegistry:
         self, instance: discovery_pb2.Instance, lease_s: int, held_lease: str
     ) -> tuple[str, int]:
         """Lists an instance. Raises INSTANCE_EXISTS."""
-        self.sweep()
-        lease_id, length, change = self._leases.register(instance, lease_s, held_lease)
-        self._publish([change])
-        return lease_id, length
+        return self._leases.register(instance, lease_s, held_lease)
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
         """Extends a lease. Raises LEASE_NOT_FOUND."""
-        self.sweep()
-        length, change = self._leases.renew(lease_id, health)
-        self._publish([change] if change is not None else [])
-        return length
+        return self._leases.renew(lease_id, health)
 
     async def deregister(self, lease_id: str) -> None:
         """Gives a lease back."""
-        change = self._leases.view.deregister(lease_id)
-        self._publish([change] if change is not None else [])
+        self._leases.deregister(lease_id)
 
     def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
         """The version and the matching instances."""
@@ -69,21 +60,13 @@ class MemoryRegistry:
 
     def sweep(self) -> None:
         """Removes instances whose lease has run out."""
-        self._publish(self._leases.expire())
-
-    def _publish(self, changes: list[Change]) -> None:
-        if changes:
-            self._watchers.publish(changes)
+        self._leases.sweep()
 
     async def _sweep_forever(self) -> None:
+        view, counted = self._leases.view, 0
         while True:
             self.sweep()
-            self._count()
+            if counted != view.version:  # not at each change: a large mesh has many
+                counted = view.version
+                count_instances(view.instances())
             await asyncio.sleep(_SWEEP_S)
-
-    def _count(self) -> None:
-        """Sets the metric, once a second at most: it looks at every instance."""
-        view = self._leases.view
-        if self._counted != view.version:
-            self._counted = view.version
-            count_instances(view.instances())

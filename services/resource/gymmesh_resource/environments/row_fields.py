@@ -8,9 +8,10 @@ from typing import TypeVar
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 
-__all__ = ["filled_text", "one_of"]
+__all__ = ["filled_text", "one_of", "optional"]
 
 T = TypeVar("T", bound=str)
+V = TypeVar("V")
 
 
 def filled_text(task: Task, field: str) -> str:
@@ -19,6 +20,14 @@ def filled_text(task: Task, field: str) -> str:
     if not text.strip():
         raise TaskInvalid(field, "is empty")
     return text
+
+
+def optional(task: Task, field: str, kind: type[V]) -> V | None:
+    """A key's value of that type; None where the key is not there. Raises `TaskInvalid`."""
+    if field not in task.payload:
+        return None
+    value: V = task.require(field, kind)
+    return value
 
 
 def one_of(choices: Sequence[T], value: object, field: str) -> T:

@@ -58,11 +58,7 @@ async def measure(
     before = _children_cpu()
     try:
         figures = await measure_in(
-            sandbox,
-            executions=executions,
-            in_flight=in_flight,
-            language=language,
-            pause_s=pause_s,
+            sandbox, executions=executions, in_flight=in_flight, language=language, pause_s=pause_s
         )
     finally:
         await sandbox.close()

@@ -57,8 +57,8 @@ class BubblewrapSandbox(LocalSandbox):
         warm_idle_s: float = 300.0,
     ) -> None:
         super().__init__(concurrency=concurrency, spare=warm)
-        self._processors = 1
-        self._warm = warm
+        self.warm = warm
+        """How many programs may be started ahead."""
         self._warm_idle_s = warm_idle_s
         self._pool: WarmPool | None = None
         self.handed_over = 0
@@ -74,11 +74,6 @@ class BubblewrapSandbox(LocalSandbox):
     def grouped(self) -> bool:
         """Whether control groups bound the memory and processes of a program as a whole."""
         return bool(self._groups)
-
-    @property
-    def warm(self) -> int:
-        """How many programs may be started ahead."""
-        return self._warm
 
     def waiting(self, program: Program, limits: Limits) -> int:
         """How many programs are started and can become this one."""
@@ -97,7 +92,6 @@ class BubblewrapSandbox(LocalSandbox):
         except UnknownMachine as error:
             raise SandboxUnavailable(f"Programs cannot be held back here: {error}.") from None
         self._python, self._prefix = find_python(self._wanted_python)
-        self._processors = len(os.sched_getaffinity(0))
         await super().open()
         self._make_groups()
         try:
@@ -105,13 +99,14 @@ class BubblewrapSandbox(LocalSandbox):
         except BaseException:
             await self.close()
             raise
-        if self._warm:
+        if self.warm:
+            processors = len(os.sched_getaffinity(0))
             self._pool = WarmPool(
-                self._warm,
+                self.warm,
                 self._warm_idle_s,
                 start=self._start_spare,
                 # A start beside live programs on every processor would only slow them down.
-                may_start=lambda: self._working < self._processors,
+                may_start=lambda: self._working < processors,
             )
             self._pool.open()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,10 @@ def check(files: OutputFiles) -> None:
             assert [one.current for one in attempts][-1] == (number != 5)
             rows_of = [json.loads(one.row or b"")["attempt"] for one in attempts]
             assert rows_of == ([1, 2] if number in AGAIN - {5} else [1])
+    with closing(sqlite3.connect(files.index)) as index:
+        said = index.execute("SELECT rollout_key, rollout_id, row_file FROM attempts").fetchall()
+    assert [rollout_key(name) for _, name, _ in said] == [key for key, _, _ in said]
+    assert all((files.rows.parent / file).exists() for _, _, file in said)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

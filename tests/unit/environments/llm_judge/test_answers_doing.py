@@ -209,3 +209,21 @@ async def test_comparing_texts_without_end_is_worth_nothing(
     assert found.reward == 0.0
     assert "processor time" in json.loads(found.evidence_json)["failure_reason"]
     assert after.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "rule", "grading_rule": "seq_match"}, {"response_extract_regex": "(.+)"}],
+    ids=["compare", "extract"],
+)
+async def test_work_that_gets_no_processor_is_a_timeout(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", 0.0)
+    judge = Distracted("[[A=B]]")
+    async with served(LlmJudgeEnvironment(**options), model_services={"judge": judge}) as mesh:
+        with pytest.raises(MeshError) as caught:
+            await mesh.verify(
+                of=task(expected_answer="a"), transcript=[new_message("assistant", "A")]
+            )
+    assert caught.value.reason == REASON.ERROR_REASON_VERIFIER_TIMEOUT

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_client import run_attempt
+from gymmesh_client.collect_stream import check_contract
 from gymmesh_mesh import remote
+from gymmesh_runtime.errors import MeshError
 from tests.support.collecting import CollectAgent, ask, serve_agent
 
 
@@ -26,3 +30,10 @@ async def test_agents_of_several_meshes_share_the_work_also_when_they_have_one_i
 
         await asyncio.gather(*(attempt(number) for number in range(10)))
         assert [len(one.requests) for one in agents] == [5, 5]
+
+
+def test_an_agent_of_another_major_version_is_refused() -> None:
+    for theirs in ("", "1.0", "1.99"):  # one that does not say is taken for one of ours
+        check_contract(theirs, "h:1")
+    with pytest.raises(MeshError, match=r"the agent at h:1 speaks contract version '2\.0'"):
+        check_contract("2.0", "h:1")

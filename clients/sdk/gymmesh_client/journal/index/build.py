@@ -1,7 +1,12 @@
-"""Writes the index of a run: first what the log says, then what the rows say. See index.py."""
+"""Writes the index of a run: what the log says, with what the rows say. See index.py.
+
+A row is read where the log says that it was written. One that a later compaction moved is not there
+any more, and is read once the whole log is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import sqlite3
@@ -23,6 +28,7 @@ from gymmesh_client.journal.format.records import (
     CurrentOutcome,
     Place,
     Record,
+    RowFile,
     RunOpened,
     Superseded,
     bodies,
@@ -49,17 +55,19 @@ _AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
 
 _PLACE: Final = "row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc"
+_OF_ROW: Final = f"{', '.join(IndexColumns._fields)}, row_file"
 _INSERT: Final = f"""
-    INSERT INTO attempts (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE})
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO attempts
+        (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE}, {_OF_ROW})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_NO_PLACE: Final = (None,) * len(Place._fields)
+_NO_ROW: Final = (None,) * (len(Place._fields) + len(IndexColumns._fields) + 1)
 _PLACES: Final = f"SELECT rowid, {_PLACE} FROM attempts"
 _IN_FILE: Final = (
     f"{_PLACES} WHERE row_kind = ? AND row_shard = ? AND rowid > ? ORDER BY rowid LIMIT {_AT_ONCE}"
 )
-_NEW: Final = (
-    f"{_PLACES} WHERE rowid > ? AND row_kind IS NOT NULL "
+_UNREAD: Final = (
+    f"{_PLACES} WHERE rowid > ? AND row_kind IS NOT NULL AND rollout_id IS NULL "
     "ORDER BY row_kind, row_shard, row_offset, row_inner"
 )
 _MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
@@ -67,10 +75,7 @@ _MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE ro
 _CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1"
 _SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
 _NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {SUPERSEDED}"
-_SET_COLUMNS: Final = (
-    f"UPDATE attempts SET ({', '.join(IndexColumns._fields)}, row_file) = (?, ?, ?, ?, ?, ?, ?, ?) "
-    "WHERE rowid = ?"
-)
+_SET_COLUMNS: Final = f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
 # An attempt that was tried again has no row; a later one of its rollout says what it was of.
 _NAME_FAILED: Final = """
     UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (
@@ -94,6 +99,7 @@ class IndexBuilder:
         self._end, self._sequence = len(HEADER), 0
         self._state = RunState()
         self._held: list[tuple[Any, ...]] = []
+        self._names: dict[RowFile, str] = {}
         self._indexed = older is not None  # whether there are the indices that superseding needs
         self._database = sqlite3.connect(path, isolation_level=None)
         run = self._database.execute
@@ -130,7 +136,8 @@ class IndexBuilder:
         Raises as `take`.
         """
         self._flush()
-        self._read_rows()
+        if self._state.compacted:
+            self._read_moved()
         self._database.execute("COMMIT")
         self._database.executescript(INDICES)
         self._database.execute("BEGIN")
@@ -188,10 +195,10 @@ class IndexBuilder:
             _checked(place)
             self._state.reach(place.file, place.offset + place.extent)
             name = boundary_name(boundary)
-            self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, *place))
+            self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, place))
         elif isinstance(record, AttemptFailed):
             name = boundary_name(record.boundary)
-            self._held.append((record.attempt, "failed", 0, when, record.key, name, *_NO_PLACE))
+            self._held.append((record.attempt, "failed", 0, when, record.key, name, None))
         elif isinstance(record, Superseded):
             self._supersede(record)
         else:
@@ -202,7 +209,13 @@ class IndexBuilder:
                 self._files = self._files.of_session(record.info)
 
     def _flush(self) -> None:
-        self._database.executemany(_INSERT, self._held)
+        """Insert what is held, with what the rows say that are where they were written."""
+        attempts = []
+        with self._reader() as reader:
+            for *about, place in self._held:
+                of_row = (*place, *self._columns(reader, place)) if place else _NO_ROW
+                attempts.append((*about, *of_row))
+        self._database.executemany(_INSERT, attempts)
         self._held.clear()
 
     def _supersede(self, record: Superseded) -> None:
@@ -232,24 +245,27 @@ class IndexBuilder:
 
     # -- what the rows say --------------------------------------------------------------------
 
-    def _read_rows(self) -> None:
-        """Fill in the columns that come from rows, of what was not in the older index."""
-        state = self._state
-        reader = RowReader(self._files, state.compacted)
-        rows = self._database.execute(_NEW, (self._older_rows,))
-        try:
+    def _read_moved(self) -> None:
+        """Read the rows that were not where the log says that they were written."""
+        rows = self._database.execute(_UNREAD, (self._older_rows,))
+        with self._reader() as reader:
             while some := rows.fetchmany(_AT_ONCE):
-                columns = [self._columns(reader, rowid, Place._make(at)) for rowid, *at in some]
+                columns = [(*self._columns(reader, Place._make(at)), rowid) for rowid, *at in some]
                 self._database.executemany(_SET_COLUMNS, columns)
-        finally:
-            reader.close()
 
-    def _columns(self, reader: RowReader, rowid: int, place: Place) -> tuple[Any, ...]:
+    def _reader(self) -> contextlib.closing[RowReader]:
+        return contextlib.closing(RowReader(self._files, self._state.compacted))
+
+    def _columns(self, reader: RowReader, place: Place) -> tuple[Any, ...]:
+        """What a row says, and the name of its file."""
         try:
             row = reader.read(place)
         except (OSError, UserError):
             row = b""  # gone or damaged, which its reader reports
-        return (*columns_of(row), self._files.row_file(*place.file).name, rowid)
+        file = place.file
+        if file not in self._names:
+            self._names[file] = self._files.row_file(*file).name
+        return (*columns_of(row), self._names[file])
 
 
 def _checked(place: Place) -> Place:

@@ -6,14 +6,10 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.boundaries import BOUNDARIES
 
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
-_PREFIX: Final = "BOUNDARY_"
-_BOUNDARIES: Final[dict[int, str]] = {
-    int(number): name.removeprefix(_PREFIX) for name, number in rollout_pb2.Boundary.items()
-}
-_NUMBERS: Final = {name: number for number, name in _BOUNDARIES.items()}
+_NUMBERS: Final = {name: number for number, name in BOUNDARIES.items()}
 
 
 class IndexColumns(NamedTuple):
@@ -86,7 +82,7 @@ def boundary_name(boundary: int) -> str | None:
     """A boundary as rows name it; its number for one of a later contract, None for a completed
     rollout.
     """
-    return _BOUNDARIES.get(boundary, str(boundary)) if boundary else None
+    return BOUNDARIES.get(boundary, str(boundary)) if boundary else None
 
 
 def boundary_number(name: str | None) -> int:

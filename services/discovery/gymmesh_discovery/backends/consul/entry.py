@@ -20,12 +20,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.backends.entry import (
-    MAX_WEIGHT,
-    EntryError,
-    check_contract,
-    check_names,
-)
+from gymmesh_discovery.backends.entry import MAX_WEIGHT, EntryError, check_contract, check_names
 from gymmesh_runtime.addresses import at_port
 
 Instance = discovery_pb2.Instance

@@ -50,11 +50,7 @@ class ConsulLeases:
     """
 
     def __init__(
-        self,
-        config: ConsulConfig,
-        agent: ConsulAgent,
-        view: ConsulView,
-        clock: Callable[[], float],
+        self, config: ConsulConfig, agent: ConsulAgent, view: ConsulView, clock: Callable[[], float]
     ) -> None:
         self._config = config
         self._agent = agent

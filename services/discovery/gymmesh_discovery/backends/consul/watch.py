@@ -96,11 +96,7 @@ class ConsulWatch:
         await self._follow(name, path, self._read_instances, take)
 
     async def _follow(
-        self,
-        key: str,
-        path: str,
-        read: Callable[[ConsulAnswer], _T],
-        take: Callable[[_T], None],
+        self, key: str, path: str, read: Callable[[ConsulAnswer], _T], take: Callable[[_T], None]
     ) -> None:
         """Repeat a blocking query for ever, and take each answer that is a new one."""
         query = BlockingQuery(self._config.wait_s)

@@ -19,12 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.backends.entry import (
-    MAX_WEIGHT,
-    EntryError,
-    check_contract,
-    check_names,
-)
+from gymmesh_discovery.backends.entry import MAX_WEIGHT, EntryError, check_contract, check_names
 from gymmesh_discovery.backends.kubernetes.objects import Conditions, Endpoint, EndpointSlice
 from gymmesh_runtime.addresses import at_port
 

@@ -56,11 +56,10 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class EndpointSlice(msgspec.Struct, frozen=True, rename="camel"):
+class EndpointSlice(msgspec.Struct, frozen=True):
     """A part of a Service's endpoints, which all have the same ports."""
 
     metadata: Metadata
-    address_type: str = "IPv4"
     endpoints: list[Endpoint] | None = None
     ports: list[Port] | None = None
 

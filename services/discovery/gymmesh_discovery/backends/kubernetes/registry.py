@@ -17,12 +17,7 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.kubernetes.access import find_access
-from gymmesh_discovery.backends.kubernetes.client import (
-    Event,
-    GoneError,
-    KubernetesClient,
-    refusal,
-)
+from gymmesh_discovery.backends.kubernetes.client import Event, GoneError, KubernetesClient, refusal
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
@@ -31,6 +26,7 @@ from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.counted import count_instances
+from gymmesh_discovery.view import Change
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -58,9 +54,9 @@ class KubernetesRegistry:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._leases = Leases(clock)
         self._view = KubernetesView()
         self._watchers = Watchers()
+        self._leases = Leases(clock, self._leased)
         self._client: KubernetesClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._version = ""  # to watch from; empty: all is to be listed first
@@ -93,30 +89,24 @@ class KubernetesRegistry:
         listed = self._view.endpoint(instance.id)
         if listed is not None and listed.address != instance.address:
             raise instance_exists(instance.id)
-        self.sweep()
-        lease_id, length, change = self._leases.register(instance, lease_s, held_lease)
-        self._watchers.publish(self._view.lease(change))
-        return lease_id, length
+        return self._leases.register(instance, lease_s, held_lease)
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
         """Extends a lease. Raises LEASE_NOT_FOUND."""
-        self.sweep()
-        length, change = self._leases.renew(lease_id, health)
-        if change is not None:
-            self._watchers.publish(self._view.lease(change))
-        return length
+        return self._leases.renew(lease_id, health)
 
     async def deregister(self, lease_id: str) -> None:
         """Gives a lease back."""
-        change = self._leases.view.deregister(lease_id)
-        if change is not None:
-            self._watchers.publish(self._view.lease(change))
+        self._leases.deregister(lease_id)
+
+    def _leased(self, change: Change) -> None:
+        self._watchers.publish(self._view.lease(change))
 
     # ---- what watchers see
 
     def snapshot(self, service: str, name: str) -> tuple[int, list[Instance]]:
         """The version and the matching instances."""
-        self.sweep()
+        self._leases.sweep()
         return self._view.version, self._view.instances(service, name)
 
     def subscribe(self) -> Watcher:
@@ -126,11 +116,6 @@ class KubernetesRegistry:
     def age_s(self) -> float:
         """For how long Kubernetes has not confirmed the view, in seconds; 0 when it does."""
         return self._clock() - self._answered_at if self._problem is not None else 0.0
-
-    def sweep(self) -> None:
-        """Removes registrations whose lease has run out."""
-        for change in self._leases.expire():
-            self._watchers.publish(self._view.lease(change))
 
     # ---- watching
 
@@ -222,7 +207,7 @@ class KubernetesRegistry:
         while True:
             await asyncio.sleep(_SWEEP_S)
             metrics.REGISTRY_VIEW_AGE.set(self.age_s())
-            self.sweep()
+            self._leases.sweep()
             if counted != self._view.version:  # not at each change: a large mesh has many
                 counted = self._view.version
                 count_instances(self._view.instances())

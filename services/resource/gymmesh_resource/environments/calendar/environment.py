@@ -24,8 +24,6 @@ class CalendarEnvironment(Environment[None]):
     """
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
 
     def check_task(self, task: Task) -> None:

@@ -1,7 +1,5 @@
 """The code environment: tools that run programs in a sandbox, and a verifier that tests them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

@@ -24,34 +24,12 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
+    from . import frames
     from .extract import defines
-    from .frames import (
-        ANSWER,
-        ERROR_LIMIT,
-        OUTPUT_LIMIT,
-        READY,
-        UNUSABLE,
-        as_bytes,
-        decode,
-        encode,
-        open_channel,
-        said,
-    )
 else:
     sys.path.insert(0, __file__.rpartition("/")[0])
+    import frames
     from extract import defines
-    from frames import (
-        ANSWER,
-        ERROR_LIMIT,
-        OUTPUT_LIMIT,
-        READY,
-        UNUSABLE,
-        as_bytes,
-        decode,
-        encode,
-        open_channel,
-        said,
-    )
 
     del sys.path[0]  # a program's imports do not look there
 
@@ -63,10 +41,9 @@ _STARRED = (
 
 def prelude() -> str:
     """The imports that solutions of contest tasks are written against."""
-    lines = []
-    for name in _STARRED.split():
-        lines.append(f"from {name} import *")
-    lines += [f"import {name}" for name in _STARRED.split() if name not in ("builtins", "typing")]
+    names = _STARRED.split()
+    lines = [f"from {name} import *" for name in names]
+    lines += [f"import {name}" for name in names if name not in ("builtins", "typing")]
     return "\n".join(lines)
 
 
@@ -107,7 +84,7 @@ def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int]) -> 
     except SystemExit:
         pass
     except BaseException as error:
-        sys.stderr.write(said(error))
+        sys.stderr.write(frames.said(error))
         status = 1
     try:
         sys.stdout.flush()
@@ -144,12 +121,12 @@ def run_stdio(code: CodeType, space: dict[str, Any], test: dict[str, Any]) -> di
             finally:
                 os._exit(status)
         _, status = os.waitpid(child, 0)
-        stdout = os.pread(files[1], OUTPUT_LIMIT + 1, 0)
-        if len(stdout) > OUTPUT_LIMIT:
+        stdout = os.pread(files[1], frames.OUTPUT_LIMIT + 1, 0)
+        if len(stdout) > frames.OUTPUT_LIMIT:
             return {"stdout": "", "error": "too much output", "exit": 1}
         return {
             "stdout": stdout.decode("utf-8", "backslashreplace"),
-            "error": os.pread(files[2], ERROR_LIMIT, 0).decode("utf-8", "backslashreplace"),
+            "error": os.pread(files[2], frames.ERROR_LIMIT, 0).decode("utf-8", "backslashreplace"),
             "exit": os.waitstatus_to_exitcode(status),
         }
     finally:
@@ -163,17 +140,17 @@ def run_call(function: Any, test: dict[str, Any]) -> dict[str, Any]:
     if "lines" in test:
         given = [json.loads(line) for line in test["lines"].split("\n")]
     else:
-        given = [decode(part) for part in test["args"]]
-        named = {name: decode(part) for name, part in test["kwargs"].items()}
+        given = [frames.decode(part) for part in test["args"]]
+        named = {name: frames.decode(part) for name, part in test["kwargs"].items()}
     try:
-        return {"value": encode(function(*given, **named))}
+        return {"value": frames.encode(function(*given, **named))}
     except BaseException as error:
-        return {"error": said(error), "type": type(error).__name__}
+        return {"error": frames.said(error), "type": type(error).__name__}
 
 
 def main() -> None:
     """Run what the order brings, then each test."""
-    channel = open_channel()
+    channel = frames.open_channel()
     order = channel.order()
     sys.setrecursionlimit(50_000)
     sys.set_int_max_str_digits(50_000)
@@ -193,17 +170,17 @@ def main() -> None:
             exec(code, space)  # noqa: S102  # a sandbox is made for this
         function = find(space, order["source"], order["entry"]) if calls else None
     except BaseException as error:
-        channel.write(UNUSABLE, as_bytes(said(error)))
+        channel.write(frames.UNUSABLE, frames.as_bytes(frames.said(error)))
         return
-    channel.write(READY)
+    channel.write(frames.READY)
     while (given := channel.read()) is not None:
         test = json.loads(given[1])
         answer = run_call(function, test) if calls else run_stdio(codes[-1], space, test)
         try:
             text = json.dumps(answer).encode()
         except (ValueError, RecursionError, MemoryError) as error:
-            text = json.dumps({"error": said(error), "type": type(error).__name__}).encode()
-        channel.write(ANSWER, text)
+            text = json.dumps({"error": frames.said(error), "type": type(error).__name__}).encode()
+        channel.write(frames.ANSWER, text)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from gymmesh_resource.workers import Slots
 
 from .extract import last_block
 from .human_eval import HUMAN_EVAL, human_eval_rows
-from .judge import Budget, Judgement, judge
+from .judge import Budget, judge
 from .suites import CheckSuite, Suite, suite_of
 
 __all__ = ["CodeEnvironment"]
@@ -150,7 +150,10 @@ class CodeEnvironment(Environment[None]):
         if not source.strip():
             return Verdict(0.0, evidence={"problem": "no program in the answer"})
         with rollout.stage("tests") as stage:
-            judgement = await self._judge(suite, source)
+            async with self._slots.one():
+                judgement = await judge(
+                    self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
+                )
             stage.note = judgement.problem or "passed"
         return Verdict(
             judgement.reward,
@@ -162,12 +165,6 @@ class CodeEnvironment(Environment[None]):
                 "program": source,
             },
         )
-
-    async def _judge(self, suite: Suite, source: str) -> Judgement:
-        async with self._slots.one():
-            return await judge(
-                self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
-            )
 
     async def _run(self, language: str, source: str) -> str:
         async with self._slots.one():

@@ -31,6 +31,7 @@ PASSED, FAILED = b"p", b"f"
 ERROR_LIMIT = 2000
 # Bytes of a program's output; also the most that a task may expect.
 OUTPUT_LIMIT = 2 * 1024 * 1024
+_SEVERAL: dict[str, Any] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 
 
 class Opaque:
@@ -54,14 +55,9 @@ def encode(value: Any, other: Callable[[Any], Any] = type_only) -> Any:
     if value is None or kind in (bool, int, float, str):
         return value
     # Through the base classes, so that a subclass cannot show other parts than it has.
-    if isinstance(value, list):
-        return {"l": [encode(part, other) for part in list.__iter__(value)]}
-    if isinstance(value, tuple):
-        return {"t": [encode(part, other) for part in tuple.__iter__(value)]}
-    if isinstance(value, set):
-        return {"s": [encode(part, other) for part in set.__iter__(value)]}
-    if isinstance(value, frozenset):
-        return {"f": [encode(part, other) for part in frozenset.__iter__(value)]}
+    for tag, base in _SEVERAL.items():
+        if isinstance(value, base):
+            return {tag: [encode(part, other) for part in base.__iter__(value)]}
     if isinstance(value, dict):
         pairs = dict.items(value)
         return {"d": [[encode(key, other), encode(part, other)] for key, part in pairs]}
@@ -105,7 +101,7 @@ def decode(value: Any) -> Any:
         return Fraction(*parts)
     if tag == "o":
         return Opaque(str(parts))
-    return {"l": list, "t": tuple, "s": set, "f": frozenset}[tag](decode(part) for part in parts)
+    return _SEVERAL[tag](decode(part) for part in parts)
 
 
 class Channel:

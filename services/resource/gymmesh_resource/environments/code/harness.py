@@ -18,37 +18,10 @@ TYPE_CHECKING = False  # importing typing takes longer than all of the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from .frames import (
-        FAILED,
-        PASSED,
-        READY,
-        TEST,
-        UNUSABLE,
-        Channel,
-        Opaque,
-        as_bytes,
-        decode,
-        encode,
-        open_channel,
-        said,
-        type_only,
-    )
+    from . import frames
 else:
     sys.path.insert(0, __file__.rpartition("/")[0])
-    from frames import (
-        FAILED,
-        PASSED,
-        READY,
-        TEST,
-        UNUSABLE,
-        Opaque,
-        as_bytes,
-        decode,
-        encode,
-        open_channel,
-        said,
-        type_only,
-    )
+    import frames
 
 # Far from what overflows the stack of the parser, which is not written in Python.
 _DEPTH = 5000
@@ -82,25 +55,25 @@ def error_of(answer: Any) -> Exception:
 class Candidate:
     """The function under test, as the test code sees it."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: frames.Channel) -> None:
         self._channel = channel
         self.calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The candidate's value, or its error."""
         test = {
-            "args": [encode(part, _other) for part in args],
-            "kwargs": {name: encode(part, _other) for name, part in kwargs.items()},
+            "args": [frames.encode(part, _other) for part in args],
+            "kwargs": {name: frames.encode(part, _other) for name, part in kwargs.items()},
         }
         self.calls += 1
-        self._channel.write(TEST, json.dumps(test).encode())
+        self._channel.write(frames.TEST, json.dumps(test).encode())
         given = self._channel.read()
         if given is None:
             raise SystemExit
         try:
             answer = json.loads(given[1])
             if "value" in answer:
-                return decode(answer["value"])
+                return frames.decode(answer["value"])
             error = error_of(answer)
         except Exception:  # candidates choose what is read here, and thus how that fails
             error = CandidateError("a value that cannot be read")
@@ -108,14 +81,14 @@ class Candidate:
 
 
 def _other(value: Any) -> Any:
-    if isinstance(value, Opaque):  # the candidate's own, from an earlier call
-        return type_only(value)
+    if isinstance(value, frames.Opaque):  # the candidate's own, from an earlier call
+        return frames.type_only(value)
     raise NotPlain(f"it passes a value of type {type(value).__name__}, which is not plain data")
 
 
 def main() -> None:
     """Run the test that the order brings."""
-    channel = open_channel()
+    channel = frames.open_channel()
     order = channel.order()
     sys.setrecursionlimit(_DEPTH)
     sys.set_int_max_str_digits(50_000)
@@ -128,20 +101,22 @@ def main() -> None:
         space[order["entry"]] = candidate
         check = space["check"]
     except BaseException as error:
-        channel.write(UNUSABLE, as_bytes(f"does not run: {said(error)}"))
+        channel.write(frames.UNUSABLE, frames.as_bytes(f"does not run: {frames.said(error)}"))
         return
-    channel.write(READY)
+    channel.write(frames.READY)
     try:
         check(candidate)
     except NotPlain as error:
-        channel.write(UNUSABLE, as_bytes(f"cannot be used: {error}"))
+        channel.write(frames.UNUSABLE, frames.as_bytes(f"cannot be used: {error}"))
     except BaseException as error:
-        channel.write(FAILED, as_bytes(f"wrong answer\n{said(error)}"))
+        channel.write(frames.FAILED, frames.as_bytes(f"wrong answer\n{frames.said(error)}"))
     else:
         if candidate.calls:
-            channel.write(PASSED)
+            channel.write(frames.PASSED)
         else:
-            channel.write(UNUSABLE, b"passes without calling the function: nothing is tested")
+            channel.write(
+                frames.UNUSABLE, b"passes without calling the function: nothing is tested"
+            )
 
 
 if __name__ == "__main__":

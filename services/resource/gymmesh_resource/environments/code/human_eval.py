@@ -44,10 +44,7 @@ def human_eval_rows() -> Iterator[Mapping[str, Any]]:
             "task_id": problem["task_id"],
             "responses_create_params": {
                 "input": [
-                    {
-                        "role": "user",
-                        "content": f"{_INSTRUCTION}```python\n{problem['prompt']}```",
-                    }
+                    {"role": "user", "content": f"{_INSTRUCTION}```python\n{problem['prompt']}```"}
                 ]
             },
             "prompt": problem["prompt"],

@@ -21,14 +21,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import CodecError, loads
 
 from .comparison import Likeness
-from .verdict import (
-    NamedCall,
-    Rules,
-    judge_action,
-    judge_calls,
-    read_action,
-    read_expected,
-)
+from .verdict import NamedCall, Rules, judge_action, judge_calls, read_action, read_expected
 
 __all__ = ["FunctionCallingEnvironment"]
 
@@ -48,8 +41,6 @@ class FunctionCallingEnvironment(Environment[None]):
     """
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
 
     def __init__(
@@ -111,7 +102,8 @@ class FunctionCallingEnvironment(Environment[None]):
         exactly, _, expected = _expectation(rollout.task)
         predicted = [_shown(call) for call in rollout.tool_calls[:_SHOWN]]
         if exactly:
-            rules = Rules(self._extra, self._in_order, self._defaults(rollout.task))
+            defaults = _schema_defaults(rollout.task) if self._fill else {}
+            rules = Rules(self._extra, self._in_order, defaults)
             calls = judge_calls(expected, made, rules)
             evidence = {
                 "num_expected": calls.num_expected,
@@ -120,15 +112,10 @@ class FunctionCallingEnvironment(Environment[None]):
                 "predicted_calls": predicted,
             }
             return Verdict(calls.reward, evidence=evidence)
-        said = any(text for text in rollout.texts)
-        action = judge_action(expected, made, said=said, likeness=self._likeness)
+        action = judge_action(expected, made, said=any(rollout.texts), likeness=self._likeness)
         return Verdict(
-            action.reward,
-            evidence={"category": action.category, "predicted_calls": predicted},
+            action.reward, evidence={"category": action.category, "predicted_calls": predicted}
         )
-
-    def _defaults(self, task: Task) -> Mapping[str, Mapping[str, Any]]:
-        return _schema_defaults(task) if self._fill else {}
 
 
 def _expectation(task: Task) -> tuple[bool, str, list[NamedCall]]:

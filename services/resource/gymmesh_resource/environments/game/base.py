@@ -33,14 +33,12 @@ class IllegalMove(ValueError):
 class Game(ABC):
     """One game in progress.
 
-    `rules`: a sentence or two for the model. `example`: a move as it is written.
-    `solo`: there is no opponent. `max_moves`: the model's moves after which a game
-    without a result is lost; 0 where the rules end it anyway.
+    `rules`: a sentence or two for the model. `example`: a move as it is written. `max_moves`: the
+    model's moves after which a game without a result is lost; 0 where the rules end it anyway.
     """
 
     rules: ClassVar[str]
     example: ClassVar[str]
-    solo: ClassVar[bool] = False
 
     def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
         """`level`: one of `LEVELS`. `model_begins` matters where there is an opponent."""

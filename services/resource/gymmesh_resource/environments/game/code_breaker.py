@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
-from typing import ClassVar
 
 from .base import Game, GameResult, IllegalMove
 
@@ -30,15 +28,10 @@ class CodeBreaker(Game):
         "Digits may repeat."
     )
     example = "1123"
-    solo: ClassVar[bool] = True
-
-    def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
-        super().__init__(level, chance, model_begins=model_begins)
-        self._length, self._digits, self.max_moves = _LEVELS[level]
-        self._code = ""
-        self._guesses: list[tuple[str, int, int]] = []
 
     def start(self) -> str:
+        self._length, self._digits, self.max_moves = _LEVELS[self.level]
+        self._guesses: list[tuple[str, int, int]] = []
         self._code = "".join(self.chance.choice(self._digits) for _ in range(self._length))
         return f"You have {self.max_moves} guesses."
 

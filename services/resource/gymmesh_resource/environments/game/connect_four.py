@@ -6,8 +6,6 @@ top of each, so that shifts find lines without running over an edge.
 
 from __future__ import annotations
 
-from random import Random
-
 from .base import Game, GameResult, IllegalMove, integers
 
 __all__ = ["ConnectFour", "has_four"]
@@ -38,13 +36,10 @@ class ConnectFour(Game):
     )
     example = "4"
 
-    def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
-        super().__init__(level, chance, model_begins=model_begins)
-        self._loose, self._depth = _LEVELS[level]
+    def start(self) -> str:
+        self._loose, self._depth = _LEVELS[self.level]
         self._mine, self._theirs = 0, 0  # of the model, of the opponent
         self._height = [0] * COLUMNS
-
-    def start(self) -> str:
         return "" if self.model_begins else self._reply()
 
     def play(self, move: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import xor
-from random import Random
 
 from .base import Game, GameResult, IllegalMove, integers
 
@@ -23,14 +22,10 @@ class Nim(Game):
     )
     example = "2 3"
 
-    def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
-        super().__init__(level, chance, model_begins=model_begins)
-        self._count, self._most, self._loose = _LEVELS[level]
-        self._piles: list[int] = []
-
     def start(self) -> str:
+        count, most, self._loose = _LEVELS[self.level]
         while True:
-            self._piles = [self.chance.randint(1, self._most) for _ in range(self._count)]
+            self._piles = [self.chance.randint(1, most) for _ in range(count)]
             # The player to move with all piles' XOR at 0 loses against perfect play.
             if (reduce(xor, self._piles) != 0) == self.model_begins and sum(self._piles) > 2:
                 break

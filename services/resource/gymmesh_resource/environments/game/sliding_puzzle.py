@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-from typing import ClassVar
-
 from .base import Game, GameResult, IllegalMove, integers
 
 __all__ = ["SlidingPuzzle"]
@@ -21,17 +18,12 @@ class SlidingPuzzle(Game):
         "A move is the number of a tile next to the gap; it slides into the gap."
     )
     example = "5"
-    solo: ClassVar[bool] = True
 
-    def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
-        super().__init__(level, chance, model_begins=model_begins)
+    def start(self) -> str:
         self._side = 3
         self._solved = [*range(1, self._side**2), 0]
         self._tiles = list(self._solved)
-        self._distance = 0
-        self.max_moves = 3 * _MIXED[level] + 8
-
-    def start(self) -> str:
+        self.max_moves = 3 * _MIXED[self.level] + 8
         last = 0
         while self._tiles == self._solved:
             for _ in range(_MIXED[self.level]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from random import Random
 
 from .base import Game, GameResult, IllegalMove, integers
 
@@ -51,11 +50,8 @@ class TicTacToe(Game):
     )
     example = "5"
 
-    def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
-        super().__init__(level, chance, model_begins=model_begins)
-        self._cells = _EMPTY * 9
-
     def start(self) -> str:
+        self._cells = _EMPTY * 9
         return "" if self.model_begins else self._reply()
 
     def play(self, move: str) -> str:

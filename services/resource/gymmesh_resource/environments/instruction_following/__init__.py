@@ -1,15 +1,11 @@
 """Prompts with instructions that can be checked: lengths, formats, words, languages."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import (
-        InstructionFollowingEnvironment as InstructionFollowingEnvironment,
-    )
+    from .environment import InstructionFollowingEnvironment as InstructionFollowingEnvironment
 
 __all__ = ["InstructionFollowingEnvironment"]
 

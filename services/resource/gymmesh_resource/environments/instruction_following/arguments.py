@@ -5,8 +5,8 @@ Invariant: a check is only ever called with arguments of its types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 __all__ = ["AT_LEAST", "LESS_THAN", "ArgumentError", "ArgumentKind", "count", "letter", "read",
            "relation", "text", "texts", "word"]  # fmt: skip
@@ -24,66 +24,51 @@ class ArgumentError(ValueError):
         super().__init__(f"{name} {problem}")
 
 
-class ArgumentKind:
-    """What an argument may be; reading gives its value, or raises ValueError with a clause."""
-
-    def read(self, value: Any) -> Any:
-        raise NotImplementedError
+ArgumentKind: TypeAlias = Callable[[Any], Any]
+"""What an argument may be: gives its value, or raises ValueError with a clause."""
 
 
-class _Count(ArgumentKind):
-    def read(self, value: Any) -> int:
-        # Tables with gaps keep whole numbers as floats.
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueError("must be a whole number that is not negative")
-        return value
+def count(value: Any) -> int:
+    """A whole number that is not negative."""
+    # Tables with gaps keep whole numbers as floats.
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("must be a whole number that is not negative")
+    return value
 
 
-class _Text(ArgumentKind):
-    def read(self, value: Any) -> str:
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError("must be text")
-        return value
+def text(value: Any) -> str:
+    """A text that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text")
+    return value
 
 
-class _Word(ArgumentKind):
+def word(value: Any) -> str:
     """One word or phrase; some rows wrap it in a list."""
-
-    def read(self, value: Any) -> str:
-        if isinstance(value, list) and value:
-            value = value[0]
-        return _Text().read(value).strip()
+    return text(value[0] if isinstance(value, list) and value else value).strip()
 
 
-class _Texts(ArgumentKind):
-    def read(self, value: Any) -> list[str]:
-        if not isinstance(value, list) or not value:
-            raise ValueError("must be a list of texts")
-        return [_Text().read(entry) for entry in value]
+def texts(value: Any) -> list[str]:
+    """A list of texts that are not blank."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of texts")
+    return [text(entry) for entry in value]
 
 
-class _Letter(ArgumentKind):
-    def read(self, value: Any) -> str:
-        if not isinstance(value, str) or len(value.strip()) != 1:
-            raise ValueError("must be one letter")
-        return value.strip().lower()
+def letter(value: Any) -> str:
+    """One letter, in lower case."""
+    if not isinstance(value, str) or len(value.strip()) != 1:
+        raise ValueError("must be one letter")
+    return value.strip().lower()
 
 
-class _Relation(ArgumentKind):
-    def read(self, value: Any) -> str:
-        if value not in (LESS_THAN, AT_LEAST):
-            raise ValueError(f"must be {LESS_THAN!r} or {AT_LEAST!r}")
-        return str(value)
-
-
-count: Final = _Count()
-text: Final = _Text()
-word: Final = _Word()
-texts: Final = _Texts()
-letter: Final = _Letter()
-relation: Final = _Relation()
+def relation(value: Any) -> str:
+    """How a number stands to a limit."""
+    if value not in (LESS_THAN, AT_LEAST):
+        raise ValueError(f"must be {LESS_THAN!r} or {AT_LEAST!r}")
+    return str(value)
 
 
 def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +78,7 @@ def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[st
         if given.get(name) is None:
             raise ArgumentError(name, "is missing")
         try:
-            values[name] = kind.read(given[name])
+            values[name] = kind(given[name])
         except ValueError as error:
             raise ArgumentError(name, str(error)) from None
     return values

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Annotated
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of
-from gymmesh_resource.errors import TaskInvalid, TookTooLong
+from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import WorkerCrashed
+from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
 from gymmesh_runtime.extras import Extra
 
 from .arguments import ArgumentError
@@ -32,8 +34,6 @@ class InstructionFollowingEnvironment(Environment[None]):
     """Prompts with instructions; the reward tells whether, or how many, were followed."""
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
     extra = Extra("instruction-following", ("langdetect", "nltk", "punkt"))
 
@@ -63,7 +63,7 @@ class InstructionFollowingEnvironment(Environment[None]):
         with rollout.stage("check") as stage:
             try:
                 results = await self._followed(rollout.answer, bound)
-            except (TookTooLong, WorkerCrashed):
+            except (WorkerTimeout, WorkerCrashed):
                 # Some checks take quadratic time. An answer must not gain by it.
                 results = [False] * len(names)
                 stage.note = "the checks of this response took too much time or memory"
@@ -81,15 +81,13 @@ class InstructionFollowingEnvironment(Environment[None]):
         where that was the response's doing."""
         if len(text) <= _SHORT:  # it ends soon: a process would cost more
             return await asyncio.to_thread(followed_by, text, bound)
-        try:
-            return await self.in_process(followed_by, text, bound, timeout_s=self._timeout_s)
-        except (TookTooLong, WorkerCrashed):
-            # Where the checks end on a short text, the response is to blame.
-            try:
-                await self.in_process(followed_by, "A word.", bound, timeout_s=self._timeout_s)
-            except TookTooLong:
-                raise TimeoutError("no response could be checked in time") from None
-            raise
+
+        def check(read: str) -> Awaitable[list[bool]]:
+            return self.process_pool.run(followed_by, read, bound, timeout=self._timeout_s)
+
+        return await unless_always(
+            lambda: check(text), lambda: check("A word."), "no response could be checked in time"
+        )
 
 
 def _field(task: Task, name: str) -> tuple[str, object]:

@@ -12,10 +12,7 @@ from .registry import instruction
 
 _HIGHLIGHT = re.compile(r"\*([^\n*]*)\*")
 _DOUBLE_HIGHLIGHT = re.compile(r"\*\*([^\n*]*)\*\*")
-_POSTSCRIPTS: Final = {
-    "P.S.": re.compile(r"p\.\s?s\."),
-    "P.P.S": re.compile(r"p\.\s?p\.\s?s"),
-}
+_POSTSCRIPTS: Final = {"P.S.": re.compile(r"p\.\s?s\."), "P.P.S": re.compile(r"p\.\s?p\.\s?s")}
 _OPTIONS: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _FENCES: Final = ("```json", "```Json", "```JSON", "```")
 _RESPONSES: Final = "******"

@@ -1,7 +1,5 @@
 """The llm_judge environment: answers judged by a second model."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

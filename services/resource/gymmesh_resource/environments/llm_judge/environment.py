@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid
@@ -18,12 +17,11 @@ from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
-from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, WorkerTimeout, work_on_answer
-from gymmesh_runtime.errors import MeshError
+from gymmesh_resource.workers import AnswerTooMuch
 
 from . import prompts, rows, texts
-from .fences import Fenced, fence
-from .judge import AnswerUnjudged, Judge, JudgeDecision, JudgePrompt, UnreadableReply
+from .fences import fence
+from .judge import AnswerUnjudged, Equivalence, Judge, JudgeDecision, JudgePrompt, UnreadableReply
 from .verdicts import (
     NO,
     SCORE_LABEL,
@@ -32,7 +30,6 @@ from .verdicts import (
     Criterion,
     aggregate,
     read_criterion,
-    read_equivalence,
     read_score,
     scaled,
     without_thoughts,
@@ -65,10 +62,10 @@ class LlmJudgeEnvironment(Environment[None]):
     """
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
     models = ("judge",)
+    processes = 1
+    process_memory = 1024**3
 
     def __init__(
         self,
@@ -105,19 +102,21 @@ class LlmJudgeEnvironment(Environment[None]):
             of the verifier, which may be retried, or a rollout that is not judged.
         max_answer_chars: longer answers get 0.0 and the judge is not asked.
         """
-        _check_template(judge_prompt_template)
+        if judge_prompt_template is not None:
+            prompts.check_template(judge_prompt_template)
         _check_labels(judge_equal_label, judge_not_equal_label)
         _check_regex("question_extract_regex", question_extract_regex)
         _check_regex("response_extract_regex", response_extract_regex)
-        _check_scores(least_score, most_score)
+        if not least_score < most_score:
+            raise ValueError("least_score must be below most_score")
         given = (0.0, 1.0, reward_if_swap_fails, reward_if_full_generation_succeeds)
         self.reward_range = (min(given), max(given))
         self._mode = mode
         self._params = dict(judge_params or {})
         self._system = prompts.SYSTEM if judge_system is None else judge_system
-        self._template = judge_prompt_template
-        self._concurrency = judge_concurrency
-        self._equal, self._not_equal = judge_equal_label, judge_not_equal_label
+        self._equivalence = Equivalence(
+            self._system, judge_prompt_template, judge_equal_label, judge_not_equal_label
+        )
         self._swap, self._swap_reward = check_twice_swap, reward_if_swap_fails
         self._question_regex, self._response_regex = question_extract_regex, response_extract_regex
         self._row_regex, self._threshold = use_per_record_regex, extraction_length_threshold
@@ -129,21 +128,10 @@ class LlmJudgeEnvironment(Environment[None]):
         self._max_chars = max_answer_chars
         self._unreadable = unreadable
         self._places = asyncio.Semaphore(judge_concurrency)
-        self._pool: ProcessPool | None = None
 
     def called_models(self) -> Sequence[str]:
         """The judge, unless texts are compared by rule."""
         return () if self._mode == "rule" else self.models
-
-    async def open(self) -> None:
-        """Make the pool for text work; it starts a process when there is some."""
-        self._pool = ProcessPool(workers=1, memory_limit=1024**3)
-
-    async def close(self) -> None:
-        """End the process."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have what its mode of judging needs."""
@@ -184,11 +172,7 @@ class LlmJudgeEnvironment(Environment[None]):
         except UnreadableReply as error:
             if self._unreadable == "skip":
                 return Skipped(f"{error}.", evidence={"mode": mode, "judge_reply": error.reply})
-            raise MeshError(
-                errors_pb2.ERROR_REASON_VERIFIER_FAULT,
-                f"There is no verdict: {error}.",
-                metadata={"verifier": "llm_judge", "stage": "judge"},
-            ) from error
+            raise error.fault("llm_judge") from error
 
     async def _by_rule(self, rollout: Rollout) -> Verdict:
         # As the field has it: all messages, with nothing between them.
@@ -198,19 +182,13 @@ class LlmJudgeEnvironment(Environment[None]):
                 score = texts.grade("exact", given, wanted)
             else:
                 try:
-                    score = await self._compare(given, wanted)
+                    score = await self.work_on_answer(
+                        texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
+                    )
                 except AnswerTooMuch as error:
                     evidence = {"failure_reason": f"comparing this answer failed: {error}"}
                     return Verdict(0.0, evidence={"mode": "rule", **evidence})
         return Verdict(score, evidence={"mode": "rule", "equivalence_score": score})
-
-    async def _compare(self, given: str, wanted: str) -> float:
-        try:
-            return await work_on_answer(
-                self._worker(), texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
-            )
-        except WorkerTimeout as error:
-            raise TimeoutError(str(error).rstrip(".")) from error
 
     async def _by_reference(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
         """Equivalence with the expected answer, by NeMo Gym's steps."""
@@ -220,11 +198,12 @@ class LlmJudgeEnvironment(Environment[None]):
         if self._question_regex is not None:
             question = await self._extract(rollout, self._question_regex, question)
         own = rows.output_regex(task) if self._row_regex else None
-        is_long = own is not None and self._is_long(expected)
+        threshold = self._threshold
+        is_long = own is not None and threshold is not None and len(expected) > threshold
         regex = None if is_long else own or self._response_regex
         generated = answer if regex is None else await self._extract(rollout, regex, answer)
 
-        ask = partial(self._ask_equivalence, judge, question)
+        ask = partial(self._equivalence.ask, judge, question)
         with rollout.stage("judge"):
             verdicts = [await ask(expected, generated)]
             reward = float(verdicts[0].value)
@@ -234,32 +213,10 @@ class LlmJudgeEnvironment(Environment[None]):
             elif not verdicts[0].value and self._rescue and own is not None and not is_long:
                 verdicts.append(await ask(expected, answer))
                 reward = self._rescue_reward if verdicts[1].value else 0.0
-        evaluations = [
-            _evaluation(one, self._equal if one.value else self._not_equal) for one in verdicts
-        ]
+        labels = {True: self._equivalence.equal, False: self._equivalence.not_equal}
+        evaluations = [_evaluation(one, labels[one.value]) for one in verdicts]
         evidence = {"mode": "equivalence", "extracted_answer": generated[:_EVIDENCE]}
         return Verdict(reward, evidence={**evidence, "judge_evaluations": evaluations})
-
-    async def _ask_equivalence(
-        self, judge: Judge, question: str, expected: str, answer: str, *, swapped: bool = False
-    ) -> JudgeDecision[bool]:
-        labels = [re.compile(re.escape(label)) for label in (self._equal, self._not_equal)]
-
-        def about(given: str) -> JudgePrompt:
-            first, second = (given, expected) if swapped else (expected, given)
-            pieces = {"question": question, "expected_answer": first, "generated_answer": second}
-            fenced = fence(pieces, labels)
-            prompt = prompts.equivalence_prompt(
-                fenced.blocks, self._template, self._equal, self._not_equal
-            )
-            return JudgePrompt(prompt, self._instructions(fenced))
-
-        return await judge.decide(
-            answer,
-            about,
-            read=partial(read_equivalence, equal=self._equal, not_equal=self._not_equal),
-            labels=f"{self._equal}, {self._not_equal}",
-        )
 
     async def _by_rubric(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
         """Each criterion by a question of its own, side by side."""
@@ -297,7 +254,9 @@ class LlmJudgeEnvironment(Environment[None]):
         def about(given: str) -> JudgePrompt:
             pieces = {"context": before, "response": given, "criterion": criterion.text}
             fenced = fence(pieces, labels)
-            return JudgePrompt(prompts.criterion_prompt(fenced.blocks), self._instructions(fenced))
+            return JudgePrompt(
+                prompts.criterion_prompt(fenced.blocks), fenced.instructions(self._system)
+            )
 
         return await judge.decide(answer, about, read=read_criterion, labels=f"{YES}, {NO}")
 
@@ -314,7 +273,7 @@ class LlmJudgeEnvironment(Environment[None]):
             prompt = prompts.score_prompt(
                 fenced.blocks, rows.instructions(task), self._least, self._most
             )
-            return JudgePrompt(prompt, self._instructions(fenced))
+            return JudgePrompt(prompt, fenced.instructions(self._system))
 
         with rollout.stage("judge"):
             decision = await judge.decide(
@@ -332,30 +291,17 @@ class LlmJudgeEnvironment(Environment[None]):
             },
         )
 
-    def _instructions(self, fenced: Fenced) -> str:
-        return f"{self._system}\n\n{fenced.rule}".strip()
-
-    def _is_long(self, expected: str) -> bool:
-        return self._threshold is not None and len(expected) > self._threshold
-
     async def _extract(self, rollout: Rollout, regex: str, text: str) -> str:
         """What the pattern finds, or else the whole text."""
         with rollout.stage("extract") as stage:
             try:
-                found = await work_on_answer(
-                    self._worker(), texts.extract_last, regex, text, cpu_s=_REGEX_S
-                )
+                found = await self.work_on_answer(texts.extract_last, regex, text, cpu_s=_REGEX_S)
             except AnswerTooMuch:
                 # A pattern that backtracks over this text finds nothing in it.
                 stage.note = "the pattern took too long, the whole text is taken"
                 return text
             stage.note = "no match, the whole text is taken" if found is None else "found"
         return text if found is None else found
-
-    def _worker(self) -> ProcessPool:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
-        return self._pool
 
 
 async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -378,16 +324,6 @@ def _check_regex(name: str, pattern: str | None) -> None:
         re.compile(pattern or "")
     except re.error as error:
         raise ValueError(f"{name} is no regular expression: {error}") from None
-
-
-def _check_template(template: str | None) -> None:
-    if template is not None:
-        prompts.check_template(template)
-
-
-def _check_scores(least: float, most: float) -> None:
-    if not least < most:
-        raise ValueError("least_score must be below most_score")
 
 
 def _check_labels(equal: str, not_equal: str) -> None:

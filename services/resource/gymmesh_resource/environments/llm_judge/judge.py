@@ -8,17 +8,30 @@ verifier reports as a failure or as not judged, never as a reward.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.models import ModelAnswer
 from gymmesh_responses import text_of
+from gymmesh_runtime.errors import MeshError
 
 from .control import AnswerUnjudged, judged
-from .prompts import reminder
+from .fences import fence
+from .prompts import SYSTEM, equivalence_prompt, reminder
+from .verdicts import read_equivalence
 
-__all__ = ["AnswerUnjudged", "Judge", "JudgeDecision", "JudgePrompt", "UnreadableReply"]
+__all__ = [
+    "AnswerUnjudged",
+    "Equivalence",
+    "Judge",
+    "JudgeDecision",
+    "JudgePrompt",
+    "UnreadableReply",
+]
 
 T = TypeVar("T")
 # Characters of a reply kept as evidence: its end, where the verdict is.
@@ -34,6 +47,14 @@ class UnreadableReply(Exception):
     def __init__(self, reply: str) -> None:
         self.reply = reply
         super().__init__("the judge gave no verdict that can be read, twice")
+
+    def fault(self, verifier: str) -> MeshError:
+        """It as the failure of a verifier."""
+        return MeshError(
+            errors_pb2.ERROR_REASON_VERIFIER_FAULT,
+            f"There is no verdict: {self}.",
+            metadata={"verifier": verifier, "stage": "judge"},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,43 @@ class Judge:
                 {"role": "user", "content": reminder(labels)},
             ]
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """The question whether two answers are equivalent.
+
+    system: the first sentence of the judge's instructions. template: the prompt, in place of our
+    own. equal, not_equal: the labels that a judge ends with.
+    """
+
+    system: str = SYSTEM
+    template: str | None = None
+    equal: str = "[[A=B]]"
+    not_equal: str = "[[A!=B]]"
+
+    async def ask(
+        self, judge: Judge, question: str, expected: str, answer: str, *, swapped: bool = False
+    ) -> JudgeDecision[bool]:
+        """The judge's decision; swapped: shown the answers in the other order.
+
+        Raises as `Judge.decide` does.
+        """
+        labels = [re.compile(re.escape(label)) for label in (self.equal, self.not_equal)]
+
+        def about(given: str) -> JudgePrompt:
+            first, second = (given, expected) if swapped else (expected, given)
+            pieces = {"question": question, "expected_answer": first, "generated_answer": second}
+            fenced = fence(pieces, labels)
+            prompt = equivalence_prompt(fenced.blocks, self.template, self.equal, self.not_equal)
+            return JudgePrompt(prompt, fenced.instructions(self.system))
+
+        return await judge.decide(
+            answer,
+            about,
+            read=partial(read_equivalence, equal=self.equal, not_equal=self.not_equal),
+            labels=f"{self.equal}, {self.not_equal}",
+        )
 
 
 def _last_message(answer: ModelAnswer) -> str:

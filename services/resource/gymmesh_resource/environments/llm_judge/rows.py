@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from gymmesh_resource.environments.row_fields import optional
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 from gymmesh_responses import text_of
@@ -48,10 +49,7 @@ def expected(task: Task) -> str | None:
 
 def instructions(task: Task) -> str:
     """What the row wants the judge to look at; empty where it says nothing."""
-    value = task.payload.get("judge_instructions", "")
-    if not isinstance(value, str):
-        raise TaskInvalid("judge_instructions", "must be text")
-    return value
+    return optional(task, "judge_instructions", str) or ""
 
 
 def output_regex(task: Task) -> str | None:

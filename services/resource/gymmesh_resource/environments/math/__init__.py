@@ -1,7 +1,5 @@
 """The math environment: a calculator as a tool, and a verifier that compares answers."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

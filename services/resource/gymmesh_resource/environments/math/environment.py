@@ -26,14 +26,21 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import PoolError, WorkerTimeout
+from gymmesh_resource.workers import AnswerTooMuch, PoolError
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 
 from .equivalence import SYSTEM, comparison, read_label
-from .judge_pool import JudgePool
-from .verdict import ExpectedAnswerError, last_box
+from .verdict import (
+    ExpectedAnswerError,
+    MathScore,
+    check_expected,
+    judge,
+    last_box,
+    unjudged,
+    warm_up,
+)
 
 __all__ = ["MathEnvironment"]
 
@@ -58,6 +65,9 @@ class MathEnvironment(Environment[None]):
     examples = "tasks.jsonl"
     models = ("judge",)
     extra = Extra("math", ("math_verify", "simpleeval"))
+    # The library, SymPy and a large computation; beyond this it is runaway.
+    process_memory = 2 * 1024**3
+    process_warm_up = warm_up
 
     def __init__(
         self,
@@ -93,29 +103,21 @@ class MathEnvironment(Environment[None]):
                 raise ValueError(f"tool_pattern is no regular expression: {error}") from None
         self._tool_pattern = tool_pattern
         self._answer_from = answer_from
-        self._workers = judge_workers
+        self.processes = judge_workers
         self._timeout_s = judge_timeout_s
         self._judge = judge
         self._judge_unboxed = judge_unboxed
         self._fails = judge_failsafe == "fail"
         self._judge_params = judge_params or {}
-        self._judges: JudgePool | None = None
         self._warming: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Make the pool; its processes start with the first session, ahead of the verdict."""
-        self._judges = JudgePool(workers=self._workers, timeout=self._timeout_s)
-
     async def close(self) -> None:
-        """End the processes."""
+        """Let no more processes get ready."""
         if self._warming is not None:
             self._warming.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._warming
             self._warming = None
-        if self._judges is not None:
-            await self._judges.aclose()
-            self._judges = None
 
     def called_models(self) -> Sequence[str]:
         """The judge, where it is asked."""
@@ -138,9 +140,16 @@ class MathEnvironment(Environment[None]):
             raise TaskInvalid("expected_answer", "is empty")
 
     async def create_state(self, task: Task, seed: int) -> None:
-        """No state; but with the first session the judges get ready in the background."""
-        if self._warming is None and self._judges is not None:
-            self._warming = asyncio.get_running_loop().create_task(_warm(self._judges))
+        """No state; but with the first session the processes get ready in the background."""
+        if self._warming is None:
+            self._warming = asyncio.get_running_loop().create_task(self._warm())
+
+    async def _warm(self) -> None:
+        try:
+            await self.process_pool.warm()
+        except PoolError as error:
+            # The first verdict starts its worker itself and reports why it cannot.
+            _LOGGER.warning("the judges of the math environment could not start: %s", error)
 
     @tool
     async def calculator(self, expression: str) -> str:
@@ -158,16 +167,12 @@ class MathEnvironment(Environment[None]):
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the model's answer with the expected one: symbolically, then by the judge."""
-        if self._judges is None:
-            raise RuntimeError("the environment is not open")
         text = rollout.answer if self._answer_from == "last" else rollout.text
         with rollout.stage("compare") as stage:
             try:
-                verdict = await self._judges.judge(_expected(rollout.task), text)
+                verdict = await self.compare(_expected(rollout.task), text)
             except ExpectedAnswerError as error:
                 raise TaskInvalid("expected_answer", f"cannot be judged against: {error}") from None
-            except WorkerTimeout as error:
-                raise TimeoutError(str(error).rstrip(".")) from error
             stage.note = f"answer found in: {verdict.source}"
         evidence: dict[str, Any] = {
             "extracted_answer": verdict.extracted,
@@ -190,6 +195,24 @@ class MathEnvironment(Environment[None]):
                 stage.note = f"asked {len(said)} times"
         evidence |= {"library_reward": verdict.reward, "judge_evaluations": said or None}
         return Verdict(reward, evidence=evidence)
+
+    async def compare(self, expected_answer: str, response_text: str) -> MathScore:
+        """The library's verdict. An answer that cannot be compared within its bounds is worth
+        0.0, provided that the expected one alone can be.
+
+        Raises `ExpectedAnswerError` (mend the task), TimeoutError, `PoolError`.
+        """
+        try:
+            return await self.work_on_answer(
+                judge, expected_answer, response_text, cpu_s=self._timeout_s
+            )
+        except AnswerTooMuch as error:
+            failure = str(error)
+        try:
+            await self.work_on_answer(check_expected, expected_answer, cpu_s=self._timeout_s)
+        except AnswerTooMuch as error:
+            raise ExpectedAnswerError(f"Comparing it with a number, {error}.") from None
+        return unjudged(expected_answer, response_text, failure)
 
     def _judged_answer(self, text: str) -> str:
         """What the judge is shown of a response; empty where there is nothing to judge."""
@@ -234,14 +257,6 @@ class MathEnvironment(Environment[None]):
             if equal is not None:
                 return equal
         return None
-
-
-async def _warm(judges: JudgePool) -> None:
-    try:
-        await judges.warm()
-    except PoolError as error:
-        # The first verdict starts its worker itself and reports why it cannot.
-        _LOGGER.warning("the judges of the math environment could not start: %s", error)
 
 
 def _question(task: Task) -> str:

@@ -6,7 +6,7 @@ response itself gets in the way is its verdict, 0.0 with the reason.
 
 `judge` is pure but for the time it may take: symbolic comparison can run for ever, and the
 library's own time-outs use SIGALRM, which works in a main thread only. They are off here; run
-`judge` through `JudgePool`, which bounds its processor time.
+`judge` by `Environment.work_on_answer`, which bounds its processor time.
 
 The steps are those of NeMo Gym's library verifier: the expected answer, freed from ``$…$`` or
 ``\(…\)``, is parsed as the content of a ``\boxed{}``; of the response, boxed content is taken

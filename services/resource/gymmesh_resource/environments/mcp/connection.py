@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -98,13 +98,16 @@ class McpConnection:
 
     async def _keep(self, ready: asyncio.Future[None]) -> None:
         import anyio
+        from mcp import Client
 
         scope = anyio.CancelScope(deadline=anyio.current_time() + self._start_s)
         problem = f"it did not start within {self._start_s:g} s"
         stopping = asyncio.get_running_loop().create_task(self._stop_start(scope, ready))
         try:
             with scope:
-                async with self._connected() as client:
+                async with contextlib.AsyncExitStack() as stack:
+                    transport = await self._transport(stack)
+                    client = await stack.enter_async_context(Client(transport))
                     self.tools = await _list(client)
                     scope.deadline = math.inf
                     self._client = client
@@ -126,14 +129,6 @@ class McpConnection:
         await self._stop.wait()
         if self._client is None:
             scope.cancel()
-
-    @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Client]:
-        from mcp import Client
-
-        async with contextlib.AsyncExitStack() as stack:
-            transport = await self._transport(stack)
-            yield await stack.enter_async_context(Client(transport))
 
     async def _transport(self, stack: contextlib.AsyncExitStack) -> Any:
         options = self._options

@@ -1,7 +1,5 @@
 """Multiple choice questions with one right letter."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 from typing import Annotated, Any
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import filled_text, one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
 from gymmesh_responses import text_of
 
 from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
@@ -22,17 +24,16 @@ from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
 __all__ = ["McqaEnvironment"]
 
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
-# A task's pattern may run away on a response; in a worker that costs no more than this.
-MEMORY_LIMIT = 512 * 1024**2
 
 
 class McqaEnvironment(Environment[None]):
     """Multiple choice questions; the reward is 1.0 for the right letter, else 0.0."""
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
+    processes = 1
+    # A task's pattern may run away on a response; in a worker that costs no more than this.
+    process_memory = 512 * 1024**2
 
     def __init__(
         self,
@@ -50,17 +51,6 @@ class McqaEnvironment(Environment[None]):
         self._mode = grading_mode
         self._label_in_box = label_in_box
         self._timeout_s = pattern_timeout_s
-        self._pool: ProcessPool | None = None
-
-    async def open(self) -> None:
-        """Make the pool for tasks' own patterns; a process starts when one is first needed."""
-        self._pool = ProcessPool(workers=1, memory_limit=MEMORY_LIMIT)
-
-    async def close(self) -> None:
-        """End the pool."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have `options` and, among their letters, the `expected_answer`; and its
@@ -108,29 +98,17 @@ class McqaEnvironment(Environment[None]):
         patterns = _patterns(task)
         if not patterns:
             return None
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
         options: dict[str, str] = {}
         for letter, option in question.options:
             options.setdefault(letter, option)
-        try:
-            return await self._pool.run(
-                by_patterns, text, patterns, options, timeout=self._timeout_s
-            )
-        except (WorkerTimeout, WorkerCrashed):
-            # Where the patterns read a short text in time, the response is to blame.
-            await self._check_reads(patterns, options)
-            raise
 
-    async def _check_reads(self, patterns: list[str], options: dict[str, str]) -> None:
-        """Raises TimeoutError, or the pool's own error, where a short text is no better."""
-        assert self._pool is not None, "it is open"
-        try:
-            await self._pool.run(by_patterns, "A", patterns, options, timeout=self._timeout_s)
-        except WorkerTimeout:
-            raise TimeoutError(
-                f"template_metadata.output_regex took over {self._timeout_s} seconds on a letter"
-            ) from None
+        def find(read: str) -> Awaitable[str | None]:
+            return self.process_pool.run(
+                by_patterns, read, patterns, options, timeout=self._timeout_s
+            )
+
+        problem = f"template_metadata.output_regex took over {self._timeout_s} seconds on a letter"
+        return await unless_always(lambda: find(text), lambda: find("A"), problem)
 
 
 def _fitting(task: Task, mode: ReadingMode) -> None:

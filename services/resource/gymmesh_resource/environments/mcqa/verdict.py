@@ -25,10 +25,7 @@ from gymmesh_resource.environments._latex import without_text
 __all__ = ["MODES", "ChoiceQuestion", "ReadingMode", "by_patterns", "choose"]
 
 ReadingMode = Literal[
-    "strict_single_letter_boxed",
-    "lenient_boxed",
-    "lenient_answer_colon",
-    "lenient_answer_colon_md",
+    "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
 ]
 MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
 

@@ -64,10 +64,7 @@ class Client:
         """
         try:
             async with self._http.post(
-                f"{self._url}/{name}",
-                data=dumps(body),
-                cookies=cookies,
-                allow_redirects=False,
+                f"{self._url}/{name}", data=dumps(body), cookies=cookies, allow_redirects=False
             ) as response:
                 _keep(response.cookies, cookies)
                 return ServerAnswer(response.status, bytes_to_text(await self._body(response)))

@@ -1,7 +1,5 @@
 """The reasoning_gym environment: procedurally generated puzzles, judged by their own scorers."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

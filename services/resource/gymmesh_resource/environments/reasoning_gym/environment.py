@@ -23,7 +23,7 @@ from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, WorkerTimeout, work_on_answer
+from gymmesh_resource.workers import AnswerTooMuch
 
 from . import generate, scoring
 from .answers import extract_answer
@@ -31,8 +31,6 @@ from .scoring import Score, UnknownDataset
 
 __all__ = ["ReasoningGymEnvironment"]
 
-# Address space of a worker: the library with its data takes about 0.5 GB of it.
-_MEMORY = 3 * 1024**3
 # Seconds for `tasks` to generate rows, and for a worker to name the datasets.
 _GENERATE_S = 300
 _NAMES_S = 30.0
@@ -50,6 +48,9 @@ class ReasoningGymEnvironment(Environment[None]):
     in_order = False
     examples = "tasks.jsonl"
     extra = generate.REASONING_GYM
+    # The library with its data takes about 0.5 GB of it.
+    process_memory = 3 * 1024**3
+    process_warm_up = scoring.warm_up
 
     def __init__(
         self,
@@ -73,26 +74,16 @@ class ReasoningGymEnvironment(Environment[None]):
         self._count = count
         self._seed = seed
         self._corrected = corrections
-        self._workers = score_workers
+        self.processes = score_workers
         self._timeout_s = score_timeout_s
-        self._pool: ProcessPool | None = None
         self._names: asyncio.Task[frozenset[str]] | None = None
 
-    async def open(self) -> None:
-        """Make the pool; its processes start with the first session."""
-        self._pool = ProcessPool(
-            workers=self._workers, warm_up=scoring.warm_up, memory_limit=_MEMORY
-        )
-
     async def close(self) -> None:
-        """End the processes."""
+        """End the question for the datasets' names."""
         if self._names is not None:
             self._names.cancel()
             await asyncio.wait((self._names,))
             self._names = None
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
 
     def examples_file(self) -> Path | None:
         """The ready-made tasks, unless there are generated ones."""
@@ -119,19 +110,19 @@ class ReasoningGymEnvironment(Environment[None]):
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state; but a task of a dataset that does not exist is refused before it runs."""
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
         if self._names is None or (self._names.done() and self._names.exception() is not None):
-            asked = self._pool.run(scoring.dataset_names, timeout=_NAMES_S)
+            asked = self.process_pool.run(scoring.dataset_names, timeout=_NAMES_S)
             self._names = asyncio.get_running_loop().create_task(asked)
-        if _dataset(task) not in await asyncio.shield(self._names):
-            raise _unknown(_dataset(task))
+        dataset = _entry(task)["metadata"]["source_dataset"]
+        if dataset not in await asyncio.shield(self._names):
+            raise _unknown(dataset)
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Score the answer with the dataset's own scorer."""
         # As the field joins the messages of a response: with nothing between them.
         answer, source = extract_answer("".join(rollout.texts))
-        entry, dataset = _entry(rollout.task), _dataset(rollout.task)
+        entry = _entry(rollout.task)
+        dataset = entry["metadata"]["source_dataset"]
         with rollout.stage("score") as stage:
             try:
                 score = await self._judge(dataset, answer, entry)
@@ -168,15 +159,9 @@ class ReasoningGymEnvironment(Environment[None]):
             raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {score.error}")
 
     async def _score(self, dataset: str, answer: str, entry: dict[str, Any]) -> Score:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
-        try:
-            return await work_on_answer(
-                self._pool, scoring.score, dataset, answer, entry, self._corrected,
-                cpu_s=self._timeout_s,
-            )  # fmt: skip
-        except WorkerTimeout as error:
-            raise TimeoutError(str(error).rstrip(".")) from error
+        return await self.work_on_answer(
+            scoring.score, dataset, answer, entry, self._corrected, cpu_s=self._timeout_s
+        )
 
 
 def _entry(task: Task) -> dict[str, Any]:
@@ -188,11 +173,6 @@ def _entry(task: Task) -> dict[str, Any]:
     if answer is not None and not isinstance(answer, str):
         raise TaskInvalid("answer", "must be text or null")
     return {"question": task.require("question", str), "answer": answer, "metadata": metadata}
-
-
-def _dataset(task: Task) -> str:
-    name: str = task.require("metadata", dict)["source_dataset"]
-    return name
 
 
 def _unknown(dataset: str) -> TaskInvalid:

@@ -1,7 +1,5 @@
 """The sql environment: a question about a database, answered by a query that is run."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["Database", "QueryError", "QueryLimits", "fetch"]
+__all__ = ["Database", "QueryError", "QueryLimits", "fetch", "quoted"]
 
 Row: TypeAlias = "tuple[Any, ...]"
 
@@ -39,6 +39,11 @@ class QueryLimits:
     seconds: float
     rows: int
     size: int = 16 * 1024**2
+
+
+def quoted(name: str) -> str:
+    """The name of a table, as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def fetch(rows_of: Iterable[Row], limits: QueryLimits, cut: bool) -> tuple[Sequence[Row], bool]:

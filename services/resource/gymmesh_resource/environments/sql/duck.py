@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .bounds import Database, QueryError, QueryLimits, fetch
+from .bounds import Database, QueryError, QueryLimits, fetch, quoted
 from .results import QueryResult
 
 __all__ = ["has_rows", "run"]
@@ -39,17 +39,13 @@ def has_rows(database: Database, limits: QueryLimits) -> bool:
             tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables()")
             return any(
                 connection.execute(
-                    f"SELECT 1 FROM {_quoted(schema)}.{_quoted(table)} LIMIT 1"
+                    f"SELECT 1 FROM {quoted(schema)}.{quoted(table)} LIMIT 1"
                 ).fetchone()
                 is not None
                 for schema, table in tables.fetchall()
             )
         except (duckdb.Error, RuntimeError) as error:
             raise QueryError("setup", str(error)[:300]) from None
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def run(database: Database, sql: str, limits: QueryLimits, cut: bool) -> QueryResult:

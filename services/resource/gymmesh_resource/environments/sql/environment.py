@@ -20,19 +20,11 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
 from gymmesh_runtime.extras import Extra
 
 from .bounds import QueryError, QueryLimits
-from .execution import (
-    Judged,
-    check_query,
-    gives_nothing,
-    has_rows,
-    judge,
-    run_query,
-    warm_up,
-)
+from .execution import Judged, check_query, gives_nothing, has_rows, judge, run_query, warm_up
 from .reading import find_query
 from .rows import Question, read_question
 from .table import shown
@@ -63,6 +55,7 @@ class SqlEnvironment(Environment[None]):
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
+    process_warm_up = warm_up
 
     def __init__(
         self,
@@ -104,20 +97,8 @@ class SqlEnvironment(Environment[None]):
         self._shown = shown_rows
         self._query_s = query_timeout_s
         self._verdict_s = verdict_timeout_s
-        self._workers = workers
-        self._pool: ProcessPool | None = None
-
-    async def open(self) -> None:
-        """Make the pool; its processes start with the first session."""
-        self._pool = ProcessPool(
-            workers=self._workers, warm_up=warm_up, memory_limit=_MEMORY[self._engine]
-        )
-
-    async def close(self) -> None:
-        """End the processes."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
+        self.processes = workers
+        self.process_memory = _MEMORY[engine]
 
     def check_task(self, task: Task) -> None:
         """The row must have a database and an expected query."""
@@ -237,9 +218,7 @@ class SqlEnvironment(Environment[None]):
         return None
 
     async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts, seconds: float) -> T:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
-        return await self._pool.run(function, *arguments, timeout=seconds + _GRACE)
+        return await self.process_pool.run(function, *arguments, timeout=seconds + _GRACE)
 
 
 def _fault(question: Question, error: QueryError) -> Exception:

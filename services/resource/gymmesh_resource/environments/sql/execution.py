@@ -13,22 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from . import duck
-from .bounds import Database, QueryError, QueryLimits, fetch
+from .bounds import Database, QueryError, QueryLimits, fetch, quoted
 from .guard import guarded, open_file, open_setup
 from .results import ComparisonRules, QueryResult, compare
 
-__all__ = [
-    "Database",
-    "Judged",
-    "QueryError",
-    "QueryLimits",
-    "check_query",
-    "gives_nothing",
-    "has_rows",
-    "judge",
-    "run_query",
-    "warm_up",
-]
+__all__ = ["Judged", "check_query", "gives_nothing", "has_rows", "judge", "run_query", "warm_up"]
 
 
 # Characters of a script whose database is kept for the next query; larger ones are made anew.
@@ -63,7 +52,10 @@ def has_rows(database: Database, limits: QueryLimits) -> bool:
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' "
                 "ESCAPE '@'"
             ).fetchall()
-            return any(_has_row(connection, name) for (name,) in tables)
+            return any(
+                connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone()
+                for (name,) in tables
+            )
     except (sqlite3.Error, MemoryError) as error:
         raise QueryError("setup", str(error) or "the database needs too much memory") from None
 
@@ -86,11 +78,6 @@ def run_query(database: Database, sql: str, limits: QueryLimits, cut: bool) -> Q
             raise _query_error(error, limits) from None
         except (ValueError, OverflowError) as error:  # a null character, a lone surrogate
             raise QueryError("sql", f"The query cannot be read: {error}.") from None
-
-
-def _has_row(connection: sqlite3.Connection, table: str) -> bool:
-    quoted = table.replace('"', '""')
-    return connection.execute(f'SELECT 1 FROM "{quoted}" LIMIT 1').fetchone() is not None
 
 
 def gives_nothing(database: Database, sql: str, limits: QueryLimits) -> bool:

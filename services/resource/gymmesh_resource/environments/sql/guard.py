@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from .bounds import quoted
+
 __all__ = ["guarded", "open_file", "open_setup"]
 
 HEAP = 256 * 1024**2
@@ -31,12 +33,7 @@ _LIMITS = {
 # Operations of SQLite's machine between two looks at the clock: well under a millisecond.
 _STEP = 2_000
 _READING = frozenset(
-    {
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_FUNCTION,
-        sqlite3.SQLITE_RECURSIVE,
-    }
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 _PRAGMAS = frozenset(
     {
@@ -96,8 +93,7 @@ def _open_virtual_tables(connection: sqlite3.Connection) -> None:
         "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%'"
     ).fetchall()
     for (name,) in names:
-        quoted = name.replace('"', '""')
-        connection.execute(f'SELECT * FROM "{quoted}" LIMIT 0').fetchall()
+        connection.execute(f"SELECT * FROM {quoted(name)} LIMIT 0").fetchall()
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

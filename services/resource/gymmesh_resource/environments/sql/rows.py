@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gymmesh_resource.environments.row_fields import filled_text
+from gymmesh_resource.environments.row_fields import filled_text, optional
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 
@@ -62,9 +62,7 @@ def read_question(
     _refuse_foreign(task, engine)
     query_key = next((key for key in _QUERIES if key in task.payload), "gold_sql")
     query = filled_text(task, query_key)
-    may_be_empty = task.payload.get("allow_empty", False)
-    if not isinstance(may_be_empty, bool):
-        raise TaskInvalid("allow_empty", "must be true or false")
+    may_be_empty = optional(task, "allow_empty", bool) or False
     key = next((key for key in _DATABASES if key in task.payload), None)
     if key is None:
         raise TaskInvalid("setup_sql", "is missing, and so is database")

@@ -28,13 +28,11 @@ class StringMatchEnvironment(Environment[None]):
     number within about 1 %, else 0.0."""
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
 
     def check_task(self, task: Task) -> None:
         """The row must have an `expected_answer` and say where the answer stands."""
-        _expected(task)
+        filled_text(task, "expected_answer")
         if task.payload.get("extraction_mode") is None:
             # Many other verifiers' rows have an expected answer, too.
             raise TaskInvalid(
@@ -54,8 +52,8 @@ class StringMatchEnvironment(Environment[None]):
 
 
 def _judge(task: Task, text: str) -> Verdict:
-    expected, mode = _expected(task), _mode(task)
-    answer = extract(text.strip(), mode)
+    expected = filled_text(task, "expected_answer")
+    answer = extract(text.strip(), _mode(task))
     reward = 0.0
     if answer is not None:
         reward = grade(expected, answer, case_sensitive=_case_sensitive(task))
@@ -66,10 +64,6 @@ def _judge(task: Task, text: str) -> Verdict:
             "expected_answer": expected,
         },
     )
-
-
-def _expected(task: Task) -> str:
-    return filled_text(task, "expected_answer")
 
 
 def _mode(task: Task) -> ExtractionMode:

@@ -75,10 +75,6 @@ def _trimmed(text: str) -> str:
     return text.rstrip(".!?") or text
 
 
-def _as_is(text: str) -> str:
-    return text
-
-
 def _as_number(text: str) -> str:
     bare = text.replace("\\%", "").replace("\\$", "").replace("$", "").strip()
     try:
@@ -126,7 +122,7 @@ def _with_state_codes(text: str) -> str:
 
 
 _READINGS: Final[tuple[Callable[[str], str], ...]] = (
-    _as_is,
+    str,
     _as_number,
     _with_plain_digits,
     _without_latex,

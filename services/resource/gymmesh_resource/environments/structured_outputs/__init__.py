@@ -1,7 +1,5 @@
 """Answers that must fit a JSON Schema, as text in a format or as a tool's arguments."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

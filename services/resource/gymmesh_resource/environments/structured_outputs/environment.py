@@ -8,35 +8,24 @@ from typing import Annotated, Any, Literal, TypeVarTuple
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
 from .parsing import FORMATS, TextFormat
-from .verdict import (
-    MESSAGE,
-    SchemaError,
-    SchemaResult,
-    check_schema,
-    judge,
-    judge_arguments,
-    warm_up,
-)
+from .verdict import SchemaError, SchemaResult, failed, judge, judge_arguments, load_schema, warm_up
 
 __all__ = ["StructuredOutputsEnvironment"]
 
 # Tools whose names an explanation may give.
 _NAMED = 20
-# Address space of a worker: the library, and an answer of two million characters as a tree.
-MEMORY_LIMIT = 1024**3
-
-
 Ts = TypeVarTuple("Ts")
 
 
@@ -44,10 +33,11 @@ class StructuredOutputsEnvironment(Environment[None]):
     """Answers that must fit a JSON Schema; the reward is 1.0 for one that does, else 0.0."""
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
     extra = Extra("structured-outputs", ("xmltodict",))
+    # The library, and an answer of two million characters as a tree.
+    process_memory = 1024**3
+    process_warm_up = warm_up
 
     def __init__(
         self,
@@ -62,25 +52,14 @@ class StructuredOutputsEnvironment(Environment[None]):
         judge_workers: processes that judge. judge_timeout_s: seconds for one judgement.
         """
         self._coerce_xml = xml_coerce_types
-        self._workers = judge_workers
+        self.processes = judge_workers
         self._timeout_s = judge_timeout_s
-        self._pool: ProcessPool | None = None
-
-    async def open(self) -> None:
-        """Make the pool; its processes start with the first verdicts."""
-        self._pool = ProcessPool(workers=self._workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
-
-    async def close(self) -> None:
-        """End the pool."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have the schema as text, under `schema_str`."""
         field, schema = _schema(task)
         try:
-            check_schema(schema)
+            load_schema(schema)
         except SchemaError as error:
             raise TaskInvalid(field, str(error)) from None
         _format(task)
@@ -104,10 +83,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             stage.note = result.error
         return Verdict(
             result.reward,
-            evidence={
-                "error_type": result.error or None,
-                "error_message": result.message or None,
-            },
+            evidence={"error_type": result.error or None, "error_message": result.message or None},
         )
 
     async def _judge(self, rollout: Rollout) -> SchemaResult:
@@ -120,44 +96,31 @@ class StructuredOutputsEnvironment(Environment[None]):
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
-            return SchemaResult(0.0, "missing_tool_call", "the model called no tool")
+            return failed("missing_tool_call", "the model called no tool")
         if len(calls) > 1:  # or a model would do best to call everything
-            return SchemaResult(
-                0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE]
-            )
+            return failed("multiple_tool_calls", f"expected one call, got: {called}")
         if name and calls[0].name != name:
-            return SchemaResult(
-                0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE]
-            )
+            return failed("wrong_tool_name", f"expected {name!r}, got: {called}")
         try:
             text = bytes_to_text(calls[0].arguments_json)
         except CodecError as error:
-            return SchemaResult(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
+            return failed("tool_arguments_parse_error", error)
         key = _text(task, "tool_payload_key")
         return await self._run(schema, judge_arguments, schema, text, key)
 
     async def _run(
         self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
     ) -> SchemaResult:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
+        seconds, pool = self._timeout_s, self.process_pool
         try:
-            return await self._pool.run(function, *arguments, timeout=self._timeout_s)
+            return await unless_always(
+                lambda: pool.run(function, *arguments, timeout=seconds),
+                lambda: pool.run(judge, schema, "json", "{}", timeout=seconds),
+                f"no answer could be validated within {seconds} seconds",
+            )
         except (WorkerTimeout, WorkerCrashed) as ended:
-            # Where the schema judges something else in time, the answer is to blame.
-            await self._check_judges(schema)
             problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
-            return SchemaResult(0.0, "validation_error", f"takes {problem} to validate")
-
-    async def _check_judges(self, schema: str) -> None:
-        """Raises TimeoutError, or the pool's own error, where an empty object is no better."""
-        assert self._pool is not None, "it is open"
-        try:
-            await self._pool.run(judge, schema, "json", "{}", timeout=self._timeout_s)
-        except WorkerTimeout:
-            raise TimeoutError(
-                f"no answer could be validated within {self._timeout_s} seconds"
-            ) from None
+            return failed("validation_error", f"takes {problem} to validate")
 
 
 def _schema(task: Task) -> tuple[str, str]:

@@ -22,12 +22,12 @@ from .coercion import typed_rows, typed_tree
 from .parsing import ParseError, TextFormat, parse
 
 __all__ = [
-    "MESSAGE",
     "SchemaError",
     "SchemaResult",
-    "check_schema",
+    "failed",
     "judge",
     "judge_arguments",
+    "load_schema",
     "warm_up",
 ]
 
@@ -63,13 +63,13 @@ def judge(schema: str, format: TextFormat, answer: str, coerce_xml: bool = True)
     `coerce_xml`: whether XML's texts are read as the numbers and booleans of the schema.
     Raises `SchemaError`.
     """
-    strict = _valid(_strict(_load(schema)))
+    strict = _valid(_strict(load_schema(schema)))
     if not answer.strip():
         return SchemaResult(0.0, "empty_response", "there is no text")
     try:
         value = parse(answer, format)
     except ParseError as error:
-        return _failed("parse_error", error)
+        return failed("parse_error", error)
     if format == "xml" and coerce_xml:
         value = typed_tree(value, strict)
     elif format == "csv":
@@ -82,28 +82,25 @@ def judge_arguments(schema: str, arguments: str, key: str | None) -> SchemaResul
 
     Raises `SchemaError`.
     """
-    strict = _valid(_strict(_load(schema)))
+    strict = _valid(_strict(load_schema(schema)))
     try:
         value = parse(arguments, "json")
     except ParseError as error:
-        return _failed("tool_arguments_parse_error", error)
+        return failed("tool_arguments_parse_error", error)
     if key:
         if not isinstance(value, dict) or key not in value:
-            return _failed("missing_tool_payload_key", f"the arguments have no {key!r}")
+            return failed("missing_tool_payload_key", f"the arguments have no {key!r}")
         value = value[key]
     return _validate(value, strict)
 
 
-def check_schema(schema: str) -> None:
-    """Raise `SchemaError` unless the text is JSON and an object."""
-    _load(schema)
-
-
-def _failed(error: str, message: object) -> SchemaResult:
+def failed(error: str, message: object) -> SchemaResult:
+    """The verdict on an answer that does not fit."""
     return SchemaResult(0.0, error, str(message)[:MESSAGE])
 
 
-def _load(schema: str) -> dict[str, Any]:
+def load_schema(schema: str) -> dict[str, Any]:
+    """The schema of a task. Raises `SchemaError` unless the text is JSON and an object."""
     try:
         loaded = json.loads(schema)
     except (ValueError, RecursionError) as error:
@@ -157,11 +154,11 @@ def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
     except re.error as error:
         raise SchemaError(f"has a pattern that is none: {error}") from None
     except RecursionError:
-        return _failed("validation_error", "nested too deeply")
+        return failed("validation_error", "nested too deeply")
     except TypeError:  # a pattern for keys meets YAML's, which may be numbers
-        return _failed("validation_error", "a key is not text")
+        return failed("validation_error", "a key is not text")
     except Exception as error:  # the schema is a valid one, so it is the answer's: huge numbers
-        return _failed("validation_error", f"cannot be validated: {type(error).__name__}")
+        return failed("validation_error", f"cannot be validated: {type(error).__name__}")
     if first is None:
         return SchemaResult(1.0)
-    return _failed("validation_error", f"{first.json_path}: {first.message}")
+    return failed("validation_error", f"{first.json_path}: {first.message}")

@@ -6,9 +6,10 @@ Both work on a state that is plain JSON.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
@@ -20,15 +21,20 @@ from .states import covers, patched
 __all__ = ["Domain", "RowTools", "ShopTools"]
 
 
-class Domain(Protocol):
-    """Tools over a state."""
+class Domain(ABC):
+    """Tools over the state that the row gives."""
+
+    _state: dict[str, Any]
 
     def start(self) -> dict[str, Any]:
-        """A fresh state."""
+        """A fresh copy of the row's state."""
+        return copy.deepcopy(self._state)
 
     def offered(self) -> Sequence[Mapping[str, Any]]:
-        """Tools for the session, beside those that the task's row has anyway."""
+        """Tools for the session, beside the row's `responses_create_params.tools`."""
+        return ()
 
+    @abstractmethod
     def call(
         self, state: dict[str, Any], name: str, arguments: dict[str, Any]
     ) -> tuple[dict[str, Any], Any]:
@@ -45,8 +51,8 @@ def _shop_documents() -> tuple[dict[str, Any], ...]:
     return tuple(loads(tool_to_json(tool.message)) for tool in _shop_tools().values())
 
 
-class ShopTools:
-    """The shop, with the state that the row gives."""
+class ShopTools(Domain):
+    """The shop."""
 
     def __init__(self, state: Any) -> None:
         """Raises `TaskInvalid` for a state that is no shop's."""
@@ -55,12 +61,7 @@ class ShopTools:
         except ValueError as error:
             raise TaskInvalid("state", f"is no shop's state: {error}") from None
 
-    def start(self) -> dict[str, Any]:
-        """A fresh copy of the row's state."""
-        return copy.deepcopy(self._state)
-
     def offered(self) -> Sequence[Mapping[str, Any]]:
-        """The shop's tools."""
         return _shop_documents()
 
     def call(
@@ -78,7 +79,7 @@ class ShopTools:
         return state, getattr(Shop(state), name)(**checked)
 
 
-class RowTools:
+class RowTools(Domain):
     """Tools that the row describes by their answers, in its key `tool_answers`.
 
     For each tool a list of cases, of which the first that fits is taken: `when`, arguments that
@@ -98,14 +99,6 @@ class RowTools:
             self._check(f"tool_answers.{name}", cases)
         self._answers: dict[str, list[dict[str, Any]]] = answers
         self._state = state
-
-    def start(self) -> dict[str, Any]:
-        """A fresh copy of the row's state."""
-        return copy.deepcopy(self._state)
-
-    def offered(self) -> Sequence[Mapping[str, Any]]:
-        """None: the row's `responses_create_params.tools` are offered anyway."""
-        return ()
 
     def call(
         self, state: dict[str, Any], name: str, arguments: dict[str, Any]

@@ -1,7 +1,5 @@
 """The web_search environment: questions answered by searching and reading documents."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from .._late import late_class

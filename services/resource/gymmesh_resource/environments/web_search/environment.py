@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.environments.llm_judge.fences import fence
 from gymmesh_resource.environments.llm_judge.judge import (
     AnswerUnjudged,
+    Equivalence,
     Judge,
-    JudgePrompt,
     UnreadableReply,
 )
-from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt
 from gymmesh_resource.environments.llm_judge.rows import question
-from gymmesh_resource.environments.llm_judge.verdicts import read_equivalence
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
@@ -33,11 +29,10 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Component, Verdict
-from gymmesh_runtime.errors import MeshError
 
 from .corpus import Corpus, CorpusError, Hit, Page, TooSlow
 from .documents import read_documents
-from .hosted import HostedSearch, HostedSearchOptions, SearchProvider
+from .hosted import HostedSearch, HostedSearchOptions
 from .index import build_index
 from .verdict import AnswerMatch, extract_answer, found_documents, match_answer, recall
 
@@ -47,7 +42,6 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger("gymmesh.resource.web_search")
 _EXAMPLES = Path(__file__).with_name("documents.jsonl")
-_EQUAL, _NOT_EQUAL = "[[A=B]]", "[[A!=B]]"
 _EVIDENCE = 1_000
 _DOCUMENTS = 1_000
 _Weight = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -61,8 +55,6 @@ class WebSearchEnvironment(Environment[None]):
     """
 
     version = "1"
-    verify_needs_session = False
-    in_order = False
     examples = "tasks.jsonl"
     models = ("judge",)
 
@@ -94,7 +86,7 @@ class WebSearchEnvironment(Environment[None]):
         if answer_weight + retrieval_weight <= 0:
             raise ValueError("answer_weight or retrieval_weight must be above 0")
         self._index = index
-        self._hosted: SearchProvider | None = HostedSearch(hosted) if hosted else None
+        self._hosted = HostedSearch(hosted) if hosted else None
         self._page_chars = page_chars
         self._search_timeout_s = search_timeout_s
         self._match: AnswerMatch = answer_match
@@ -212,44 +204,18 @@ class WebSearchEnvironment(Environment[None]):
             value = match_answer(answer, accepted, self._match)
         if value == 1.0 or not self._judge or not answer:
             return value
+        judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
+        asked, expected = question(rollout.task), "\nor: ".join(accepted)
         with rollout.stage("judge"):
             try:
-                equal = await self._ask(session, rollout.task, answer, accepted)
+                decision = await Equivalence().ask(judge, asked, expected, answer)
             except AnswerUnjudged as error:
                 evidence["failure_reason"] = str(error)
                 return value
-        evidence["judge_says_equivalent"] = equal
-        return 1.0 if equal else value
-
-    async def _ask(
-        self, session: Session[None], task: Task, answer: str, accepted: list[str]
-    ) -> bool:
-        labels = [re.compile(re.escape(label)) for label in (_EQUAL, _NOT_EQUAL)]
-        pieces = {
-            "question": question(task),
-            "expected_answer": "\nor: ".join(accepted),
-        }
-
-        def about(given: str) -> JudgePrompt:
-            fenced = fence({**pieces, "generated_answer": given}, labels)
-            prompt = equivalence_prompt(fenced.blocks, None, _EQUAL, _NOT_EQUAL)
-            return JudgePrompt(prompt, f"{SYSTEM}\n\n{fenced.rule}")
-
-        judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
-        try:
-            decision = await judge.decide(
-                answer,
-                about,
-                read=partial(read_equivalence, equal=_EQUAL, not_equal=_NOT_EQUAL),
-                labels=f"{_EQUAL}, {_NOT_EQUAL}",
-            )
-        except UnreadableReply as error:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_VERIFIER_FAULT,
-                f"There is no verdict: {error}.",
-                metadata={"verifier": "web_search", "stage": "judge"},
-            ) from error
-        return decision.value
+            except UnreadableReply as error:
+                raise error.fault("web_search") from error
+        evidence["judge_says_equivalent"] = decision.value
+        return 1.0 if decision.value else value
 
     async def _search(self, query: str, limit: int) -> list[Hit]:
         if not query.strip():
@@ -277,8 +243,7 @@ async def _timed(work: Callable[[], T]) -> T:
 
 
 def _shown(hit: Hit) -> dict[str, str]:
-    shown = {"id": hit.id, "url": hit.url, "title": hit.title, "snippet": hit.snippet}
-    return {key: value for key, value in shown.items() if value}
+    return {key: value for key, value in asdict(hit).items() if value}
 
 
 def _accepted(task: Task) -> list[str]:

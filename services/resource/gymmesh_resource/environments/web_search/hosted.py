@@ -1,4 +1,4 @@
-"""Search by a hosted service: one generic provider for services that answer in JSON.
+"""Search by a hosted service, any that answers in JSON.
 
 Invariant: the key goes to the service and nowhere else: not into logs, errors, or `repr`.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 
 from .corpus import Hit
 
-__all__ = ["HostedSearch", "HostedSearchError", "HostedSearchOptions", "SearchProvider"]
+__all__ = ["HostedSearch", "HostedSearchError", "HostedSearchOptions"]
 
 _BODY = 4 * 1024**2
 _TITLE, _URL, _SNIPPET = 200, 2_000, 400
@@ -21,16 +21,6 @@ _TITLE, _URL, _SNIPPET = 200, 2_000, 400
 
 class HostedSearchError(Exception):
     """The service did not answer as it should; the text has neither key nor address."""
-
-
-class SearchProvider(Protocol):
-    """What finds documents for a query."""
-
-    async def search(self, query: str, limit: int) -> list[Hit]:
-        """The best hits, best first. Raises `HostedSearchError`."""
-
-    async def close(self) -> None:
-        """Free what it holds."""
 
 
 class HostedSearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +50,7 @@ class HostedSearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class HostedSearch:
-    """The generic provider."""
+    """Finds documents by a service."""
 
     def __init__(self, options: HostedSearchOptions) -> None:
         if not options.url.startswith(("http://", "https://")):
@@ -69,7 +59,7 @@ class HostedSearch:
         self._session: Any = None
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """The hits of one call; what is no hit in the answer is an error."""
+        """The best hits, best first. Raises `HostedSearchError`."""
         import aiohttp
 
         if self._session is None:

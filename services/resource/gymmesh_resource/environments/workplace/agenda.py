@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
@@ -13,6 +13,7 @@ from .searching import page_of, read_moment, require
 
 __all__ = ["CalendarTools"]
 
+EventId: TypeAlias = Annotated[str, "the event's id, eight digits"]
 _LONGEST = 60 * 24 * 31
 
 
@@ -23,13 +24,12 @@ class CalendarTools:
     def event_field(
         self,
         session: Session[Office],
-        event_id: str,
+        event_id: EventId,
         field: Literal["event_id", "event_name", "participant_email", "event_start", "duration"],
     ) -> dict[str, Any]:
         """Read one field of an event.
 
         Args:
-            event_id: the event's id, eight digits
             field: which field
         """
         return {field: _event(session, event_id)[field]}
@@ -96,12 +96,8 @@ class CalendarTools:
         )
 
     @tool(name="calendar_delete_event")
-    def delete_event(self, session: Session[Office], event_id: str) -> str:
-        """Delete an event.
-
-        Args:
-            event_id: the event's id, eight digits
-        """
+    def delete_event(self, session: Session[Office], event_id: EventId) -> str:
+        """Delete an event."""
         _event(session, event_id)
         session.state.events.delete(event_id)
         return "Event deleted successfully."
@@ -110,14 +106,13 @@ class CalendarTools:
     def update_event(
         self,
         session: Session[Office],
-        event_id: str,
+        event_id: EventId,
         field: Literal["event_name", "participant_email", "event_start", "duration"],
         new_value: str | int,
     ) -> str:
         """Change one field of an event.
 
         Args:
-            event_id: the event's id, eight digits
             field: which field
             new_value: what it is to be
         """

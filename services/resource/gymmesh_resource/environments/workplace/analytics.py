@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
@@ -14,6 +14,9 @@ from .office import Office
 from .searching import read_date
 
 __all__ = ["AnalyticsTools"]
+
+FirstDay: TypeAlias = Annotated[str | None, "the first day, YYYY-MM-DD"]
+LastDay: TypeAlias = Annotated[str | None, "the last day, YYYY-MM-DD"]
 
 
 class AnalyticsTools:
@@ -63,26 +66,16 @@ class AnalyticsTools:
 
     @tool(name="analytics_total_visits_count")
     def total_visits(
-        self, session: Session[Office], time_min: str | None = None, time_max: str | None = None
+        self, session: Session[Office], time_min: FirstDay = None, time_max: LastDay = None
     ) -> dict[str, int]:
-        """How many visits there were, by day.
-
-        Args:
-            time_min: the first day, YYYY-MM-DD
-            time_max: the last day, YYYY-MM-DD
-        """
+        """How many visits there were, by day."""
         return _sums((day, 1) for day, _ in _visits(session, time_min, time_max))
 
     @tool(name="analytics_engaged_users_count")
     def engaged_users(
-        self, session: Session[Office], time_min: str | None = None, time_max: str | None = None
+        self, session: Session[Office], time_min: FirstDay = None, time_max: LastDay = None
     ) -> dict[str, int]:
-        """How many visitors were engaged, by day.
-
-        Args:
-            time_min: the first day, YYYY-MM-DD
-            time_max: the last day, YYYY-MM-DD
-        """
+        """How many visitors were engaged, by day."""
         visits = _visits(session, time_min, time_max)
         return _sums((day, int(visit["user_engaged"])) for day, visit in visits)
 
@@ -90,16 +83,14 @@ class AnalyticsTools:
     def traffic_source(
         self,
         session: Session[Office],
-        time_min: str | None = None,
-        time_max: str | None = None,
+        time_min: FirstDay = None,
+        time_max: LastDay = None,
         traffic_source: Literal["direct", "referral", "search engine", "social media"]
         | None = None,
     ) -> dict[str, int]:
         """How many visits came from a source, by day; from all where none is given.
 
         Args:
-            time_min: the first day, YYYY-MM-DD
-            time_max: the last day, YYYY-MM-DD
             traffic_source: which source
         """
         visits = _visits(session, time_min, time_max)
@@ -109,14 +100,9 @@ class AnalyticsTools:
 
     @tool(name="analytics_get_average_session_duration")
     def average_duration(
-        self, session: Session[Office], time_min: str | None = None, time_max: str | None = None
+        self, session: Session[Office], time_min: FirstDay = None, time_max: LastDay = None
     ) -> dict[str, float]:
-        """How long visits took on average, in seconds, by day.
-
-        Args:
-            time_min: the first day, YYYY-MM-DD
-            time_max: the last day, YYYY-MM-DD
-        """
+        """How long visits took on average, in seconds, by day."""
         visits = list(_visits(session, time_min, time_max))
         counts = _sums((day, 1) for day, _ in visits)
         seconds = _sums((day, int(visit["session_duration_seconds"])) for day, visit in visits)

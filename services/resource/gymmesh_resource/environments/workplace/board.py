@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
@@ -13,6 +13,7 @@ from .searching import read_date, require
 
 __all__ = ["BOARDS", "LISTS", "ProjectTools"]
 
+TaskId: TypeAlias = Annotated[str, "the task's id, eight digits"]
 TaskList: TypeAlias = Literal["Backlog", "In Progress", "In Review", "Completed"]
 Board: TypeAlias = Literal["Back end", "Front end", "Design"]
 LISTS: tuple[str, ...] = get_args(TaskList)
@@ -26,7 +27,7 @@ class ProjectTools:
     def task_field(
         self,
         session: Session[Office],
-        task_id: str,
+        task_id: TaskId,
         field: Literal[
             "task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board"
         ],
@@ -34,7 +35,6 @@ class ProjectTools:
         """Read one field of a task.
 
         Args:
-            task_id: the task's id, eight digits
             field: which field
         """
         return {field: _task(session, task_id)[field]}
@@ -112,12 +112,8 @@ class ProjectTools:
         )
 
     @tool(name="project_management_delete_task")
-    def delete_task(self, session: Session[Office], task_id: str) -> str:
-        """Delete a task.
-
-        Args:
-            task_id: the task's id, eight digits
-        """
+    def delete_task(self, session: Session[Office], task_id: TaskId) -> str:
+        """Delete a task."""
         _task(session, task_id)
         session.state.tasks.delete(task_id)
         return "Task deleted successfully."
@@ -126,14 +122,13 @@ class ProjectTools:
     def update_task(
         self,
         session: Session[Office],
-        task_id: str,
+        task_id: TaskId,
         field: Literal["task_name", "assigned_to_email", "list_name", "due_date", "board"],
         new_value: str,
     ) -> str:
         """Change one field of a task.
 
         Args:
-            task_id: the task's id, eight digits
             field: which field
             new_value: what it is to be
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
@@ -13,6 +13,7 @@ from .searching import page_of, require
 
 __all__ = ["PRODUCTS", "STATUSES", "CustomerTools"]
 
+CustomerId: TypeAlias = Annotated[str, "the customer's id"]
 LeadStatus: TypeAlias = Literal["Qualified", "Won", "Lost", "Lead", "Proposal"]
 Product: TypeAlias = Literal["Software", "Hardware", "Services", "Consulting", "Training"]
 STATUSES: tuple[str, ...] = get_args(LeadStatus)
@@ -85,7 +86,7 @@ class CustomerTools:
     def update_customer(
         self,
         session: Session[Office],
-        customer_id: str,
+        customer_id: CustomerId,
         field: Literal[
             "customer_name",
             "assigned_to_email",
@@ -102,7 +103,6 @@ class CustomerTools:
         """Change one field of a customer.
 
         Args:
-            customer_id: the customer's id
             field: which field
             new_value: what it is to be
         """
@@ -159,12 +159,8 @@ class CustomerTools:
         )
 
     @tool(name="customer_relationship_manager_delete_customer")
-    def delete_customer(self, session: Session[Office], customer_id: str) -> str:
-        """Delete a customer.
-
-        Args:
-            customer_id: the customer's id
-        """
+    def delete_customer(self, session: Session[Office], customer_id: CustomerId) -> str:
+        """Delete a customer."""
         _check(session, customer_id)
         session.state.customers.delete(customer_id)
         return "Customer deleted successfully."

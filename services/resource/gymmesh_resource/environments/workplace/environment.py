@@ -24,7 +24,7 @@ from .analytics import AnalyticsTools
 from .board import ProjectTools
 from .customers import CustomerTools
 from .mail import DirectoryTools, MailTools
-from .office import Office, OfficeData
+from .office import Office
 from .replay import Replayed, WrittenCall, replay
 from .synthetic import synthetic_office
 from .tables import read_office
@@ -65,16 +65,13 @@ class WorkplaceEnvironment(
         data: a folder of CSV files as WorkBench has them; without one the office is synthetic.
         data_seed: which synthetic office; the example tasks are about that of seed 0.
         """
-        self._data = read_office(Path(data)) if data is not None else synthetic_office(data_seed)
-
-    @property
-    def office_data(self) -> OfficeData:
+        folder = None if data is None else Path(data)
+        self.office_data = synthetic_office(data_seed) if folder is None else read_office(folder)
         """Where every session starts."""
-        return self._data
 
     def create_state(self, task: Task, seed: int) -> Office:
         """The office as it is at first; the seed has no part in it."""
-        return Office(self._data)
+        return Office(self.office_data)
 
     def check_task(self, task: Task) -> None:
         """The expected calls must be possible on this office's data, and lead somewhere."""
@@ -86,7 +83,7 @@ class WorkplaceEnvironment(
                 f"cannot be carried out on this office's data ({problem.rstrip('.')})",
             )
         changing = any(_changes(action) for action in actions)
-        if changing and not differing_tables(done.office, Office(self._data)):
+        if changing and not differing_tables(done.office, Office(self.office_data)):
             raise TaskInvalid(
                 "ground_truth", "changes nothing in this office: doing nothing would be right"
             )
@@ -110,7 +107,7 @@ class WorkplaceEnvironment(
         )
 
     def _replay(self, task: Task, actions: list[WrittenCall]) -> Replayed:
-        return replay(self._tools, task, self._data, actions)
+        return replay(self._tools, task, self.office_data, actions)
 
     @cached_property
     def _tools(self) -> Toolset:

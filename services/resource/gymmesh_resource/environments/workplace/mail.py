@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.session import Session
@@ -12,6 +12,8 @@ from .office import NOW, Office, OfficeRecord
 from .searching import page_of, read_date, require
 
 __all__ = ["DirectoryTools", "MailTools"]
+
+EmailId: TypeAlias = Annotated[str, "the email's id"]
 
 
 class DirectoryTools:
@@ -37,7 +39,7 @@ class MailTools:
     def email_field(
         self,
         session: Session[Office],
-        email_id: str,
+        email_id: EmailId,
         field: Literal[
             "email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body"
         ],
@@ -45,7 +47,6 @@ class MailTools:
         """Read one field of an email.
 
         Args:
-            email_id: the email's id
             field: which field
         """
         return {field: _email(session, email_id)[field]}
@@ -93,22 +94,17 @@ class MailTools:
         return "Email sent successfully."
 
     @tool(name="email_delete_email")
-    def delete_email(self, session: Session[Office], email_id: str) -> str:
-        """Delete an email.
-
-        Args:
-            email_id: the email's id
-        """
+    def delete_email(self, session: Session[Office], email_id: EmailId) -> str:
+        """Delete an email."""
         _email(session, email_id)
         session.state.emails.delete(email_id)
         return "Email deleted successfully."
 
     @tool(name="email_forward_email")
-    def forward_email(self, session: Session[Office], email_id: str, recipient: str) -> str:
+    def forward_email(self, session: Session[Office], email_id: EmailId, recipient: str) -> str:
         """Forward an email to somebody.
 
         Args:
-            email_id: the email's id
             recipient: the address to send it to
         """
         email = _email(session, email_id)
@@ -116,11 +112,10 @@ class MailTools:
         return "Email forwarded successfully."
 
     @tool(name="email_reply_email")
-    def reply_email(self, session: Session[Office], email_id: str, body: str) -> str:
+    def reply_email(self, session: Session[Office], email_id: EmailId, body: str) -> str:
         """Reply to an email: to its sender, or to its recipient where it was sent from here.
 
         Args:
-            email_id: the email's id
             body: the reply's text
         """
         email = _email(session, email_id)

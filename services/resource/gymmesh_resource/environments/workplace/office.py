@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 __all__ = ["NOW", "Office", "OfficeData", "OfficeRecord", "RecordTable"]
@@ -106,22 +106,16 @@ class RecordTable:
         return changed, frozenset(self._deleted), added
 
 
-@dataclass(slots=True)
 class Office:
     """What one session sees and changes."""
 
-    data: OfficeData
-    emails: RecordTable = field(init=False)
-    events: RecordTable = field(init=False)
-    tasks: RecordTable = field(init=False)
-    customers: RecordTable = field(init=False)
-    plots: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.emails = RecordTable(self.data.emails, "email_id")
-        self.events = RecordTable(self.data.events, "event_id")
-        self.tasks = RecordTable(self.data.tasks, "task_id")
-        self.customers = RecordTable(self.data.customers, "customer_id")
+    def __init__(self, data: OfficeData) -> None:
+        self.data = data
+        self.emails = RecordTable(data.emails, "email_id")
+        self.events = RecordTable(data.events, "event_id")
+        self.tasks = RecordTable(data.tasks, "task_id")
+        self.customers = RecordTable(data.customers, "customer_id")
+        self.plots: list[str] = []
 
     def differences(self) -> dict[str, tuple[Any, ...]]:
         """What was done here, by table; equal for offices in the same state."""

@@ -1,7 +1,5 @@
 """The words that the synthetic office is made of."""
 
-from __future__ import annotations
-
 __all__ = [
     "CHORES",
     "COLLEAGUES",

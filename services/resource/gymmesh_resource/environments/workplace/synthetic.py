@@ -15,16 +15,7 @@ from typing import Any
 from .board import BOARDS, LISTS
 from .customers import PRODUCTS, STATUSES
 from .office import NOW, OfficeData, OfficeRecord
-from .people import (
-    CHORES,
-    COLLEAGUES,
-    COMPANIES,
-    FIRST_NAMES,
-    LAST_NAMES,
-    MEETINGS,
-    NOTES,
-    TOPICS,
-)
+from .people import CHORES, COLLEAGUES, COMPANIES, FIRST_NAMES, LAST_NAMES, MEETINGS, NOTES, TOPICS
 
 __all__ = ["synthetic_office"]
 
