@@ -45,7 +45,7 @@ def configured(api: Api, servers: Sequence[FakeEndpoint], **more: Any) -> ModelC
 
 
 def pool_of(service: ModelService) -> Any:
-    return service._backend.features.pool  # type: ignore[union-attr]  # there is no public way to it
+    return service._runner.backend.features.pool  # type: ignore[union-attr]  # there is no public way to it
 
 
 async def answered(service: ModelService, how: How, rollout: str) -> str:
@@ -182,7 +182,7 @@ async def test_what_every_replica_refuses_waits_and_is_tried_again(
 
 async def test_a_spent_budget_keeps_calls_where_they_are(servers: list[FakeEndpoint]) -> None:
     async with serving(configured("chat", servers)) as service:
-        service._backend._http._attempts._budget._tokens = 0.0  # type: ignore[union-attr]
+        service._runner.backend._http._attempts._budget._tokens = 0.0  # type: ignore[union-attr]
         await servers[1].stop()
         pool = pool_of(service)
         rollout = next(f"r{n}" for n in range(99) if pool.home(f"r{n}").index == 1)
@@ -263,7 +263,7 @@ async def test_the_limit_finds_what_an_endpoint_can_take() -> None:
         config = configured("chat", [narrow], max_concurrency=64, max_retries=8)
         async with serving(config) as service:
             # The limit is what is looked at, not the budget, which a slow start may spend.
-            backend: Any = service._backend
+            backend: Any = service._opened().backend
             backend._http._attempts._budget = RetryBudget(capacity=1e9)
             said = await asyncio.gather(*(answered(service, "whole", "") for _ in range(600)))
             limit = service._limiter.limit

@@ -26,7 +26,7 @@ only_engine = pytest.mark.parametrize("kind", ["engine"], indirect=True, scope="
 
 
 def process_of(service: ModelService) -> VllmProcess:
-    backend = service._backend
+    backend = service._opened().backend
     assert isinstance(backend, ManagedVllmBackend)
     return backend._process
 

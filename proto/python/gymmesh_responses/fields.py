@@ -22,12 +22,10 @@ def take(
     message: Any, source: dict[str, JsonValue], kinds: Mapping[str, type]
 ) -> dict[str, JsonValue]:
     """Set the fields whose keys hold a value of this very type; return the other keys."""
-    rest: dict[str, JsonValue] = {}
-    for key, value in source.items():
-        if type(value) is kinds.get(key):
-            setattr(message, key, value)
-        else:
-            rest[key] = value
+    rest = source.copy()
+    for name, kind in kinds.items():
+        if type(rest.get(name)) is kind:
+            setattr(message, name, rest.pop(name))
     return rest
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from typing import Final
@@ -53,7 +54,6 @@ class ModelService:
         self.instance_id = instance_id
         self._config = config
         self._given = backend
-        self._backend: Backend | None = None
         self._runner: CallRunner | None = None
         self._weights = WeightsClock(name)
         self._conversations = ConversationCache(
@@ -100,7 +100,6 @@ class ModelService:
             features.pool.govern(self._limiter)
         if features.follow_weights is not None:
             features.follow_weights(self._weights.follow)
-        self._backend = backend
         self._runner = CallRunner(
             self._config,
             backend,
@@ -113,32 +112,30 @@ class ModelService:
 
     async def close(self) -> None:
         """Stop what runs and close the backend, within ten seconds."""
-        backend, self._backend = self._backend, None
         runner, self._runner = self._runner, None
-        try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                if runner is not None:
-                    await runner.close()
-                if backend is not None:
-                    await backend.close()
-        except TimeoutError:
+        if runner is None:
             return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await runner.close()
+                await runner.backend.close()
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
     ) -> CreatedResponse:
         """One answer, whole; see model.proto."""
-        keeps = self._opened().features.keep_aborted and bool(request.request_id)
-        return await self._calls().answer(request, context, CallProgress() if keeps else None)
+        runner = self._opened()
+        keeps = runner.keep_aborted and request.request_id
+        return await runner.answer(request, context, CallProgress() if keeps else None)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: CallContext
     ) -> AsyncGenerator[model_pb2.StreamResponseResponse, None]:
         """Deltas as they come, then the answer, whole. See model.proto."""
-        backend = self._opened()
-        deltas = DeltaQueue()
-        progress = CallProgress(deltas.put) if backend.capabilities.streaming else None
-        task = asyncio.ensure_future(self._calls().answer(request.call, context, progress))
+        runner, deltas = self._opened(), DeltaQueue()
+        streams = runner.backend.capabilities.streaming
+        progress = CallProgress(deltas.put) if streams else None
+        task = asyncio.create_task(runner.answer(request.call, context, progress))
         task.add_done_callback(partial(_ended, deltas))
         try:
             async for delta in deltas:
@@ -154,14 +151,14 @@ class ModelService:
     ) -> model_pb2.AbortResponseResponse:
         """Stop a generation by its request_id."""
         own_id = owned(context.identity, request.request_id)
-        runner, backend = self._runner, self._backend
-        if runner is None or backend is None or not runner.runs(own_id):
+        runner = self._runner
+        if runner is None or not runner.runs(own_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
                 f"no call with the request_id '{request.request_id}' runs here",
                 metadata={"request_id": request.request_id},
             )
-        stop = backend.features.abort
+        stop = runner.backend.features.abort
         if stop is not None and await stop(request.request_id):
             # The call ends by itself, with what it has; unless it takes no notice.
             asyncio.get_running_loop().call_later(_ABORT_SECONDS, runner.abort, own_id)
@@ -173,7 +170,7 @@ class ModelService:
         self, request: model_pb2.GetModelRequest, context: CallContext
     ) -> model_pb2.GetModelResponse:
         """What the model is; answered from memory."""
-        backend = self._opened()
+        backend = self._opened().backend
         model = model_pb2.GetModelResponse(
             name=self.name,
             backend="program" if self._given else self._config.backend,
@@ -193,22 +190,15 @@ class ModelService:
         """Take a new version of the weights."""
         previous = self._weights.set(request.version)
         # Such a backend records on which token the swap fell.
-        announce = None if self._backend is None else self._backend.features.announce_weights
+        runner = self._runner
+        announce = None if runner is None else runner.backend.features.announce_weights
         if announce is not None:
             await announce(request.version)
         return model_pb2.SetWeightsVersionResponse(previous=previous)
 
-    def _opened(self) -> Backend:
-        if self._backend is None:
-            raise self._closed()
-        return self._backend
-
-    def _closed(self) -> MeshError:
-        return MeshError(errors.ERROR_REASON_DRAINING, f"model '{self.name}' is not open")
-
-    def _calls(self) -> CallRunner:
+    def _opened(self) -> CallRunner:
         if self._runner is None:
-            raise self._closed()
+            raise MeshError(errors.ERROR_REASON_DRAINING, f"model '{self.name}' is not open")
         return self._runner
 
 

@@ -20,7 +20,7 @@ from gymmesh_model.backends.answers.responses_stream import ResponsesReader
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.backends.endpoint.sendable import SHORT, Sendable, exactly
+from gymmesh_model.backends.endpoint.sendable import sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import options_of, unreadable, unsupported
@@ -65,8 +65,7 @@ class ResponsesBackend:
         await self._http.close()
 
     def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
-        written = _written(call)
-        body = written if len(written) <= SHORT else Sendable(partial(_written, call), written)
+        body = sendable(partial(_written, call))
         return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
     async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
@@ -91,7 +90,7 @@ def _written(call: BackendCall, *, streamed: bool = False) -> bytes:
             settings.made = native_body(settings.params)
         items = call.params["input"] if call.items is None else _parsed(call.items)
         body = {"input": with_sent_calls(items, settings.params.get("tools")), **settings.made}
-    return exactly(write_whole({**body, "stream": True} if streamed else body))
+    return write_whole({**body, "stream": True} if streamed else body)
 
 
 def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:

@@ -81,7 +81,6 @@ class CallRegistry:
         self._oldest: deque[_Done] = deque()  # the same, in the order in which they were given
         self._bytes = 0
         self._emptied: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(
         self,
@@ -111,7 +110,7 @@ class CallRegistry:
             answer = await _joined(running)
             if answer is not None:
                 return answer
-        task = asyncio.current_task(self._loop or self._in_loop())
+        task = asyncio.current_task()
         assert task is not None
         running = self._running[request_id] = _Running(digest, task, task.cancelling())
         try:
@@ -144,11 +143,6 @@ class CallRegistry:
         if self._running:
             self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._emptied], timeout=_CLOSE_SECONDS)
-
-    def _in_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that all calls belong to; to ask for it takes a system call."""
-        self._loop = asyncio.get_running_loop()
-        return self._loop
 
     def _answered(self, request_id: str, running: _Running, answer: CreatedResponse) -> None:
         self._remove(request_id, running)

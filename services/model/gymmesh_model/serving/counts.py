@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.serving.work import CallState
 from gymmesh_runtime import metrics
 
@@ -35,16 +36,15 @@ class CallCounts:
         if progress is not None and progress.first_at:
             self._first_token_seconds.observe(progress.first_at - started, work.rollout_id)
 
-    def answered(
-        self, *, whole: bool, input_tokens: int, output_tokens: int, from_cache: bool
-    ) -> None:
+    def answered(self, answer: responses_pb2.Response, *, from_cache: bool) -> None:
         """An answer goes out. The tokens of a kept one were counted when it was made."""
-        if whole:
+        if answer.status != "incomplete":
             self._completed.inc()
         else:
             metrics.MODEL_CALLS.labels(self._name, "incomplete").inc()
         if from_cache:
             return
+        usage = answer.usage  # without one there are no tokens
         # A counter takes no negative amount, and an endpoint may say anything.
-        self._tokens_in.inc(max(0, input_tokens))
-        self._tokens_out.inc(max(0, output_tokens))
+        self._tokens_in.inc(max(0, usage.input_tokens))
+        self._tokens_out.inc(max(0, usage.output_tokens))

@@ -37,7 +37,8 @@ _NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 class CallRunner:
     """Runs the calls of one model over its opened backend.
 
-    cache: where answers are kept, if anywhere.
+    cache: where answers are kept, if anywhere. keep_aborted: whether a call that can be aborted
+    needs a `CallProgress`, so that what had come is kept.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class CallRunner:
         counts: CallCounts,
     ) -> None:
         self._config = config
-        self._backend = backend
+        self.backend = backend
         # The model's name at the endpoint, put in place of the request's.
         self._model = config.model if config.backend in _NAMED_BY_CONFIG else None
         self._limiter = limiter
@@ -66,6 +67,7 @@ class CallRunner:
         self._gives_tokens = backend.capabilities.token_ids
         # Answers are kept by the whole of the parameters.
         self._takes_items = backend.features.takes_items and cache is None
+        self.keep_aborted = backend.features.keep_aborted
 
     async def close(self) -> None:
         """Stop all calls; they fail with DRAINING."""
@@ -94,7 +96,8 @@ class CallRunner:
             request,
             request.request_id,
             request.call_id,
-            "" if self._backend.endpoint_model else request.params.model,
+            request.rollout_id,
+            "" if self.backend.endpoint_model else request.params.model,
             seed,
             request.HasField("conversation"),
             _seconds_for(context, self._config.timeout_s),
@@ -129,9 +132,9 @@ class CallRunner:
                 if self._cache is not None:
                     made = await self._kept_or_made(self._cache, self._call_of(work), work)
                 elif work.progress is None:
-                    made = await self._backend.create(self._call_of(work))
+                    made = await self.backend.create(self._call_of(work))
                 else:
-                    made = await self._backend.stream(self._call_of(work), work.progress)
+                    made = await self.backend.stream(self._call_of(work), work.progress)
             finally:
                 if versions:
                     self._weights.end(versions)
@@ -161,9 +164,9 @@ class CallRunner:
             work.from_cache = True
             return kept
         if work.progress is None:
-            made = await self._backend.create(call)
+            made = await self.backend.create(call)
         else:
-            made = await self._backend.stream(call, work.progress)
+            made = await self.backend.stream(call, work.progress)
         if key is not None:
             await cache.put(key, made)
         return made
@@ -171,7 +174,6 @@ class CallRunner:
     def _call_of(self, work: CallState) -> BackendCall:
         request, work.request = work.request, None
         assert request is not None  # a call is made once
-        work.rollout_id = request.rollout_id
         goes_on = work.has_conversation and self._converses
         params, items, settings = self._read(request.params, apart=not goes_on)
         if goes_on:
@@ -226,13 +228,7 @@ class CallRunner:
             params["input"] = work.turn.items
 
     def _answered(self, work: CallState, made: responses_pb2.Response) -> CreatedResponse:
-        usage = made.usage  # without one there are none
-        self._counts.answered(
-            whole=made.status != "incomplete",
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            from_cache=work.from_cache,
-        )
+        self._counts.answered(made, from_cache=work.from_cache)
         answer = CreatedResponse(call_id=work.call_id or new_id("call-"))
         answer.response.CopyFrom(made)
         if work.queue_s:
@@ -246,7 +242,7 @@ class CallRunner:
                 self._weights.follow(record.weights[-1].version)
         if work.versions and not answer.tokens.weights:
             written = len(answer.tokens.output_token_ids) // 4
-            written = written or max(0, usage.output_tokens)
+            written = written or max(0, made.usage.output_tokens)
             answer.tokens.weights.extend(spans(work.versions, written))
         if work.turn is not None:
             self._conversations.keep(work.turn, answer, record)
@@ -259,7 +255,7 @@ class CallRunner:
         if response is None:
             response = responses_pb2.Response(
                 id=new_id("resp_"),
-                model=self._backend.endpoint_model or work.model,
+                model=self.backend.endpoint_model or work.model,
                 status="incomplete",
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
             )

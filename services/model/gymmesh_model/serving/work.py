@@ -18,8 +18,7 @@ class CallState(msgspec.Struct, eq=False):
     Attributes:
         request: as it came; given up once the backend's call is made of it, since thousands of
             calls may wait for their answers.
-        request_id: the request's.
-        call_id: the request's.
+        request_id, call_id, rollout_id: the request's.
         model: the name of the model that it asks for, where the endpoint has none of its own.
         seed: the request's.
         has_conversation: whether the request names its conversation.
@@ -31,7 +30,6 @@ class CallState(msgspec.Struct, eq=False):
         record: its tokens, where they are wanted and can be had.
         from_cache: whether its answer was kept from another call.
         versions: the weights in force while it ran, oldest first.
-        rollout_id: the request's.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -39,6 +37,7 @@ class CallState(msgspec.Struct, eq=False):
     request: model_pb2.CreateResponseRequest | None
     request_id: str
     call_id: str
+    rollout_id: str
     model: str
     seed: int | None
     has_conversation: bool
@@ -50,4 +49,3 @@ class CallState(msgspec.Struct, eq=False):
     record: TokenRecord | None = None
     from_cache: bool = False
     versions: Sequence[int] = ()
-    rollout_id: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from itertools import chain
 from typing import Final
 
@@ -41,18 +41,25 @@ class _Request(msgspec.Struct, frozen=True):
     body: Body | None
     headers: Mapping[str, str]
 
-    def written(self) -> tuple[Mapping[str, str], bytes | AsyncIterator[bytes] | None]:
-        """All headers, and the body.
+    def sent_over(self, session: aiohttp.ClientSession) -> Awaitable[aiohttp.ClientResponse]:
+        """Sends it; gives the answer, as soon as its head is there.
 
         aiohttp keeps bytes until the answer is there, which may be long: a large body is handed
         over as an iterator, which is gone once it is sent, but costs a task.
         """
-        if self.body is None:
-            return self.headers, None
-        body = self.body if isinstance(self.body, bytes) else self.body()
-        if len(body) <= _SMALL_BODY:
-            return self.headers, body
-        return {**self.headers, "Content-Length": str(len(body))}, _once(body)
+        body, headers = self.body, self.headers
+        data: bytes | AsyncIterator[bytes] | None = body() if callable(body) else body
+        if isinstance(data, bytes) and len(data) > _SMALL_BODY:
+            headers = {**headers, "Content-Length": str(len(data))}
+            data = _once(data)
+        return session.request(
+            self.method,
+            self.target.url,
+            data=data,
+            headers=headers,
+            proxy=self.target.proxy,
+            allow_redirects=False,
+        )
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
@@ -79,9 +86,7 @@ class HttpTransport:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._headers = headers
-        self._connect_timeout = connect_timeout
-        self._max_body = max_body
-        self._max_head = max_head
+        self._bounds = _Bounds(connect_timeout, max_head, max_body)
         self._targets: dict[str, HttpTarget] = {}
         self._constant: set[int] = set()
         self._in_use: set[Link] = set()
@@ -142,12 +147,9 @@ class HttpTransport:
         shows only at its end, when it has been handed on.
         """
         request = self._request("POST", url, body, headers)
-        link = Link()
-        answer = await self._begun(self._single, request, link)
-        try:
-            yield answer
-        finally:
-            self._ended(answer, link)
+        with self._exchange(Link()) as exchange:
+            exchange.begin(await request.sent_over(self._single))
+            yield exchange
 
     async def close(self) -> None:
         """See Transport."""
@@ -171,71 +173,14 @@ class HttpTransport:
     async def _whole(
         self, session: aiohttp.ClientSession, request: _Request, link: Link
     ) -> HttpAnswer:
-        answer = await self._begun(session, request, link)
-        try:
-            return HttpAnswer(answer.status, answer.headers, await answer.read())
-        finally:
-            self._ended(answer, link)
+        with self._exchange(link) as exchange:
+            exchange.begin(await request.sent_over(session))
+            return HttpAnswer(exchange.status, exchange.headers, await exchange.read())
 
-    async def _begun(
-        self, session: aiohttp.ClientSession, request: _Request, link: Link
-    ) -> _Streamed:
-        """Sends a request; its answer, with a head that is in order and within its bounds.
-
-        `_ended` must follow.
-        """
+    def _exchange(self, link: Link) -> _Exchange:
         if self._closed:
             raise ConnectFailed("the client is closed")
-        response: aiohttp.ClientResponse | None = None
-        headers, body = request.written()
-        self._in_use.add(link)
-        token = current_link.set(link)
-        try:
-            response = await session.request(
-                request.method,
-                request.target.url,
-                data=body,
-                headers=headers,
-                proxy=request.target.proxy,
-                allow_redirects=False,
-            )
-            link.begun = True
-            self._check_head(response)
-            return _Streamed(response, link, self._max_body)
-        except BaseException as failure:
-            self._in_use.discard(link)
-            # aiohttp alone would wait until what is still to be sent has been read.
-            link.abort()
-            if response is not None:
-                response.close()
-            elif isinstance(failure, aiohttp.ClientError | OSError):
-                raise typed(failure, link, self._connect_timeout) from None
-            raise
-        finally:
-            current_link.reset(token)
-
-    def _ended(self, answer: _Streamed, link: Link) -> None:
-        """An answer that was not read to its end takes its connection with it."""
-        self._in_use.discard(link)
-        if not answer.ended:
-            link.abort()
-        if answer.response.connection is not None:  # aiohttp releases it at the answer's end
-            answer.response.close()
-
-    def _check_head(self, response: aiohttp.ClientResponse) -> None:
-        if response.status < 200:
-            raise ProtocolViolated(f"its status {response.status} is none of an answer")
-        headers = response.headers
-        codings = headers.getall("Transfer-Encoding", None)
-        if codings is not None and [coding.lower() for coding in codings] != ["chunked"]:
-            raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
-        if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
-            raise ProtocolViolated("it is compressed, which it was asked not to be")
-        raw = response.raw_headers
-        if len(b"".join(chain.from_iterable(raw))) + 4 * len(raw) > self._max_head:
-            raise TooLarge(f"its head is larger than {self._max_head} bytes")
-        if (response.content_length or 0) > self._max_body:
-            raise TooLarge(f"it is larger than {self._max_body} bytes")
+        return _Exchange(link, self._in_use, self._bounds)
 
     def _is_repeated(self, answer: HttpAnswer, link: Link) -> bool:
         """Whether the answer may be a copy of an earlier one on its connection.
@@ -258,59 +203,105 @@ class HttpTransport:
         self._constant.add(hash(body))
 
 
-class _Streamed:
-    """An answer as it comes: a `StreamedAnswer`. ended: whether its end has been read."""
+class _Bounds(msgspec.Struct, frozen=True):
+    """connect_timeout: seconds. max_head, max_body: bytes of an answer."""
 
-    def __init__(self, response: aiohttp.ClientResponse, link: Link, max_body: int) -> None:
-        self.response = response
+    connect_timeout: float
+    max_head: int
+    max_body: int
+
+
+class _Exchange:
+    """One request and its answer, a `StreamedAnswer` from `begin` on.
+
+    The block that it is entered for sends the request. An answer that was not read to its end when
+    the block is left takes its connection with it. in_use: the links of all exchanges.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    _response: aiohttp.ClientResponse
+
+    def __init__(self, link: Link, in_use: set[Link], bounds: _Bounds) -> None:
         self._link = link
-        self._max_body = max_body
+        self._in_use = in_use
+        self._bounds = bounds
         self._size = 0
-        self.ended = False
+        self._ended = False  # whether the answer's end has been read
+
+    def __enter__(self) -> _Exchange:
+        self._in_use.add(self._link)
+        self._token = current_link.set(self._link)
+        return self
+
+    def __exit__(self, kind: object, failure: BaseException | None, traceback: object) -> None:
+        link = self._link
+        self._in_use.discard(link)
+        if not self._ended:
+            # aiohttp alone would wait until what is still to be sent has been read.
+            link.abort()
+        if link.begun:
+            if self._response.connection is not None:  # aiohttp releases it at the answer's end
+                self._response.close()
+            return
+        current_link.reset(self._token)
+        if isinstance(failure, aiohttp.ClientError | OSError):
+            raise typed(failure, link, self._bounds.connect_timeout) from None
+
+    def begin(self, response: aiohttp.ClientResponse) -> None:
+        """The head of the answer is there. Raises TransportError for one that is not in order."""
+        current_link.reset(self._token)
+        self._link.begun = True
+        self._response = response
         self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+        self.headers = headers = response.headers
+        if response.status < 200:
+            raise ProtocolViolated(f"its status {response.status} is none of an answer")
+        codings = headers.getall("Transfer-Encoding", None)
+        if codings is not None and [coding.lower() for coding in codings] != ["chunked"]:
+            raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
+        if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
+            raise ProtocolViolated("it is compressed, which it was asked not to be")
+        raw, bounds = response.raw_headers, self._bounds
+        if len(b"".join(chain.from_iterable(raw))) + 4 * len(raw) > bounds.max_head:
+            raise TooLarge(f"its head is larger than {bounds.max_head} bytes")
+        if (response.content_length or 0) > bounds.max_body:
+            raise TooLarge(f"it is larger than {bounds.max_body} bytes")
 
     @property
     def content_type(self) -> str:
         """See StreamedAnswer."""
-        return self.response.content_type.lower()
+        return self._response.content_type.lower()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """See StreamedAnswer."""
         while piece := await self._next():
             yield piece
-        self._end()
+        if self._is_cut_off():
+            raise ConnectionLost("connection broke inside the answer")
+        self._ended = True
 
     async def read(self) -> bytes:
         """See StreamedAnswer."""
         if "Content-Length" in self.headers:  # checked with the head
             try:
-                body = await self.response.content.read()
+                body = await self._response.content.read()
             except (aiohttp.ClientError, OSError) as failure:
                 raise typed(failure, self._link) from None
-            self.ended = True
+            self._ended = True
             return body
-        pieces = []
-        while piece := await self._next():
-            pieces.append(piece)
-        self._end()
-        return b"".join(pieces)
+        return b"".join([piece async for piece in self.pieces()])
 
     async def _next(self) -> bytes:
         """What has come since; empty at the end."""
         try:
-            piece = await self.response.content.readany()
+            piece = await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as failure:
             raise typed(failure, self._link) from None
         self._size += len(piece)
-        if self._size > self._max_body:
-            raise TooLarge(f"it is larger than {self._max_body} bytes")
+        if self._size > self._bounds.max_body:
+            raise TooLarge(f"it is larger than {self._bounds.max_body} bytes")
         return piece
-
-    def _end(self) -> None:
-        if self._is_cut_off():
-            raise ConnectionLost("connection broke inside the answer")
-        self.ended = True
 
     def _is_cut_off(self) -> bool:
         """Whether the connection broke where its end should have been the answer's end."""

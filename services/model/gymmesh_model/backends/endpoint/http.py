@@ -133,35 +133,33 @@ class HttpEndpoint:
         """
 
         async def once(endpoint: PoolEndpoint) -> Reader:
-            reader = make_reader()
-            await self._stream_once(endpoint.at(url), body, headers, reader)
+            reader, at = make_reader(), endpoint.at(url)
+            try:
+                async with self._opened().stream(at, body, headers) as answer:
+                    await self._feed(reader, answer, at)
+            except TransportError as error:
+                raise self._failure(error, at) from None
             return reader
 
         return await self._attempts.run(once, timeout, begun, key)
 
-    async def _stream_once(
-        self, url: str, body: bytes, headers: Mapping[str, str] | None, reader: StreamReader
-    ) -> None:
-        try:
-            async with self._opened().stream(url, body, headers) as answer:
-                if answer.status != 200:
-                    raise self._refusal(answer, await answer.read(), url)
-                if answer.content_type != "text/event-stream":
-                    whole = await answer.read()
-                    try:
-                        reader.whole(whole)
-                    except MeshError as error:
-                        raise self._explained(error, url, whole) from None
+    async def _feed(self, reader: StreamReader, answer: StreamedAnswer, url: str) -> None:
+        if answer.status != 200:
+            raise self._refusal(answer, await answer.read(), url)
+        if answer.content_type != "text/event-stream":
+            whole = await answer.read()
+            try:
+                reader.whole(whole)
+            except MeshError as error:
+                raise self._explained(error, url, whole) from None
+            return
+        events = SseDecoder()
+        async for piece in answer.pieces():
+            for data in events.feed(piece):
+                reader.feed(data)
+                if reader.ended:
                     return
-                events = SseDecoder()
-                async for piece in answer.pieces():
-                    for data in events.feed(piece):
-                        reader.feed(data)
-                        if reader.ended:
-                            return
-                reader.end()
-        except TransportError as error:
-            raise self._failure(error, url) from None
+        reader.end()
 
     def _opened(self) -> Transport:
         if self._transport is None:
