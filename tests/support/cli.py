@@ -31,7 +31,7 @@ class Ended:
 
     def said(self, *words: str) -> None:
         """It ended with a sentence that has these words, and with no traceback."""
-        assert "Traceback" not in self.err
+        assert "Traceback" not in self.err, self.err
         for word in words:
             assert word in self.err, self.err
 

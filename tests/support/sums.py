@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymmesh_resource import Rollout, Session, Verdict
+from gymmesh_resource import Rollout, Session, Task, Verdict
 from gymmesh_resource.environments.math import MathEnvironment
 
 
@@ -13,7 +13,7 @@ class Sums(MathEnvironment):
 
     examples = None  # type: ignore[assignment]  # no file of tasks beside it
 
-    async def open(self) -> None:
+    async def create_state(self, task: Task, seed: int) -> None:
         """Starts nothing."""
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:

@@ -149,6 +149,12 @@ async def test_closing_ends_running_and_waiting_calls(tmp_path: Path) -> None:
     await pool.aclose()
 
 
+async def test_ctrl_c_does_not_reach_a_worker_whatever_it_does(pool: ProcessPool) -> None:
+    worker = await pool.run(functions.process_id, timeout=LONG)
+    assert os.getpgid(worker) != os.getpgid(0)
+    assert os.getsid(worker) != os.getsid(0)
+
+
 async def test_closing_while_a_worker_starts() -> None:
     pool = ProcessPool(workers=1, warm_up=functions.hang)
     call = asyncio.create_task(pool.run(functions.double, 1, timeout=LONG))

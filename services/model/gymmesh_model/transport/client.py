@@ -177,10 +177,10 @@ class HttpTransport:
             exchange.begin(await request.sent_over(session))
             return HttpAnswer(exchange.status, exchange.headers, await exchange.read())
 
-    def _exchange(self, link: Link) -> _Exchange:
+    def _exchange(self, link: Link) -> _HttpExchange:
         if self._closed:
             raise ConnectFailed("the client is closed")
-        return _Exchange(link, self._in_use, self._bounds)
+        return _HttpExchange(link, self._in_use, self._bounds)
 
     def _is_repeated(self, answer: HttpAnswer, link: Link) -> bool:
         """Whether the answer may be a copy of an earlier one on its connection.
@@ -211,7 +211,7 @@ class _Bounds(msgspec.Struct, frozen=True):
     max_body: int
 
 
-class _Exchange:
+class _HttpExchange:
     """One request and its answer, a `StreamedAnswer` from `begin` on.
 
     The block that it is entered for sends the request. An answer that was not read to its end when
@@ -229,7 +229,7 @@ class _Exchange:
         self._size = 0
         self._ended = False  # whether the answer's end has been read
 
-    def __enter__(self) -> _Exchange:
+    def __enter__(self) -> _HttpExchange:
         self._in_use.add(self._link)
         self._token = current_link.set(self._link)
         return self

@@ -110,7 +110,13 @@ class _Worker:
 
     @classmethod
     async def spawn(cls) -> _Worker:
-        return cls(await asyncio.create_subprocess_exec(*_WORKER_COMMAND, stdin=PIPE, stdout=PIPE))
+        # In a session of its own, since Ctrl-C is for the parent to handle, also while a worker
+        # is starting.
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *_WORKER_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
+            )
+        )
 
     async def prepare(self, warm_up: str | None, memory_limit: int | None) -> None:
         """Bring a new process to where it takes calls."""

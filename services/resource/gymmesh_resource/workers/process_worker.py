@@ -33,7 +33,6 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Take over standard input and output for frames, start up, and serve calls."""
     requests, replies = _claim_streams()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     start = read_frame(requests)
     if start is None:
         return
