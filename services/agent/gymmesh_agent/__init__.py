@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import gymmesh_runtime as _settings  # noqa: F401  # before gRPC is loaded
+
 if TYPE_CHECKING:
     from .agent import Agent as Agent
     from .agent import Completion as Completion

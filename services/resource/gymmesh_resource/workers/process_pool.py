@@ -129,7 +129,10 @@ class _Worker:
         try:
             kind, detail = await self.exchange(start)
         except (EOFError, OSError):
-            raise _EndedEarly("A worker process ended before it was ready.") from None
+            status = await self.end()
+            raise _EndedEarly(
+                f"A worker process ended (status {status}) before it was ready."
+            ) from None
         if kind != "ready":
             raise WorkerStartFailed(f"A worker process could not warm up:\n{detail}")
 
