@@ -89,6 +89,7 @@ def test_logs() -> None:
     assert len(found) == 1  # alike ones once
     assert "KeyError: 1" in found[0]
     assert problems_of_log("asyncio: Task exception was never retrieved")
+    assert problems_of_log("F1127 05:46:53.7  6360 ev_epoll1_linux.cc:1121] Check failed: a == b")
     assert "21000 characters" in problems_of_log("INFO a\n" + "b" * 21_000)[0]
 
 
