@@ -205,6 +205,13 @@ async def test_what_the_work_does_to_its_worker(function: Callable[[], None], wh
             assert await work_on_answer(pool, functions.double, number, cpu_s=1.0) == 2 * number
 
 
+async def test_the_status_of_a_worker_that_takes_long_to_end_is_waited_for() -> None:
+    # As on a busy machine: first its output ends, and seconds later itself.
+    async with ProcessPool(workers=1) as pool:
+        with pytest.raises(AnswerTooMuch, match="processor time"):
+            await work_on_answer(pool, functions.end_its_output_and_then_itself, cpu_s=PATIENT)
+
+
 async def test_a_worker_that_gets_no_processor_time_is_no_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

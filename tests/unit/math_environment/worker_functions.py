@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -46,6 +48,15 @@ def hang() -> None:
 def spin() -> None:
     while True:
         pass
+
+
+def end_its_output_and_then_itself() -> None:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_WRONLY:
+                os.close(int(name))
+    time.sleep(1.5)
+    os.kill(os.getpid(), signal.SIGPROF)
 
 
 def hang_with_the_interpreter_lock() -> int:

@@ -15,10 +15,13 @@ from typing import Any, Final
 
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.layout import ProcessPlan
+from gymmesh_runtime.pipes import write_to
 from gymmesh_runtime.telemetry import LogFormat
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0
+# Between the end of its output and its own end; on a busy machine that takes long.
+_STATUS_S: Final = 10.0
 
 
 class StartError(Exception):
@@ -98,7 +101,7 @@ class ServiceProcess:
         if reason:
             return f"{title} could not start: {reason}"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(_STATUS_S):
                 await self.process.wait()
                 await asyncio.shield(self._log)
         tail = "\n".join(self._tail) or "(it logged nothing)"
@@ -114,7 +117,8 @@ class ServiceProcess:
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # what it said before its end tells more
+            write_to(self.process.stdin, json.dumps(message).encode() + b"\n")
 
     async def _follow_log(self, echo: Callable[[str], None]) -> None:
         async for text in log_lines(self.process):

@@ -19,6 +19,7 @@ from typing import IO, Any, Final
 
 from gymmesh_model.local.errors import ServerError
 from gymmesh_runtime.extras import Extra
+from gymmesh_runtime.pipes import write_to
 from gymmesh_runtime.serving.processors import usable_processors
 
 _EXTRA: Final = Extra("local", ("xllamacpp",))
@@ -143,8 +144,9 @@ class LocalServer:
         assert stdin is not None  # both are pipes, see above
         assert stdout is not None
         # By the pipe: arguments and environment can be read by other users.
-        stdin.write(json.dumps({**self._settings, "api_key": self._api_key}).encode() + b"\n")
+        order = json.dumps({**self._settings, "api_key": self._api_key}).encode() + b"\n"
         with contextlib.suppress(ConnectionError):
+            write_to(stdin, order)
             await stdin.drain()
         line = await stdout.readline()
         if not line:

@@ -22,6 +22,7 @@ from gymmesh_model.vllm.command import base_url, serve_command
 from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.failures import ended, sentence, with_log
 from gymmesh_model.vllm.log import LogFollower
+from gymmesh_runtime.pipes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
 
 _GUARD: Final = Path(__file__).with_name("_guard.py")
@@ -131,8 +132,8 @@ class VllmProcess:
             raise ServeError(why) from None
         order = {"argv": command.argv, "env": command.env, "stop_s": config.stop_s}
         # By the pipe: arguments can be read by other users.
-        guard.stdin.write(json.dumps(order).encode() + b"\n")
         with contextlib.suppress(ConnectionError):
+            write_to(guard.stdin, json.dumps(order).encode() + b"\n")
             await guard.stdin.drain()
         said = await _hear(guard)
         if "pid" not in said:

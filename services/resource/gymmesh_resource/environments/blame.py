@@ -1,11 +1,11 @@
-"""Tells an answer that no process can work on in time from work that no answer would end."""
+"""Tells an answer that asks too much of a worker process from work that always asks too much."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import AnswerTooMuch
 
 __all__ = ["unless_always"]
 
@@ -15,17 +15,18 @@ T = TypeVar("T")
 async def unless_always(
     work: Callable[[], Awaitable[T]], harmless: Callable[[], Awaitable[object]], problem: str
 ) -> T:
-    """What the work on an answer gives, in a worker process.
+    """What the work on an answer gives; both are calls of `Environment.work_on_answer`.
 
-    Where that process had to be ended, `harmless` does the same on an answer that asks for
-    nothing. Raises `WorkerTimeout` or `WorkerCrashed` where that one comes to its end, so that the
-    answer is to blame; else TimeoutError with the problem, or the pool's own error.
+    Where that used up its processor time or its memory, `harmless` does the same on an answer
+    that asks for nothing. Raises `AnswerTooMuch` where that one comes to its end, so that the
+    answer is to blame; else TimeoutError with the problem. What the machine does to a process is
+    neither, and raised as it is.
     """
     try:
         return await work()
-    except (WorkerTimeout, WorkerCrashed):
+    except AnswerTooMuch:
         try:
             await harmless()
-        except WorkerTimeout:
-            raise TimeoutError(problem) from None
+        except AnswerTooMuch as error:
+            raise TimeoutError(f"{problem}: {error}") from None
         raise

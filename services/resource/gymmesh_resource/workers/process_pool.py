@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_runtime import metrics
+from gymmesh_runtime.pipes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
 
 from .call_timer import limit_paused
@@ -48,8 +49,9 @@ _WORKER_FILE = Path(__file__).with_name("process_worker.py")
 # -P: the worker's own folder must not come first in its module search path.
 _WORKER_COMMAND = (sys.executable, "-P", str(_WORKER_FILE))
 
-# Seconds: between the end of a worker's output and the end of its process.
-END_GRACE = 1.0
+# Seconds: between the end of a worker's output and the end of its process. On a busy machine it
+# takes long until this one hears of it, and killed before that it would have lost its status.
+END_GRACE = 10.0
 
 
 class PoolError(Exception):
@@ -142,16 +144,13 @@ class _Worker:
         assert stdin is not None, "a pipe"
         assert stdout is not None, "a pipe"
         body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        try:
-            stdin.write(HEADER.pack(len(body)) + body)
-        except RuntimeError as error:  # how uvloop says that the pipe is closed
-            raise BrokenPipeError(str(error)) from None
+        write_to(stdin, HEADER.pack(len(body)) + body)
         await stdin.drain()
         (size,) = HEADER.unpack(await stdout.readexactly(HEADER.size))
         return pickle.loads(await stdout.readexactly(size))
 
     async def end(self) -> int:
-        """Wait shortly for a process that seems to be ending, so that its own status is known."""
+        """Wait for a process whose output has ended, so that its own status is known."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_GRACE):
                 await self.process.wait()
@@ -349,8 +348,9 @@ class ProcessPool:
         except TimeoutError:
             metrics.WORKER_KILLS.labels("timeout").inc()
             raise WorkerTimeout(f"{reference} took longer than {seconds} seconds.") from None
-        except Exception:  # a broken pipe, or an answer that does not unpickle
-            status = await worker.end()
+        except Exception as error:  # a broken pipe, or an answer that does not unpickle
+            ended = isinstance(error, EOFError | OSError)
+            status = await (worker.end() if ended else worker.kill())
             if self._closed:
                 raise PoolClosed("The worker pool was closed.") from None
             metrics.WORKER_KILLS.labels("crashed").inc()

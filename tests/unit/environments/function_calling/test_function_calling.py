@@ -23,7 +23,7 @@ from gymmesh_resource.environments.function_calling.verdict import (
     read_expected,
 )
 from gymmesh_resource.registry import example_tasks
-from gymmesh_responses import dumps, items_from_json, params_from_json
+from gymmesh_responses import dumps, items_from_json, new_message, params_from_json
 from tests.unit.resource.served import served
 
 HERE = Path(__file__).parent
@@ -184,6 +184,14 @@ async def test_a_batch_of_calls_is_judged_as_one(made: list[Any], reward: float)
     async with served(FunctionCallingEnvironment()) as mesh:
         message = make_task({"expected_action": action}).message
         verification = await mesh.verify(of=message, transcript=list(items_from_json(dumps(items))))
+        assert verification.reward == reward
+
+
+@pytest.mark.parametrize(("said", "reward"), [("Sure.", 1.0), ("", 0.0), (" \n\u3000", 0.0)])
+async def test_a_blank_message_is_none(said: str, reward: float) -> None:
+    wanted = make_task({"expected_action": {"type": "message", "content": ""}}).message
+    async with served(FunctionCallingEnvironment()) as mesh:
+        verification = await mesh.verify(of=wanted, transcript=[new_message("assistant", said)])
         assert verification.reward == reward
 
 

@@ -451,6 +451,25 @@ async def test_served_on_duckdb(duckdb: None) -> None:
             assert caught.value.metadata["field"] == "setup_sql"
 
 
+async def test_what_is_no_number_is_equal_to_itself_on_duckdb(duckdb: None) -> None:
+    setup = "CREATE TABLE p (a DOUBLE, b TEXT); INSERT INTO p VALUES ('nan', 'x'), (1, 'y')"
+    async with served(SqlEnvironment(engine="duckdb", workers=1)) as mesh:
+        for query in (
+            "SELECT a, b FROM p",
+            "SELECT a, b FROM p ORDER BY b",
+            "SELECT sum(a) FROM p",
+        ):
+            for key in ("gold_sql", "gt_sql"):
+                task = make_task({key: query, "setup_sql": setup})
+                assert await reward(mesh, task, query) == 1.0
+                assert (
+                    await reward(mesh, task, query.replace("FROM p", "FROM p WHERE a < 2")) == 0.0
+                )
+        task = make_task({"gold_sql": "SELECT a FROM p WHERE b = 'x'", "setup_sql": setup})
+        assert await reward(mesh, task, "SELECT NULL") == 0.0
+        assert await reward(mesh, task, "SELECT 'nan'") == 0.0
+
+
 async def reward(mesh: Served, task: rollout_pb2.Task, text: str) -> float:
     verification = await mesh.verify(of=task, transcript=[new_message("assistant", text)])
     assert verification.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED

@@ -108,6 +108,7 @@ async def test_a_call_ends_the_episode_without_running_anything() -> None:
         (_row(schema_str="[]"), "schema_str"),
         (_row(schema_str={"type": "object"}), "schema_str"),
         ({"schema": "{"}, "schema"),
+        (_row(schema_str='{"$ref": "#"}'), "schema_str"),
         (_row(schema_type="ini"), "schema_type"),
         (_row(response_mode="voice"), "response_mode"),
         (_calls(tool_name=1), "tool_name"),
@@ -154,9 +155,12 @@ async def test_an_answer_on_which_a_pattern_runs_away_is_wrong() -> None:
 
 
 async def test_a_schema_on_which_any_answer_takes_too_long_is_a_failure() -> None:
-    async with served(StructuredOutputsEnvironment(judge_timeout_s=1e-6)) as environment:
+    # Each schema asks the next one twice, and the last one says no.
+    ask = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(40)}
+    endless = json.dumps({"$ref": "#/$defs/s0", "$defs": ask | {"s40": False}})
+    async with served(StructuredOutputsEnvironment(judge_timeout_s=0.5)) as environment:
         with pytest.raises(MeshError) as caught:
-            await _verify(environment, _row(), new_message("assistant", '{"n": 1}'))
+            await _verify(environment, _row(schema_str=endless), new_message("assistant", "1"))
 
     assert caught.value.reason_name == "VERIFIER_TIMEOUT"
 

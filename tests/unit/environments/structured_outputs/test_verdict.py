@@ -141,3 +141,42 @@ def test_all_json_fits_the_empty_schema(value: Any) -> None:
 def test_a_schema_that_is_none_is_the_tasks_fault(schema: str) -> None:
     with pytest.raises(SchemaError):
         judge(schema, "json", '{"a": 1}')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"$ref": "#"}',
+        '{"allOf": [{"$ref": "#"}]}',
+        '{"properties": {"x": {"$ref": "#/$defs/a"}},'
+        ' "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}',
+        '{"properties": {"x": {"items": {"$ref": "#/$defs/none"}}}}',
+        '{"anyOf": [true, {"$ref": "#/allOf/1"}], "allOf": [{}]}',
+        '{"$ref": "#/$defs/none"}',
+    ],
+)
+@pytest.mark.parametrize("answer", ['{"a": 1}', "no JSON", "5", ""])
+def test_no_answer_decides_whether_a_reference_leads_nowhere(schema: str, answer: str) -> None:
+    with pytest.raises(SchemaError):
+        judge(schema, "json", answer)
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ('{"properties": {"of": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}}', '{"of": null}'),
+        ('{"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {}}}', "1"),
+        ('{"$ref": "#/$defs/a~1b%20c", "$defs": {"a/b c": {"type": "integer"}}}', "1"),
+        ('{"$ref": "#/allOf/0", "allOf": [{"type": "integer"}]}', "1"),
+        ('{"$ref": "#name", "$defs": {"a": {"$anchor": "name", "type": "integer"}}}', "1"),
+        ('{"$ref": "#/$defs/a", "$defs": {"a": true, "b": {"$ref": "#/$defs/none"}}}', "1"),
+        ('{"const": {"$ref": "#/$defs/none"}}', '{"$ref": "#/$defs/none"}'),
+        ('{"properties": {"$ref": {"type": "string"}}}', '{"$ref": "#/$defs/none"}'),
+        ('{"$ref": "other", "$defs": {"a": {"$id": "other", "items": {"$ref": "#/$defs/b"},'
+         ' "$defs": {"b": {"type": "integer"}}}}}', "[1]"),
+    ],
+    ids=["recursive", "twice", "escapes", "a list", "anchor", "unused", "data", "a property",
+         "a document inside"],
+)  # fmt: skip
+def test_sound_references_are_followed(schema: str, answer: str) -> None:
+    assert judge(schema, "json", answer).reward == 1.0

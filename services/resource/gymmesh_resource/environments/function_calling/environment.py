@@ -112,7 +112,9 @@ class FunctionCallingEnvironment(Environment[None]):
                 "predicted_calls": predicted,
             }
             return Verdict(calls.reward, evidence=evidence)
-        action = judge_action(expected, made, said=any(rollout.texts), likeness=self._likeness)
+        action = judge_action(
+            expected, made, said=any(map(str.strip, rollout.texts)), likeness=self._likeness
+        )
         return Verdict(
             action.reward, evidence={"category": action.category, "predicted_calls": predicted}
         )

@@ -16,7 +16,7 @@ from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
 from .arguments import ArgumentError
@@ -36,17 +36,20 @@ class InstructionFollowingEnvironment(Environment[None]):
     version = "1"
     examples = "tasks.jsonl"
     extra = Extra("instruction-following", ("langdetect", "nltk", "punkt"))
+    # The libraries with their models, and a long response in words; beyond this it is runaway.
+    process_memory = 2 * 1024**3
 
     def __init__(
         self,
         *,
         grading_mode: GradingMode | None = None,
-        check_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 20.0,
+        check_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 10.0,
     ) -> None:
         """Options.
 
         grading_mode: used for all tasks, whatever their rows say.
-        check_timeout_s: seconds for the checks of a long response; beyond that none is followed.
+        check_timeout_s: seconds of processor time for the checks of a long response; beyond that
+            none is followed.
         """
         self._mode = grading_mode
         self._timeout_s = check_timeout_s
@@ -63,7 +66,7 @@ class InstructionFollowingEnvironment(Environment[None]):
         with rollout.stage("check") as stage:
             try:
                 results = await self._followed(rollout.answer, bound)
-            except (WorkerTimeout, WorkerCrashed):
+            except AnswerTooMuch:
                 # Some checks take quadratic time. An answer must not gain by it.
                 results = [False] * len(names)
                 stage.note = "the checks of this response took too much time or memory"
@@ -77,16 +80,15 @@ class InstructionFollowingEnvironment(Environment[None]):
         return Verdict(reward(results, self._mode or _mode(rollout.task)), evidence=evidence)
 
     async def _followed(self, text: str, bound: Bound) -> list[bool]:
-        """For each instruction whether it is followed. Raises what ended the worker process
-        where that was the response's doing."""
+        """For each instruction whether it is followed. Raises `AnswerTooMuch`."""
         if len(text) <= _SHORT:  # it ends soon: a process would cost more
             return await asyncio.to_thread(followed_by, text, bound)
 
         def check(read: str) -> Awaitable[list[bool]]:
-            return self.process_pool.run(followed_by, read, bound, timeout=self._timeout_s)
+            return self.work_on_answer(followed_by, read, bound, cpu_s=self._timeout_s)
 
         return await unless_always(
-            lambda: check(text), lambda: check("A word."), "no response could be checked in time"
+            lambda: check(text), lambda: check("A word."), "no response could be checked"
         )
 
 

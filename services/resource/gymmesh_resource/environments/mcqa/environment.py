@@ -16,7 +16,7 @@ from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
 
 from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
@@ -46,7 +46,8 @@ class McqaEnvironment(Environment[None]):
 
         grading_mode: used for all tasks, whatever their rows say.
         label_in_box: whether ``\boxed{C: its text}`` chooses C.
-        pattern_timeout_s: seconds for the patterns that a task brings (`output_regex`).
+        pattern_timeout_s: seconds of processor time for the patterns that a task brings
+            (`output_regex`).
         """
         self._mode = grading_mode
         self._label_in_box = label_in_box
@@ -74,7 +75,7 @@ class McqaEnvironment(Environment[None]):
             ended = False
             try:
                 letter = await self._by_patterns(text, task, question) if text else None
-            except (WorkerTimeout, WorkerCrashed):
+            except AnswerTooMuch:
                 letter, ended = None, True
             stage.note = "by the task's pattern" if letter else ""
             if letter is None and text:
@@ -93,8 +94,8 @@ class McqaEnvironment(Environment[None]):
         return Verdict(float(letter == expected), evidence=evidence)
 
     async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
-        """The letter that the task's patterns find. Raises what ended the worker where that was
-        the response's doing, and TimeoutError where it was not."""
+        """The letter that the task's patterns find. Raises `AnswerTooMuch` where they cannot read
+        this response, and TimeoutError where they can read none."""
         patterns = _patterns(task)
         if not patterns:
             return None
@@ -103,11 +104,9 @@ class McqaEnvironment(Environment[None]):
             options.setdefault(letter, option)
 
         def find(read: str) -> Awaitable[str | None]:
-            return self.process_pool.run(
-                by_patterns, read, patterns, options, timeout=self._timeout_s
-            )
+            return self.work_on_answer(by_patterns, read, patterns, options, cpu_s=self._timeout_s)
 
-        problem = f"template_metadata.output_regex took over {self._timeout_s} seconds on a letter"
+        problem = "template_metadata.output_regex cannot even read a letter"
         return await unless_always(lambda: find(text), lambda: find("A"), problem)
 
 

@@ -34,7 +34,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """Of one query. seconds: its time. rows, size: of its result; size in bytes of values."""
+    """Of one query. seconds: of processor time. rows, size: of its result, in bytes of values."""
 
     seconds: float
     rows: int

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +29,10 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",
 }
 _PAGE = 1_000
+# Seconds between two looks at a clock that is about to run out.
+_LOOK_S = 0.05
+# One object for all: it is equal to itself, as NULL is, where another one would not be.
+_NAN = float("nan")
 
 
 def has_rows(database: Database, limits: QueryLimits) -> bool:
@@ -100,12 +106,22 @@ def _connected(database: Database, limits: QueryLimits) -> Iterator[Any]:
 
 @contextmanager
 def _clock(connection: Any, seconds: float) -> Iterator[None]:
-    timer = threading.Timer(seconds, connection.interrupt)
-    timer.start()
+    """Interrupt what runs inside when it has used up its seconds of processor time."""
+    end = time.process_time() + seconds
+    over = threading.Event()
+
+    def interrupt_late() -> None:
+        while not over.wait(max(end - time.process_time(), _LOOK_S)):
+            if time.process_time() >= end:
+                connection.interrupt()
+
+    watcher = threading.Thread(target=interrupt_late, daemon=True)
+    watcher.start()
     try:
         yield
     finally:
-        timer.cancel()
+        over.set()
+        watcher.join()
 
 
 def _rows(cursor: Any) -> Iterator[tuple[Any, ...]]:
@@ -118,6 +134,8 @@ def _plain(value: Any) -> Any:
     """A value as SQLite would have it: numbers, texts and blobs."""
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, float) and math.isnan(value):
+        return _NAN
     if value is None or isinstance(value, int | float | str | bytes):
         return value
     if isinstance(value, decimal.Decimal):

@@ -20,7 +20,7 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
 from .bounds import QueryError, QueryLimits
@@ -37,7 +37,7 @@ _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}
 _LONGEST = 50_000
 _ROWS = 100_000
 _EMPTY = 'where a wrong query is right as well; "allow_empty": true says that this is meant'
-# Seconds between a query's own limit and the end of its process.
+# Seconds of processor time between a query's own limit and the end of its process.
 _GRACE = 5.0
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class SqlEnvironment(Environment[None]):
         answer_from: Literal["message", "message_or_query"] = "message_or_query",
         shown_rows: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50,
         query_timeout_s: Seconds = 5.0,
-        verdict_timeout_s: Seconds = 20.0,
+        verdict_timeout_s: Seconds = 10.0,
         workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2,
     ) -> None:
         """Options.
@@ -81,7 +81,8 @@ class SqlEnvironment(Environment[None]):
         answer_from: where the answer's query is looked for: in what the model wrote, or there
             and else in its last query that ran.
         shown_rows: rows of a result that the model sees.
-        query_timeout_s, verdict_timeout_s: seconds for a query of the tool, and of the verdict.
+        query_timeout_s, verdict_timeout_s: seconds of processor time for a query of the tool, and
+            for each of the two of a verdict.
         workers: processes that run queries.
         """
         if engine == "duckdb":
@@ -114,10 +115,8 @@ class SqlEnvironment(Environment[None]):
             filled = await self._run(has_rows, question.database, limits, seconds=self._verdict_s)
         except QueryError as error:
             raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
-        except (WorkerTimeout, WorkerCrashed):
-            raise TaskInvalid(
-                question.database_key, "takes too much time or memory to make"
-            ) from None
+        except AnswerTooMuch as error:
+            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
         if question.may_be_empty:
             return
         if not filled:
@@ -133,7 +132,7 @@ class SqlEnvironment(Environment[None]):
             if error.kind == "time":
                 return False  # the verdict will say so, and fail
             raise _fault(question, error) from None
-        except (WorkerTimeout, WorkerCrashed):
+        except AnswerTooMuch:
             return False
 
     @tool
@@ -153,10 +152,8 @@ class SqlEnvironment(Environment[None]):
             result = await self._run(run_query, database, sql, limits, True, seconds=self._query_s)
         except QueryError as error:
             raise ToolError(str(error)) from None
-        except WorkerTimeout:
-            raise ToolError(f"The query took longer than {self._query_s:g} seconds.") from None
-        except WorkerCrashed:
-            raise ToolError("The query needs too much memory.") from None
+        except AnswerTooMuch as error:
+            raise ToolError(f"The query had to be ended: {error}.") from None
         return shown(result)
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
@@ -187,11 +184,10 @@ class SqlEnvironment(Environment[None]):
         database, expected = question.database, question.query
         try:
             return await self._run(judge, database, expected, answer, how, limits, seconds=seconds)
-        except (WorkerTimeout, WorkerCrashed) as ended:
+        except AnswerTooMuch as error:
             # Which of the two it was decides whether the model is to blame.
             await self._check_expected(question, limits)
-            reason = "time" if isinstance(ended, WorkerTimeout) else "memory"
-            return Judged(False, f"{reason}: the query had to be ended", 0, None)
+            return Judged(False, f"the query had to be ended: {error}", 0, None)
         except QueryError as error:
             raise _fault(question, error) from None
 
@@ -202,6 +198,8 @@ class SqlEnvironment(Environment[None]):
             )
         except QueryError as error:
             raise _fault(question, error) from None
+        except AnswerTooMuch as error:
+            raise TimeoutError(f"the expected query had to be ended: {error}") from None
 
     def _question(self, task: Task) -> Question:
         return read_question(task, self._databases, self._engine)
@@ -218,7 +216,7 @@ class SqlEnvironment(Environment[None]):
         return None
 
     async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts, seconds: float) -> T:
-        return await self.process_pool.run(function, *arguments, timeout=seconds + _GRACE)
+        return await self.work_on_answer(function, *arguments, cpu_s=seconds + _GRACE)
 
 
 def _fault(question: Question, error: QueryError) -> Exception:

@@ -3,7 +3,7 @@
 Columns are compared by position, or in any order; their names never count. Rows are compared in
 order only where the expected query orders them, else as many times as they occur (or, as the
 BIRD benchmark does, as sets). 1 and 1.0 are one value; floats are compared within a tolerance;
-texts exactly; NULL equals NULL; "1" is not 1.
+texts exactly; NULL equals NULL, and NaN, which an engine gives as one object, NaN; "1" is not 1.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _same_row(left: Row, right: Row, tolerance: float) -> bool:
 
 
 def _same_value(left: Any, right: Any, tolerance: float) -> bool:
-    if left == right:
+    if left is right or left == right:
         return True
     if not (_is_number(left) and _is_number(right)):
         return False
@@ -164,4 +164,4 @@ def _same_value(left: Any, right: Any, tolerance: float) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+    return isinstance(value, int | float) and value == value

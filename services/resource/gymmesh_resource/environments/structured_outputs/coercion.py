@@ -6,6 +6,7 @@ validation says what is wrong with it. The rules are those of NeMo Gym's structu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 __all__ = ["typed_rows", "typed_tree"]
@@ -67,7 +68,8 @@ def _scalar(text: str, kind: Any) -> Any:
         if kind == "integer":
             return int(text)
         if kind == "number":
-            return float(text)
+            number = float(text)
+            return number if math.isfinite(number) else text
     except ValueError:
         return text
     if kind == "boolean":

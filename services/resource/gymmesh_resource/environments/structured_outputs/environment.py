@@ -15,7 +15,7 @@ from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
@@ -44,12 +44,13 @@ class StructuredOutputsEnvironment(Environment[None]):
         *,
         xml_coerce_types: bool = True,
         judge_workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2,
-        judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 20.0,
+        judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0,
     ) -> None:
         """Options.
 
         xml_coerce_types: whether text in XML is read as the numbers and booleans of the schema.
-        judge_workers: processes that judge. judge_timeout_s: seconds for one judgement.
+        judge_workers: processes that judge. judge_timeout_s: seconds of processor time for one
+            judgement.
         """
         self._coerce_xml = xml_coerce_types
         self.processes = judge_workers
@@ -111,16 +112,15 @@ class StructuredOutputsEnvironment(Environment[None]):
     async def _run(
         self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
     ) -> SchemaResult:
-        seconds, pool = self._timeout_s, self.process_pool
+        seconds = self._timeout_s
         try:
             return await unless_always(
-                lambda: pool.run(function, *arguments, timeout=seconds),
-                lambda: pool.run(judge, schema, "json", "{}", timeout=seconds),
-                f"no answer could be validated within {seconds} seconds",
+                lambda: self.work_on_answer(function, *arguments, cpu_s=seconds),
+                lambda: self.work_on_answer(judge, schema, "json", "{}", cpu_s=seconds),
+                "no answer could be validated",
             )
-        except (WorkerTimeout, WorkerCrashed) as ended:
-            problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
-            return failed("validation_error", f"takes {problem} to validate")
+        except AnswerTooMuch as error:
+            return failed("validation_error", f"cannot be validated: {error}")
 
 
 def _schema(task: Task) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """Reading a response in one of the formats that schemas are for.
 
 Invariant: what `parse` gives is small when written out in full: YAML's references may make a
-short text stand for a tree that nothing could walk through.
+short text stand for a tree that nothing could walk through. And its numbers are finite: JSON has
+no others, and NaN would be within all limits of a schema.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import tomllib
 from importlib import import_module
@@ -95,6 +97,8 @@ def _rows(text: str) -> list[dict[str, Any]]:
 
 def _count(value: Any, known: dict[int, int], above: set[int]) -> int:
     """How many values there are, each counted wherever it is referred to."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ParseError(f"{value} is no number of JSON")
     if not isinstance(value, dict | list):
         return 1
     key = id(value)

@@ -8,18 +8,22 @@ it in a process that can be killed.
 Schemas are read as draft 2020-12, whatever they say themselves, and made strict: an object must
 have all properties that its schema names and no others. As in NeMo Gym this does not reach into
 lists of schemas such as `anyOf`, formats are not checked, and nothing is fetched for a `$ref`.
+Multiples are calculated exactly: as floats, 1.13 is no multiple of 0.01.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import Any, Final
 
 from .coercion import typed_rows, typed_tree
 from .parsing import ParseError, TextFormat, parse
+from .references import reference_problem
 
 __all__ = [
     "SchemaError",
@@ -100,13 +104,20 @@ def failed(error: str, message: object) -> SchemaResult:
 
 
 def load_schema(schema: str) -> dict[str, Any]:
-    """The schema of a task. Raises `SchemaError` unless the text is JSON and an object."""
+    """The schema of a task. Raises `SchemaError` unless the text is JSON, an object, and refers
+    to nothing but what is in it."""
     try:
         loaded = json.loads(schema)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"is not JSON: {error}") from None
     if not isinstance(loaded, dict):
         raise SchemaError("must be a JSON Schema that is an object")
+    try:
+        problem = reference_problem(loaded)
+    except RecursionError:
+        problem = "is nested too deeply"
+    if problem is not None:
+        raise SchemaError(problem)
     return loaded
 
 
@@ -140,15 +151,32 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
+@cache
+def _validator() -> Any:
+    """The library's validator, with exact multiples."""
     import jsonschema
+
+    def multiple_of(validator: Any, divisor: Any, number: Any, _: Any) -> Iterator[Any]:
+        if validator.is_type(number, "number") and _exact(number) % _exact(divisor):
+            yield jsonschema.ValidationError(f"{number!r} is not a multiple of {divisor}")
+
+    kind = jsonschema.Draft202012Validator
+    extended: Any = jsonschema.validators.extend  # has no types
+    return extended(kind, {"multipleOf": multiple_of})
+
+
+def _exact(number: float) -> Fraction:
+    """The number as it is written."""
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
+
+
+def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    kind = jsonschema.Draft202012Validator
     registry: Registry[Any] = Registry()  # an empty one: nothing is fetched
     try:
-        first = next(kind(schema, registry=registry).iter_errors(value), None)
+        first = next(_validator()(schema, registry=registry).iter_errors(value), None)
     except Unresolvable as unresolvable:
         raise SchemaError(f"refers to what is not in it: {unresolvable.ref!r}") from None
     except re.error as error:
