@@ -31,7 +31,8 @@ class TrainingSample:
 
     Attributes:
         tokens: what the model read and wrote, in order.
-        mask: 1 where an id was sampled by the policy and is to be trained in this sample, else 0.
+        mask: 1 where an id was sampled by the policy and is to be trained in this sample, else 0:
+            what a frozen model said is context.
         logprobs: of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine
             gave none, or one that is not finite: there is nothing to compare a new one with.
         weights_versions: of the weights that sampled the id; NO_VERSION elsewhere.
@@ -139,16 +140,18 @@ def _sample(
     mask, logprobs, versions = [0] * len(ids), [0.0] * len(ids), [NO_VERSION] * len(ids)
     captured = True
     for call, end in zip(path, ends, strict=True):
+        if not call.trainable:
+            continue  # read, as a prompt is
         found = tokens[call.call_id]
         count = len(found.output) // TOKEN_BYTES
         begin = end - count
         versions[begin:end] = _versions(call.tokens.weights, count)
         known = unpack_logprobs(found.logprobs) if len(found.logprobs) == len(found.output) else []
-        if len(known) == count and all(map(math.isfinite, known)):
+        if len(known) == count and math.isfinite(sum(known)):
             logprobs[begin:end] = known
-        elif call.trainable:
+        else:
             captured = False
-        if call.trainable and call.call_id not in trained:
+        if call.call_id not in trained:
             mask[begin:end] = [1] * count
     first = len(tokens[path[0].call_id].prompt or b"") // TOKEN_BYTES
     return TrainingSample(ids, mask, logprobs if captured else [], versions, path[0].actor, first)
