@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gymmesh_data.conversation import numbered_calls
 from gymmesh_data.rollout import Json
 
 K = TypeVar("K")
+_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterato
     for place in range(min(rules.per_task, len(ranked) // 2)):
         better, worse = scored[ranked[place]], scored[ranked[-1 - place]]
         apart = better[0] - worse[0]
-        if apart <= 0 or apart < rules.margin:
+        if apart <= 0 or round(apart, _DIGITS) < rules.margin:  # 1.0 and 0.9 are 0.1 apart
             return
         yield better[1], worse[1]
 

@@ -37,7 +37,7 @@ class Sample:
         input_ids: what the model read and wrote, in order.
         mask: 1 where an id was sampled by the policy and is to be trained, else 0; as long.
         logprobs: of the sampled ids, when they were sampled; 0.0 elsewhere; as long. Empty when
-            they were not captured.
+            they were not captured, or one is not finite.
         labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss; as
             `samples_of` makes them.
     """
@@ -50,7 +50,8 @@ class Sample:
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
     """The samples of a rollout: one, and another for each call that did not go on from what there
-    was (a fork: the history was rewritten). Each sampled id is trained in one sample only.
+    was (a fork: the history was rewritten). Each sampled id is trained in one sample only, and each
+    sample has some.
 
     Raises:
         NoTokens: the row has no token ids, or the prompt of a call is not known.
@@ -69,7 +70,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
             writer.add(item)
         except WrongItem as wrong:
             raise UserError(f"{_place(rollout, place)}{wrong}") from None
-    samples = writer.samples
+    samples = [one for one in writer.samples if 1 in one.mask]
     if not samples:
         raise NoTokens(
             f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
@@ -111,7 +112,7 @@ class _SampleWriter:
         if not isinstance(prompt, list):
             raise WrongItem(".prompt_token_ids: must be a list of numbers")
         sampled = _numbers(sampled, _IDS, "generation_token_ids")
-        logprobs = _numbers(item.get("generation_log_probs", []), _LOGPROBS, "generation_log_probs")
+        logprobs = _logprobs(item.get("generation_log_probs", []))
         if logprobs and len(logprobs) != len(sampled):
             raise WrongItem(
                 f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
@@ -163,6 +164,20 @@ def _decoded(text: bytes) -> Any:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _logprobs(value: Any) -> list[Any]:
+    """Log probabilities; none where one was not finite, for which a row has null: there is nothing
+    to compare a new one with.
+    """
+    try:
+        return _numbers(value, _LOGPROBS, "generation_log_probs")
+    except WrongItem:
+        if not isinstance(value, list) or None not in value:
+            raise
+        known = [one for one in value if one is not None]
+        _numbers(known, _LOGPROBS, "generation_log_probs")
+        return []
 
 
 def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:

@@ -37,7 +37,8 @@ func putActors(row *jsonvalue.Object, rollout *rolloutv1.Rollout) error {
 	return nil
 }
 
-// actorOf gives one actor. Its reward is the component of the verdict that is called like it.
+// actorOf gives one actor. Its reward is the component of the verdict that is called like it. Where
+// a trainer should learn from some of its calls, these alone have tokens.
 func actorOf(
 	rollout *rolloutv1.Rollout, name string, tokens map[string]rollouts.CallTokens,
 ) (*jsonvalue.Object, error) {
@@ -50,6 +51,11 @@ func actorOf(
 		own[call.GetCallId()] = call
 		if !call.GetDetached() {
 			wentOn[call.GetParentCallId()] = true
+		}
+	}
+	for _, call := range calls {
+		if trainable && !call.GetTrainable() {
+			delete(tokens, call.GetCallId())
 		}
 	}
 	conversations := []any{}

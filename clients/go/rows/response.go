@@ -132,7 +132,8 @@ func cutShort(completed *rolloutv1.Completed) any {
 	}
 }
 
-// outputOf gives the transcript, each model call's tokens with the last item that it wrote.
+// outputOf gives the transcript. The calls that the root agent made and a trainer should learn from
+// have their tokens with the last item that they wrote, and no others: a reader trains all it finds.
 func outputOf(rollout *rolloutv1.Rollout, callID string) ([]any, error) {
 	thread, err := rollouts.ThreadOf(rollout, callID)
 	if err != nil {
@@ -143,6 +144,11 @@ func outputOf(rollout *rolloutv1.Rollout, callID string) ([]any, error) {
 		return nil, err
 	}
 	tokens := rollouts.Tokens(rollout.GetModelCalls())
+	for _, call := range rollout.GetModelCalls() {
+		if call.GetActor() != "" || !call.GetTrainable() {
+			delete(tokens, call.GetCallId())
+		}
+	}
 	for place, id := range thread.LastOf {
 		putTokens(output[place], tokens, id)
 	}
@@ -247,13 +253,16 @@ func metadata(rollout *rolloutv1.Rollout, durationUs uint64, judged bool) *jsonv
 	return row
 }
 
-// putTokenNotes says of the weights that wrote the rollout, and of its forks, what there is.
+// putTokenNotes says of the weights that wrote what is to be learned from, and of the forks, what
+// there is. Other models have versions of their own.
 func putTokenNotes(row *jsonvalue.Object, rollout *rolloutv1.Rollout) {
 	versions := make(map[uint64]bool)
 	forks := []any{}
 	for _, call := range rollout.GetModelCalls() {
-		for _, span := range call.GetTokens().GetWeights() {
-			versions[span.GetVersion()] = true
+		if call.GetTrainable() {
+			for _, span := range call.GetTokens().GetWeights() {
+				versions[span.GetVersion()] = true
+			}
 		}
 		if fork := call.GetTokens().GetFork(); fork != nil {
 			forks = append(forks, jsonvalue.NewObject(

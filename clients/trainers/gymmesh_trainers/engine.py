@@ -51,7 +51,9 @@ class TransformersEngine:
         self.lock = threading.Lock()
 
     async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
-        """Sample an answer."""
+        """Sample an answer. Raises ValueError for what `generate` is not asked to do here."""
+        if params.stop:
+            raise ValueError("stop: TransformersEngine ends at the tokenizer's stop token alone")
         done: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(prompt, params, done))
         if self._worker is None or self._worker.done():
@@ -97,6 +99,7 @@ class TransformersEngine:
                 "temperature": temperature,
                 "top_p": params.top_p or 1.0,
                 "top_k": params.top_k or 0,
+                "min_p": params.min_p,
             }
         with self.lock, torch.no_grad():
             training = self._model.training

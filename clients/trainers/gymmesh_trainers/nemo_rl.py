@@ -19,7 +19,9 @@ The policy is NeMo RL's vLLM endpoint, which the head names (`GET /global_config
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from statistics import fmean
 from typing import Any, Final
 
@@ -30,7 +32,7 @@ from aiohttp import web
 
 from gymmesh_client import UserError, completed_row
 from gymmesh_model.config import ModelConfig
-from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_responses import CodecError, dumps, dumps_sorted, loads
 from gymmesh_runtime.addresses import exposure
 from gymmesh_trainers.collecting.collector import TrainerCollector
 from gymmesh_trainers.collecting.place import MeshPlace, Model
@@ -58,6 +60,7 @@ class NemoAgent:
 
     def __init__(self, place: MeshPlace, *, model: Model | None = None, **settings: Any) -> None:
         self._collector = TrainerCollector(place, model=model, **settings)
+        self._times: Counter[bytes] = Counter()
 
     def application(self) -> web.Application:
         """The application; it opens the mesh when it starts."""
@@ -82,7 +85,7 @@ class NemoAgent:
             if not isinstance(row, dict):
                 raise UserError("the body must be a JSON object, a row of the data")
             theirs = {key: row.pop(key) for key in _THEIRS if key in row}
-            rollout = await self._collector.one(row)
+            rollout = await self._collector.one(row, repeat=self._repeat(row, theirs))
         except (CodecError, UserError) as error:
             return _answer({"error": str(error)}, 400)
         if isinstance(rollout, FailedRollout):
@@ -92,6 +95,19 @@ class NemoAgent:
             row.pop("reward", None)  # a row that was a rollout once may have its old one
             return _answer({**row, **theirs, **said, **_failure_keys(rollout)}, 200)
         return _answer({**completed_row(rollout.task.message, rollout.message), **theirs}, 200)
+
+    def _repeat(self, row: Mapping[str, Any], theirs: Mapping[str, Any]) -> int:
+        """Which repeat of its task a row is. It matters where the task has a seed: with the same
+        one, a group would be one answer many times.
+        """
+        said = theirs.get(_COLLECTED)
+        if type(said) is int and said >= 0:
+            return said
+        if row.get("seed") is None:
+            return 0
+        key = blake2b(dumps_sorted(row), digest_size=16).digest()
+        self._times[key] += 1
+        return self._times[key] - 1
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """What NeMo Gym's own collection asks for at its end: the mean of what was judged."""

@@ -89,20 +89,21 @@ def executor(
 def executor_output(rollout: Rollout, *, wants_logprobs: bool) -> dict[str, Any]:
     """What `execute` returns of a rollout. Pure.
 
-    There is room for one path: of several the last is taken; `extra_logs` says how many were not.
+    There is room for one path: see Rollout.last_sample; `extra_logs` says how many were not taken.
     """
-    if not rollout.samples:
+    sample = rollout.last_sample
+    if sample is None:
         raise UserError(f"rollout {rollout.id}: has no tokens")
-    if rollout.reward is None:
+    reward = rollout.reward_of(sample.actor)
+    if reward is None:
         raise UserError(f"rollout {rollout.id}: has no reward; OpenRLHF has no place for that")
-    sample = rollout.samples[-1]
     edges = [0, *sample.mask, 0]
     changes = [place for place, (before, now) in enumerate(pairwise(edges)) if before != now]
     ranges = list(zip(changes[::2], changes[1::2], strict=True))
     return {
         "mm_train_inputs": None,
-        "reward": rollout.reward,
-        "scores": rollout.reward,
+        "reward": reward,
+        "scores": reward,
         "observation_tokens": sample.tokens,
         "action_ranges": ranges,
         "rollout_log_probs": _masked(sample.logprobs, sample.mask) if wants_logprobs else None,

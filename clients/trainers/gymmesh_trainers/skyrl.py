@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
@@ -26,6 +27,9 @@ from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshGenerator"]
+
+# Of the batch that a call belongs to: batches run side by side, and an evaluation's are others.
+_SAMPLING: Final[ContextVar[Mapping[str, Any]]] = ContextVar("gymmesh_skyrl_sampling")
 
 
 class GymmeshGenerator:
@@ -48,7 +52,6 @@ class GymmeshGenerator:
         **settings: Any,
     ) -> None:
         self._client = client
-        self._sampling: dict[str, Any] = {}
         model = TokenBackend(tokenizer, self._generate, **(backend or {}))
         self._collector = TrainerCollector(place, model=model, **settings)
         self._opening: asyncio.Task[TrainerCollector] | None = None
@@ -65,11 +68,15 @@ class GymmeshGenerator:
         if self._opening is None:
             self._opening = asyncio.create_task(self._collector.__aenter__())
         collector = await self._opening
-        self._sampling = dict(input_batch.get("sampling_params") or {})
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)
         tasks = [_task(prompt, extra) for prompt, extra in zip(prompts, extras, strict=True)]
-        return self._output(await collector.many(tasks), input_batch.get("trajectory_ids"))
+        token = _SAMPLING.set(dict(input_batch.get("sampling_params") or {}))
+        try:
+            rollouts = await collector.many(tasks)
+        finally:
+            _SAMPLING.reset(token)
+        return self._output(rollouts, input_batch.get("trajectory_ids"))
 
     async def close(self) -> None:
         """Close the mesh."""
@@ -77,7 +84,7 @@ class GymmeshGenerator:
             await (await self._opening).__aexit__(None, None, None)
 
     async def _generate(self, prompt: list[int], params: SamplingParams) -> Generation:
-        asked = {**self._sampling}
+        asked = {**_SAMPLING.get()}
         if params.max_tokens is not None:
             asked["max_tokens"] = params.max_tokens
         made = await self._client.generate(
@@ -107,19 +114,21 @@ class GymmeshGenerator:
             # the group.
             if isinstance(rollout, FailedRollout):
                 raise RolloutFailed(rollout)
-            if rollout.reward is None:
-                raise UserError(f"rollout {rollout.id}: has no reward, which SkyRL cannot take")
-            if not rollout.samples:
+            last = rollout.last_sample
+            if last is None:
                 raise UserError(f"rollout {rollout.id}: has no tokens")
+            reward = rollout.reward_of(last.actor)
+            if reward is None:
+                raise UserError(f"rollout {rollout.id}: has no reward, which SkyRL cannot take")
             paths_left_out += len(rollout.samples) - 1
-            last = rollout.samples[-1]
             found["prompt_token_ids"].append(last.prompt_ids)
             found["response_ids"].append(last.completion_ids)
             found["loss_masks"].append(last.completion_mask)
-            found["rewards"].append(rollout.reward)
+            found["rewards"].append(reward)
             found["stop_reasons"].append("length" if rollout.truncated else "stop")
-            logprobs = last.completion_logprobs or [0.0] * len(last.completion_ids)
-            found["rollout_logprobs"].append(logprobs)
+            found["rollout_logprobs"].append(last.completion_logprobs)
+        if not all(found["rollout_logprobs"]):
+            found["rollout_logprobs"] = None  # SkyRL's own word; 0.0 would be a certainty
         found["rollout_metrics"] = {"gymmesh/paths_left_out": paths_left_out}
         if trajectory_ids is not None:
             found["trajectory_ids"] = trajectory_ids

@@ -24,6 +24,7 @@ from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_trainers.collecting.single import SharedMesh
 from gymmesh_trainers.collecting.tasks import task_written
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.rollouts.samples import NO_VERSION
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshAgentLoop", "task_of_row"]
@@ -58,7 +59,6 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """A rollout of the row's task. Raises RolloutFailed, UserError."""
-        steps: list[int] = []
         priority = row.get("priority")
 
         async def generate(prompt: list[int], params: SamplingParams) -> Generation:
@@ -70,8 +70,6 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
                 request_id=params.request_id, prompt_ids=prompt, sampling_params=asked, **more
             )
             said = (made.extra_fields or {}).get("global_steps")
-            if said is not None:
-                steps.append(int(said))
             spans = [(int(said), 0)] if said is not None else []
             return Generation(made.token_ids, made.log_probs or (), weights=spans)
 
@@ -79,7 +77,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         rollout = await self._mesh.run(task_of_row(row), generate)
         if isinstance(rollout, FailedRollout):
             raise RolloutFailed(rollout)
-        fields = loop_output(rollout, int(self.rollout_config.response_length), steps)
+        fields = loop_output(rollout, int(self.rollout_config.response_length))
         # veRL's only measure of a loop that it fills in itself.
         fields["metrics"] = {"generate_sequences": time.monotonic() - began}
         return AgentLoopOutput(**fields)
@@ -98,15 +96,15 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return task if truth is None else {"expected_answer": truth, **task}
 
 
-def loop_output(rollout: Rollout, most: int, steps: list[int]) -> dict[str, Any]:
+def loop_output(rollout: Rollout, most: int) -> dict[str, Any]:
     """The fields of an AgentLoopOutput. Pure.
 
-    It has room for one path: of several the last is taken, and `extra_fields.paths_left_out` says
-    how many were not.
+    It has room for one path: see Rollout.last_sample; `extra_fields.paths_left_out` says how many
+    were not taken.
     """
-    if not rollout.samples:
+    sample = rollout.last_sample
+    if sample is None:
         raise UserError(f"rollout {rollout.id}: has no tokens")
-    sample = rollout.samples[-1]
     extra: dict[str, Any] = {
         "turn_scores": [],
         "tool_rewards": [],
@@ -114,6 +112,8 @@ def loop_output(rollout: Rollout, most: int, steps: list[int]) -> dict[str, Any]
         "rollout_id": rollout.id,
         "stop_reason": rollout.stop_reason,
     }
+    trained = zip(sample.weights_versions, sample.mask, strict=True)
+    steps = [version for version, on in trained if on and version != NO_VERSION]
     if steps:
         extra |= {"min_global_steps": min(steps), "max_global_steps": max(steps)}
     return {
@@ -121,7 +121,7 @@ def loop_output(rollout: Rollout, most: int, steps: list[int]) -> dict[str, Any]
         "response_ids": sample.completion_ids[:most],
         "response_mask": sample.completion_mask[:most],
         "response_logprobs": sample.completion_logprobs[:most] or None,
-        "reward_score": rollout.reward,
+        "reward_score": rollout.reward_of(sample.actor),
         "num_turns": 1 + len(rollout.message.model_calls) + len(rollout.message.turns),
         "extra_fields": extra,
     }

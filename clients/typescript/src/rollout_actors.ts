@@ -26,7 +26,10 @@ export function actorRows(rollout: Rollout): JsonObject[] {
   );
 }
 
-/** One actor; its reward is the component of the verdict that is called like it. */
+/**
+ * One actor; its reward is the component of the verdict that is called like it. Where a trainer
+ * should learn from some of its calls, these alone have tokens.
+ */
 function actorRow(
   rollout: Rollout,
   name: string,
@@ -38,11 +41,13 @@ function actorRow(
   const own = new Map(calls.map((call) => [call.callId, call]));
   const wentOn = new Set(calls.filter((call) => !call.detached).map((call) => call.parentCallId));
   const last = calls.filter((call) => !wentOn.has(call.callId));
+  const trainable = calls.some((call) => call.trainable);
+  for (const call of calls) if (trainable && !call.trainable) tokens.delete(call.callId);
   const row = jsonObject([
     ["name", name],
     ["models", inOrder(calls.map((call) => call.model))],
     ["model_calls", BigInt(calls.length)],
-    ["trainable", calls.some((call) => call.trainable)],
+    ["trainable", trainable],
   ]);
   if (reward !== undefined) row["reward"] = reward;
   row["usage"] = usageOf(calls);

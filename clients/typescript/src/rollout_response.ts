@@ -59,11 +59,18 @@ export function rolloutResponse(rollout: Rollout, inForce: JsonObject): JsonObje
   ]);
 }
 
-/** The transcript, each model call's tokens with the last item that the call wrote. */
+/**
+ * The transcript. The calls that the root agent made and a trainer should learn from have their
+ * tokens with the last item that they wrote, and no others: a reader trains all that it finds.
+ */
 function output(rollout: Rollout, callId: string): JsonValue[] {
   const { items, lastOf } = threadOf(rollout, callId);
   const values = itemsToValues(items);
+  const learned = new Set(
+    rollout.modelCalls.filter((call) => call.trainable && !call.actor).map((call) => call.callId),
+  );
   const tokens = callTokens(rollout.modelCalls);
+  for (const call of tokens.keys()) if (!learned.has(call)) tokens.delete(call);
   for (const [call, place] of lastOf) putTokens(values[place], tokens, call);
   return values;
 }

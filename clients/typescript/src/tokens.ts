@@ -49,11 +49,17 @@ export function tokenFields(tokens: CallTokens): JsonObject {
   return fields;
 }
 
-/** What a row's metadata says of the weights that wrote it, and of its forks; only what is. */
+/**
+ * What a row's metadata says of the weights that wrote what is to be learned from, and of its forks;
+ * only what is. Other models have versions of their own.
+ */
 export function tokenNotes(calls: readonly ModelCallCompleted[]): JsonObject {
   const notes = jsonObject();
   const versions = new Set(
-    calls.flatMap((call) => call.tokens?.weights ?? []).map((w) => w.version),
+    calls
+      .filter((call) => call.trainable)
+      .flatMap((call) => call.tokens?.weights ?? [])
+      .map((w) => w.version),
   );
   if (versions.size) {
     notes["weights_versions"] = [...versions].sort((left, right) => (left < right ? -1 : 1));

@@ -146,6 +146,46 @@ def test_tokens_stand_once_and_with_who_sampled_them() -> None:
     ]
 
 
+def sampled(items: list[dict[str, Any]]) -> list[Any]:
+    """The sampled ids of a conversation's items that have some."""
+    return [one["generation_token_ids"] for one in items if "generation_token_ids" in one]
+
+
+def row_of(*bodies: pb.RolloutEvent) -> dict[str, Any]:
+    task = make_task()
+    events = make_events("ro", 1, *bodies, verdict(1.0), completed(), task=task)
+    row: dict[str, Any] = completed_row(task, fold(events, "ro"))
+    return row
+
+
+def test_tokens_stand_with_what_is_to_be_learned_from_alone() -> None:
+    frozen = call(2, parent=1, tokens=[2], trainable=False)
+    frozen.model_call_completed.tokens.weights.add(version=900)
+    learned = call(5, parent=4, tokens=[5])
+    learned.model_call_completed.tokens.weights.add(version=4)
+    row = row_of(
+        call(1, tokens=[1]),
+        frozen,
+        call(3, "critic", parent=2, tokens=[3]),
+        call(4, "critic", parent=3, tokens=[4], trainable=False),
+        learned,
+    )
+    assert sampled(row["response"]["output"]) == [[1], [5]]
+    assert sampled(row["actors"][0]["conversations"][0]["items"]) == [[3]]
+    assert row["metadata"]["weights_versions"] == [4]
+
+
+def test_tokens_of_actors_without_a_root_agent_stand_once() -> None:
+    row = row_of(
+        call(1, "white", detached=True, tokens=[1]),
+        call(2, "black", detached=True, tokens=[2], trainable=False),
+    )
+    assert said(row["response"]["output"]) == ["ask 2", "say 2"]
+    assert sampled(row["response"]["output"]) == []
+    found = {one["name"]: sampled(one["conversations"][0]["items"]) for one in row["actors"]}
+    assert found == {"black": [[2]], "white": [[1]]}
+
+
 def test_the_row_of_a_failed_rollout_has_what_actors_said_before() -> None:
     task = make_task()
     bodies = [call(1), call(2, "critic", detached=True), failed()]

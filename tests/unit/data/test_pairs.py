@@ -38,6 +38,11 @@ def test_equal_rewards_make_no_pair() -> None:
     assert list(choose_pairs([(1.0, "a"), (1.0, "b")], PairRules())) == []
 
 
+def test_a_margin_is_a_number_as_people_write_it() -> None:
+    assert list(choose_pairs([(0.9, "a"), (1.0, "b")], PairRules(margin=0.1))) == [("b", "a")]
+    assert list(choose_pairs([(0.91, "a"), (1.0, "b")], PairRules(margin=0.1))) == []
+
+
 def test_a_pair_is_the_first_answer_that_differs() -> None:
     better = [USER, said("I add."), TOOL, said("5")]
     worse = [USER, said("I add."), TOOL, said("6"), USER, said("7")]

@@ -92,3 +92,19 @@ def test_lists_that_disagree_are_named(calls: Any, words: str) -> None:
         samples_of(rollout_of(calls))
     assert words in str(raised.value)
     assert str(raised.value).startswith("x.jsonl:1: response.output[0]")
+
+
+def test_a_call_that_sampled_nothing_makes_no_sample() -> None:
+    [sample] = samples_of(rollout_of(([1], [2], [-0.5]), ([7], [], [])))
+    assert sample.input_ids == [1, 2]
+    with pytest.raises(NoTokens):
+        samples_of(rollout_of(([1], [], [])))
+
+
+def test_log_probabilities_that_were_not_finite_are_none() -> None:
+    unknown: Any = [None, -0.5]
+    [sample] = samples_of(rollout_of(([1], [2, 3], unknown), ([1, 2, 3], [4], [-0.5])))
+    assert (sample.mask, sample.logprobs) == ([0, 1, 1, 1], [])
+    wrong: Any = [None, "x"]
+    with pytest.raises(UserError, match="generation_log_probs: must be a list of numbers"):
+        samples_of(rollout_of(([1], [2, 3], wrong)))

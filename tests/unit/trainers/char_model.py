@@ -15,6 +15,7 @@ class CharTokenizer:
     """`<role>text<eos>` for each message; a character is its code point and 10."""
 
     eos_token_id = EOS
+    pad_token_id = None
     chat_template = "characters"
 
     def encode(self, text: str) -> list[int]:

@@ -47,6 +47,17 @@ class Debate(Agent):
         return Completion.by_rule("said")
 
 
+class Judged(Agent):
+    """The root agent answers; a model that nobody trains says something to it."""
+
+    version = "1"
+
+    async def run(self, context: RolloutContext) -> Completion:
+        await context.call_model()
+        await context.call_model([new_message("user", "Is that so?")], trainable=False)
+        return Completion.by_rule("said")
+
+
 class Debated(Environment[None]):
     """Rewards the critic by itself."""
 

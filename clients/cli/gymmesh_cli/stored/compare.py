@@ -102,6 +102,11 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     yield f"tasks         {len(one.changes)} in both; {one.only_before} only before, " + (
         f"{one.only_after} only after, which do not count"
     )
+    if one.other_prompts:
+        yield (
+            f"look at       {one.other_prompts} of these have another prompt in one run than in "
+            + ("the other, as tasks of one id in two files may")
+        )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
     yield f"difference    {figure_text(one.difference)}"
     for k, figure in one.pass_at.items():

@@ -71,6 +71,11 @@ def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
         f"<p>{len(one.changes)} tasks were judged in both runs. {one.only_before} only before and "
         f"{one.only_after} only after do not count.</p>"
     )
+    if one.other_prompts:
+        yield (
+            f"<p>Look at the task files: {one.other_prompts} of these tasks have another prompt in "
+            "one run than in the other.</p>"
+        )
     yield pictures(
         [
             ("Tasks by their mean reward before and after", partial(_tasks, one)),

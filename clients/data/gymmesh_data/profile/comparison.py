@@ -53,6 +53,8 @@ class Comparison:
 
     Attributes:
         only_before, only_after: tasks that count nowhere, since one run alone judged them.
+        other_prompts: tasks that are paired although their prompts differ, as those of one id in
+            two task files may.
         difference: of the tasks' mean rewards, after less before.
         pass_at: differences of pass@k, by k, over tasks with k judged rollouts in both runs.
         p: of the sign-flip test; exact: whether all signs were tried; corrected: after Holm, where
@@ -65,6 +67,7 @@ class Comparison:
     after: str
     only_before: int
     only_after: int
+    other_prompts: int
     mean_before: float
     mean_after: float
     difference: Figure
@@ -94,6 +97,7 @@ class Comparison:
             "tasks": len(self.changes),
             "only_before": self.only_before,
             "only_after": self.only_after,
+            "other_prompts": self.other_prompts,
             "mean_before": self.mean_before,
             "mean_after": self.mean_after,
             "difference": self.difference.to_dict(),
@@ -158,6 +162,7 @@ def _against(
         after,
         len(first) - len(shared),
         len(second) - len(shared),
+        sum(one.mixed or other.mixed or one.prompt != other.prompt for one, other in pairs),
         math.fsum(one.before for one in changes) / len(changes),
         math.fsum(one.after for one in changes) / len(changes),
         difference,

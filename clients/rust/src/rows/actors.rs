@@ -38,7 +38,8 @@ pub(super) fn put_actors(row: &mut Object, reading: &Reading<'_>) -> Rowed<()> {
     Ok(())
 }
 
-/// One actor; its reward is the component of the verdict that is called like it.
+/// One actor; its reward is the component of the verdict that is called like it. Where a trainer
+/// should learn from some of its calls, these alone have tokens.
 fn actor(
     rollout: &Rollout,
     name: &str,
@@ -54,6 +55,10 @@ fn actor(
         .filter(|call| !call.detached)
         .map(|call| call.parent_call_id.as_str())
         .collect();
+    let trainable = calls.iter().any(|call| call.trainable);
+    for call in calls.iter().filter(|call| trainable && !call.trainable) {
+        tokens.remove(call.call_id.as_str());
+    }
     let conversations: Rowed<_> = calls
         .iter()
         .filter(|call| !went_on.contains(call.call_id.as_str()))
@@ -71,11 +76,7 @@ fn actor(
     let models = models.into_iter().map(Json::from).collect();
     put(&mut out, "models", Json::Array(models));
     put(&mut out, "model_calls", Json::int(calls.len() as i128));
-    put(
-        &mut out,
-        "trainable",
-        calls.iter().any(|call| call.trainable),
-    );
+    put(&mut out, "trainable", trainable);
     if let Some(part) = reward {
         put(&mut out, "reward", Json::real(part.value));
     }

@@ -137,7 +137,8 @@ pub(super) fn usage<'a>(calls: impl Iterator<Item = &'a ModelCallCompleted>) -> 
     Json::Object(out)
 }
 
-/// The transcript, each model call's tokens with the last item that the call wrote.
+/// The transcript. The calls that the root agent made and a trainer should learn from have their
+/// tokens with the last item that they wrote, and no others: a reader trains all that it finds.
 fn output(reading: &Reading<'_>) -> Rowed<Vec<Json>> {
     let Some(last) = reading.last else {
         return Ok(Vec::new());
@@ -150,7 +151,9 @@ fn output(reading: &Reading<'_>) -> Rowed<Vec<Json>> {
         .collect::<Result<_, _>>()?;
     let mut tokens = call_tokens(&reading.captured());
     for (place, call) in thread.answers {
-        put_tokens(&mut output[place], &mut tokens, &call.call_id);
+        if call.trainable && call.actor.is_empty() {
+            put_tokens(&mut output[place], &mut tokens, &call.call_id);
+        }
     }
     Ok(output)
 }

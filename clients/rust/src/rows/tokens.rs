@@ -84,12 +84,15 @@ fn log_probs(packed: &[u8]) -> Json {
     Json::Array(numbers.map(written).collect())
 }
 
-/// What the metadata says of the weights that wrote it, and of its forks; only what is.
+/// What the metadata says of the weights that wrote what is to be learned from, and of the forks;
+/// only what is. Other models have versions of their own.
 pub(super) fn put_token_notes(out: &mut Object, captured: &[(&ModelCallCompleted, &TokenCapture)]) {
     let mut versions: Vec<u64> = Vec::new();
     let mut forks = Vec::new();
     for (call, said) in captured {
-        versions.extend(said.weights.iter().map(|span| span.version));
+        if call.trainable {
+            versions.extend(said.weights.iter().map(|span| span.version));
+        }
         if let Some(fork) = &said.fork {
             let known = ForkReason::try_from(fork.reason).ok();
             let reason = enum_name(

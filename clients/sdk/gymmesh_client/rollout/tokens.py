@@ -56,12 +56,15 @@ def token_fields(tokens: CallTokens) -> dict[str, JsonValue]:
 
 
 def token_notes(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, JsonValue]:
-    """What a row's metadata says of the weights that wrote it, and of its forks; only what is."""
+    """What a row's metadata says of the weights that wrote what is to be learned from, and of its
+    forks; only what is.
+    """
     versions: set[int] = set()
     forks: list[JsonValue] = []
     for call in calls:
         said = call.tokens
-        versions.update([span.version for span in said.weights])
+        if call.trainable:  # other models have versions of their own
+            versions.update([span.version for span in said.weights])
         if said.HasField("fork"):
             fork = said.fork
             forks.append(

@@ -11,8 +11,9 @@
   place has one for each, and the tokens of what both share in the first alone.
 
 A conversation has `items`, from there on, in the form of `response.output`: each of the actor's
-calls has its exact tokens with the last item that it wrote. What the actor read before is in
-`first_items`, absent where it began with nothing. `after` is the id of another's model call that
+calls has its exact tokens with the last item that it wrote; where a trainer should learn from some
+of its calls, these alone do. What the actor read before is in `first_items`, absent where it began
+with nothing. `after` is the id of another's model call that
 it goes on from, which then stands last in `first_items`.
 """
 
@@ -68,6 +69,9 @@ def _conversations(
     """Those of an actor's calls that it did not go on from, each with what led to it."""
     own = {call.call_id: call for call in calls}
     went_on = {call.parent_call_id for call in calls if not call.detached}
+    if any(call.trainable for call in calls):
+        frozen = {call.call_id for call in calls if not call.trainable}
+        tokens = {call_id: found for call_id, found in tokens.items() if call_id not in frozen}
     return [
         _conversation(reading, own, call_id, tokens) for call_id in own if call_id not in went_on
     ]

@@ -1,7 +1,9 @@
 """A rollout as one Responses object, as NeMo Gym's rows hold it. Pure.
 
 `output` is the final transcript after the rollout's first items, in order: what the model
-wrote, what the tools answered, what the environment said in its turns.
+wrote, what the tools answered, what the environment said in its turns. Tokens stand with the calls
+that the root agent made and a trainer should learn from, and with no others: a reader trains all
+that it finds. Those of actors are in `actors`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
         items, answers, _ = thread(reading.calls, parts.tools, parts.turns, reading.last_id)
         output = items_to_list(items)
         if reading.captured:
-            put_tokens(output, answers, call_tokens(parts.calls))
+            learned = [one for one in answers if _is_learned(reading.calls[one[1]][0])]
+            put_tokens(output, learned, call_tokens(parts.calls))
     cut = None if parts.completed is None else _CUT.get(parts.completed.stop_reason)
     if cut and not details:
         details = {"reason": cut}
@@ -98,6 +101,10 @@ def _read_overlay(overlay: bytes) -> dict[str, JsonValue]:
 
 # Of one second and one task, answers have the same one: a time, and the request's parameters.
 _known_overlay = lru_cache(maxsize=64)(_read_overlay)
+
+
+def _is_learned(call: pb.ModelCallCompleted) -> bool:
+    return call.trainable and not call.actor
 
 
 def put_tokens(

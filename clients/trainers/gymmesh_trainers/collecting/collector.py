@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_client.collect.runner import ended_by
 from gymmesh_client.dispatch.causes import cause_of
+from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
@@ -194,7 +195,7 @@ class TrainerCollector:
         places = asyncio.Semaphore(self.settings.concurrency)
         repeats = [0] * len(tasks)
         for place in range(1, len(tasks)):
-            if tasks[place] is tasks[place - 1]:
+            if _same(tasks[place], tasks[place - 1]):
                 repeats[place] = repeats[place - 1] + 1
 
         async def single(task: TaskLike, repeat: int) -> Rollout | FailedRollout:
@@ -281,8 +282,7 @@ class TrainerCollector:
     def _judged(self, message: pb.Rollout, task: Task) -> Rollout:
         """The rollout with its staleness, which is counted."""
         plain = Rollout(message, task)
-        versions = [one.version for call in message.model_calls for one in call.tokens.weights]
-        for version in versions:
+        for version in weights_of(message):  # those of other models are none of the policy's
             self._see(version)
         oldest, most = plain.oldest_weights, self.settings.max_staleness
         behind = 0 if oldest is None or self._newest is None else self._newest - oldest
@@ -438,6 +438,11 @@ class _Run:
         while self.kept.whole:
             task, rollouts = self.kept.whole.pop(0)
             await self.queue.put(_Came(task, rollouts, self.step))
+
+
+def _same(task: TaskLike, before: TaskLike) -> bool:
+    """Whether two tasks are one: the same object, or rows that say the same."""
+    return task is before or (isinstance(task, Mapping) and task == before)
 
 
 def _named(place: MeshPlace) -> str:

@@ -125,7 +125,9 @@ def _put_call(
         if "prompt_token_ids" not in last:
             call.tokens.prompt_prefix_tokens = _UNKNOWN
         call.tokens.output_token_ids = array("i", last["generation_token_ids"]).tobytes()
-        call.tokens.logprobs = array("f", last.get("generation_log_probs") or []).tobytes()
+        logprobs = last.get("generation_log_probs") or []
+        if None not in logprobs:  # which stands for one that is not finite
+            call.tokens.logprobs = array("f", logprobs).tobytes()
         if version is not None:
             call.tokens.weights.append(tokens_pb2.WeightsSpan(version=version, first_token=0))
     return call

@@ -108,6 +108,14 @@ class Rollout:
         return self.components.get(actor, self.reward) if actor else self.reward
 
     @property
+    def last_sample(self) -> TrainingSample | None:
+        """The sample for a trainer with room for one: the root agent's last path, else the last of
+        all. Its reward is `reward_of` its actor. None where there is no sample.
+        """
+        own = [one for one in self.samples if not one.actor]
+        return (own or self.samples or [None])[-1]
+
+    @property
     def by_actor(self) -> dict[str, list[TrainingSample]]:
         """The samples of each actor; the root agent's name is empty."""
         found: dict[str, list[TrainingSample]] = {}

@@ -1,16 +1,17 @@
 """A rollout's exact tokens as training samples. Pure.
 
 The model calls of a rollout form a tree: each continues the tokens of its parent, or begins anew
-where the history was rewritten (a fork) or another actor speaks. There is one sample for each
-path from a root to a leaf. Where paths share a beginning, its sampled tokens are trained in the
-first of them only: in the others they are context. Nothing is tokenised again.
+where the history was rewritten (a fork). Each actor has paths of its own, since it may have a
+reward of its own: one sample for each path of its calls from a first to a last one, in which the
+tokens of others are context. Where paths share a beginning, its sampled tokens are trained in the
+first of them only: in the others they are context, too. Nothing is tokenised again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
@@ -30,9 +31,10 @@ class TrainingSample:
 
     Attributes:
         tokens: what the model read and wrote, in order.
-        mask: 1 where an id was sampled by the policy and is to be trained in this sample, else 0.
+        mask: 1 where an id was sampled by the policy and is to be trained in this sample, else 0:
+            what a frozen model said is context.
         logprobs: of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine
-            gave none.
+            gave none, or one that is not finite: there is nothing to compare a new one with.
         weights_versions: of the weights that sampled the id; NO_VERSION elsewhere.
         actor: the actor that spoke; empty for the root agent.
         prompt_length: how many tokens the path's first call read: the prompt.
@@ -62,7 +64,7 @@ class TrainingSample:
 
     @property
     def completion_logprobs(self) -> list[float]:
-        """The log probabilities of `completion_ids`; empty where the engine gave none."""
+        """The log probabilities of `completion_ids`; empty where `logprobs` are."""
         return self.logprobs[self.prompt_length :]
 
     @property
@@ -75,7 +77,7 @@ def samples_of(calls: Iterable[pb.ModelCallCompleted]) -> list[TrainingSample]:
     """The samples of a rollout's model calls, in the order in which the paths end.
 
     Calls without tokens make none, nor do those whose prompt cannot be put together (a violation
-    of the exact-token law that the run allowed).
+    of the exact-token law that the run allowed). A path with nothing to train makes none.
     """
     known = {call.call_id: call for call in calls}
     tokens = {
@@ -83,7 +85,7 @@ def samples_of(calls: Iterable[pb.ModelCallCompleted]) -> list[TrainingSample]:
         for name, found in call_tokens(known.values()).items()
         if found.prompt is not None
     }
-    parents = {name: _parent(known[name], tokens) for name in tokens}
+    parents = {name: _parent(known[name], known, tokens) for name in tokens}
     continued = set(parents.values())
     trained: set[str] = set()
     samples = []
@@ -91,21 +93,34 @@ def samples_of(calls: Iterable[pb.ModelCallCompleted]) -> list[TrainingSample]:
         if name in continued:
             continue
         path = _path(name, parents)
-        if any(known[one].trainable and one not in trained for one in path):
+        if any(known[one].trainable and one not in trained and tokens[one].output for one in path):
             samples.append(_sample([known[one] for one in path], tokens, trained))
             trained.update(path)
     return samples
 
 
-def _parent(call: pb.ModelCallCompleted, tokens: dict[str, CallTokens]) -> str:
-    """The call whose tokens this one's prompt begins with; empty for a root."""
-    parent = tokens.get(call.parent_call_id)
-    if parent is None or call.detached or call.tokens.HasField("fork"):
-        return ""
-    prompt, before = tokens[call.call_id].prompt, parent.prompt
+def _parent(
+    call: pb.ModelCallCompleted,
+    known: Mapping[str, pb.ModelCallCompleted],
+    tokens: Mapping[str, CallTokens],
+) -> str:
+    """The actor's last call before this one whose tokens its prompt begins with; empty for a root.
+
+    The calls of others may stand between them.
+    """
+    prompt, above = tokens[call.call_id].prompt, call
     assert prompt is not None  # only such are here
-    assert before is not None
-    return call.parent_call_id if prompt.startswith(before + parent.output) else ""
+    for _ in tokens:  # parents that go in a circle end, too
+        parent = tokens.get(above.parent_call_id)
+        if parent is None or above.detached or above.tokens.HasField("fork"):
+            return ""
+        assert parent.prompt is not None
+        if not prompt.startswith(parent.prompt + parent.output):
+            return ""
+        above = known[above.parent_call_id]
+        if above.actor == call.actor:
+            return above.call_id
+    return ""
 
 
 def _path(leaf: str, parents: dict[str, str]) -> list[str]:
@@ -125,15 +140,18 @@ def _sample(
     mask, logprobs, versions = [0] * len(ids), [0.0] * len(ids), [NO_VERSION] * len(ids)
     captured = True
     for call, end in zip(path, ends, strict=True):
+        if not call.trainable:
+            continue  # read, as a prompt is
         found = tokens[call.call_id]
         count = len(found.output) // TOKEN_BYTES
         begin = end - count
         versions[begin:end] = _versions(call.tokens.weights, count)
-        if len(found.logprobs) == len(found.output):
-            logprobs[begin:end] = unpack_logprobs(found.logprobs)
-        elif call.trainable:
+        known = unpack_logprobs(found.logprobs) if len(found.logprobs) == len(found.output) else []
+        if len(known) == count and math.isfinite(sum(known)):
+            logprobs[begin:end] = known
+        else:
             captured = False
-        if call.trainable and call.call_id not in trained:
+        if call.call_id not in trained:
             mask[begin:end] = [1] * count
     first = len(tokens[path[0].call_id].prompt or b"") // TOKEN_BYTES
     return TrainingSample(ids, mask, logprobs if captured else [], versions, path[0].actor, first)
@@ -144,10 +162,9 @@ def _end(tokens: CallTokens) -> int:
 
 
 def _versions(spans: Sequence[tokens_pb2.WeightsSpan], count: int) -> list[int]:
-    if not spans:
-        return [NO_VERSION] * count
-    ends = [*(span.first_token for span in spans), count]
-    versions: list[int] = []
-    for span, (begin, end) in zip(spans, pairwise(ends), strict=True):
-        versions += [span.version] * (min(end, count) - min(begin, count))
+    """The version by token; of spans that are not in order the last one that covers it."""
+    versions = [NO_VERSION] * count
+    for span in spans:
+        begin = min(span.first_token, count)
+        versions[begin:] = [span.version] * (count - begin)
     return versions

@@ -162,25 +162,27 @@ def trl_rows(
 ) -> dict[str, list[Any]]:
     """The rollouts as `rollout_func` returns them. Pure, but for what is counted.
 
-    A row has room for one path: of several the last is taken, the others are counted under
+    A row has room for one path: see Rollout.last_sample; the others are counted under
     `paths_left_out`. A failed rollout is a stop token that nobody trains, with no reward.
     """
     rows: dict[str, list[Any]] = {
         key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", _REWARD)
     }
     for rollout in rollouts:
-        samples = rollout.samples if isinstance(rollout, Rollout) else []
-        counts["paths_left_out"] += max(0, len(samples) - 1)
-        if not samples:
-            prompt, completion, mask, logprobs = [stop_token], [stop_token], [0], [0.0]
-        else:
-            sample = samples[-1]
-            prompt, completion = sample.prompt_ids, sample.completion_ids
-            mask = sample.completion_mask
-            logprobs = sample.completion_logprobs or [0.0] * len(completion)
+        reward = None
+        prompt, completion, mask, logprobs = [stop_token], [stop_token], [0], [0.0]
+        if isinstance(rollout, Rollout):
+            reward, sample = rollout.reward, rollout.last_sample
+            counts["paths_left_out"] += max(0, len(rollout.samples) - 1)
+            if sample is not None:
+                reward = rollout.reward_of(sample.actor)
+                prompt, completion = sample.prompt_ids, sample.completion_ids
+                mask, logprobs = sample.completion_mask, sample.completion_logprobs
         rows["prompt_ids"].append(prompt)
         rows["completion_ids"].append(completion)
         rows["logprobs"].append(logprobs)
         rows["env_mask"].append(mask)
-        rows[_REWARD].append(rollout.reward if isinstance(rollout, Rollout) else None)
+        rows[_REWARD].append(reward)
+    if not all(rows["logprobs"]):
+        return rows | {"logprobs": None}  # not known of each; 0.0 would be a certainty
     return rows

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import dumps, function_call_output, item_from_json
 
 __all__ = ["CalledTool", "EpisodeTranscript", "transcript_of"]
+
+_NO_OBJECT: Final = (list, int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def transcript_of(
         cut_short: whether the completion ends without a stop token.
     """
     items: list[responses_pb2.Item] = []
-    names, left = {one.name for one in called}, list(called)
+    left = list(called)
     waiting: list[tuple[str, str]] = []  # the calls of the last answer that have no output yet
     place = 0
     for place, message in enumerate(messages):
@@ -63,10 +65,12 @@ def transcript_of(
         for number, call in enumerate(message.get("tool_calls") or ()):
             function = call.get("function") or call
             name = str(function.get("name"))
-            known = name in names and bool(left)
-            call_id = left.pop(0).call_id if known else f"trl-{place}-{number}"
+            arguments = function.get("arguments")
+            # TRL itself answers a call of no tool, or with arguments that Python cannot pass on.
+            reached = bool(left) and left[0].name == name and not isinstance(arguments, _NO_OBJECT)
+            call_id = left.pop(0).call_id if reached else f"trl-{place}-{number}"
             waiting.append((name, call_id))
-            items.append(_call(name, function.get("arguments"), call_id))
+            items.append(_call(name, arguments, call_id))
     if any(one.done for one in called[: len(called) - len(left)]):
         return EpisodeTranscript(items, pb.STOP_REASON_ENVIRONMENT_DONE)
     return EpisodeTranscript(items, _stopped(messages, called, waiting, cut_short))

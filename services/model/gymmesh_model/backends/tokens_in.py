@@ -25,9 +25,18 @@ from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.render import Continued, ConversationViews
 from gymmesh_model.convert import ChatOptions, lift_thinking
-from gymmesh_model.errors import AnswerInvalid, timed_out
+from gymmesh_model.errors import AnswerInvalid, answer_invalid, timed_out
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import KnownPrefix, Renders, Rewritten, Tail, View, next_step, pack_ids
+from gymmesh_model.tokens import (
+    KnownPrefix,
+    Renders,
+    Rewritten,
+    Tail,
+    View,
+    next_step,
+    pack_ids,
+    weights_spans,
+)
 from gymmesh_model.tokens.continuation import rendered
 from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
 from gymmesh_responses import CodecError, loads, unpack_ids
@@ -175,10 +184,10 @@ class TokenBackend:
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
             if made.weights:
-                call.record.weights = [
-                    tokens_pb2.WeightsSpan(version=version, first_token=first)
-                    for version, first in made.weights
-                ]
+                try:
+                    call.record.weights = weights_spans(made.weights)
+                except AnswerInvalid as error:
+                    raise answer_invalid(self.endpoint_model, str(error)) from None
         if self._think_tags:
             answer = lift_thinking(answer)
         params_given = call.params if call.settings is None else call.settings.params

@@ -13,7 +13,7 @@ from gymmesh_model.tokens.continuation import (
     View,
     next_step,
 )
-from gymmesh_model.tokens.record import Prefix, TokenRecord
+from gymmesh_model.tokens.record import Prefix, TokenRecord, weights_spans
 
 __all__ = [
     "KnownPrefix",
@@ -27,4 +27,5 @@ __all__ = [
     "next_step",
     "pack_ids",
     "pack_logprobs",
+    "weights_spans",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.errors import AnswerInvalid
 from gymmesh_model.tokens.arrays import count
 from gymmesh_responses import TOKEN_BYTES
 
@@ -54,6 +56,22 @@ class Prefix:
     def output(self) -> bytes:
         """What the parent call sampled."""
         return self.tokens[len(self.tokens) - self.output_tokens * TOKEN_BYTES :]
+
+
+def weights_spans(said: Iterable[tuple[int, int]]) -> list[tokens_pb2.WeightsSpan]:
+    """Spans of versions with the first output token of each. Raises AnswerInvalid for such as
+    leave open which version sampled a token.
+    """
+    spans: list[tokens_pb2.WeightsSpan] = []
+    try:
+        for version, first in said:
+            spans.append(tokens_pb2.WeightsSpan(version=version, first_token=first))
+    except (TypeError, ValueError):
+        raise AnswerInvalid("its weight versions are not a list of spans") from None
+    places = [span.first_token for span in spans]
+    if places and (places[0] or places != sorted(places)):
+        raise AnswerInvalid("its weight versions do not begin at its first token, or go back")
+    return spans
 
 
 @dataclass(slots=True)

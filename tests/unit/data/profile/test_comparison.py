@@ -32,6 +32,21 @@ def test_runs_are_paired_by_task(tmp_path: Path) -> None:
     assert found.mcnemar is None
 
 
+def test_tasks_of_one_id_with_other_prompts_are_said(tmp_path: Path) -> None:
+    rows = runs({"t1": [0], "t2": [1]})
+    first = write_rows(tmp_path / "a.jsonl", rows)
+    rows[0]["responses_create_params"] = {"input": "another question"}
+    second = write_rows(tmp_path / "b.jsonl", rows)
+    (found,) = compare([first, second], FAST)
+    assert found.other_prompts == found.to_dict(1)["other_prompts"] == 1
+    said = CliRunner().invoke(cli, ["compare", str(first), str(second)]).output
+    assert "look at       1 of these have another prompt in one run" in said
+    assert "another prompt" in comparison_page([found], FAST, 1)
+    (same,) = compare([first, first], FAST)
+    assert same.other_prompts == 0
+    assert "prompt" not in CliRunner().invoke(cli, ["compare", str(first), str(first)]).output
+
+
 def test_a_run_is_no_different_from_itself_and_order_turns_the_sign(tmp_path: Path) -> None:
     some = {f"t{at}": [float(at % 3 == 0)] for at in range(12)}
     other = {task: [1.0] for task in some}

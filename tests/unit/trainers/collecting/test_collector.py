@@ -167,6 +167,22 @@ async def test_weights_versions_and_what_is_stale() -> None:
         assert collector.counts["stale"] == 2
 
 
+async def test_weights_of_a_model_that_nobody_trains_make_nothing_stale(tmp_path: Path) -> None:
+    async def engine(prompt: list[int], params: SamplingParams) -> Generation:
+        version = 900 if "Is that so?" in CharTokenizer().decode(prompt) else 3
+        return Generation([*CharTokenizer().encode("1"), EOS], weights=[(version, 0)])
+
+    settings: dict[str, Any] = {"repeats": 2, "max_staleness": 0, "model": backend(engine)}
+    settings["output"] = tmp_path / "rollouts.jsonl"
+    for resume in (False, True):
+        found = collect(_debate("Judged"), [{"prompt": "What?"}], resume=resume, **settings)
+        [group] = [one async for one in found]
+        assert [one.staleness for one in group.rollouts] == [0, 0]
+        for rollout in group.rollouts:
+            assert set(rollout.weights_versions) == {-1, 3}
+            assert sum(rollout.mask) == 2  # of the policy's answer alone
+
+
 async def test_rollouts_under_way_are_carried_into_the_next_step() -> None:
     gate = asyncio.Event()
 
@@ -273,6 +289,15 @@ async def test_what_is_gone_on_with_says_what_it_said_before(tmp_path: Path) -> 
             assert kept.message.failed.failure == failed.message.failed.failure
 
 
+def _debate(agent: str) -> MeshConfig:
+    here = "tests.unit.trainers.environments"
+    return MeshConfig(
+        environments={"debated": EnvironmentConfig(use=f"{here}:Debated")},
+        agents={"debate": AgentConfig(use=f"{here}:{agent}")},
+        defaults=Defaults(environment="debated", agent="debate"),
+    )
+
+
 def _with_tool(prompt: str) -> str:
     return "1" if "tool_call" in prompt else CALL
 
@@ -318,12 +343,7 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     """Four rollouts: in one the critic is not asked, and it is judged among the other three."""
     answers = iter(["no", "sure", "maybe", "no"])
     engine = ScriptEngine(lambda prompt: "yes" if "Is that so?" in prompt else next(answers))
-    here = "tests.unit.trainers.environments"
-    config = MeshConfig(
-        environments={"debated": EnvironmentConfig(use=f"{here}:Debated")},
-        agents={"debate": AgentConfig(use=f"{here}:Debate")},
-        defaults=Defaults(environment="debated", agent="debate"),
-    )
+    config = _debate("Debate")
     output = tmp_path / "rollouts.jsonl"
     settings: dict[str, Any] = {"repeats": 4, "concurrency": 1, "output": output}
     settings["model"] = backend(engine)

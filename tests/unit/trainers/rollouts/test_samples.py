@@ -84,6 +84,45 @@ def test_forks_actors_and_frozen_calls() -> None:
     ]
 
 
+def test_an_actor_that_goes_on_from_anothers_call_has_a_sample_of_its_own() -> None:
+    samples = samples_of(
+        [
+            call("a", [1], [2]),
+            call("b", [1, 2, 3], [4], parent="a", prefix=2, actor="critic"),
+            call("c", [1, 2, 3, 4, 5], [6], parent="b", prefix=4),
+            call("d", [1, 2, 3, 4, 5, 6, 7], [8], parent="c", prefix=6, actor="critic"),
+        ]
+    )
+    assert [(one.actor, one.tokens, one.mask, one.prompt_length) for one in samples] == [
+        ("", [1, 2, 3, 4, 5, 6], [0, 1, 0, 0, 0, 1], 1),
+        ("critic", [1, 2, 3, 4, 5, 6, 7, 8], [0, 0, 0, 1, 0, 0, 0, 1], 3),
+    ]
+
+
+def test_a_path_with_nothing_to_train_is_no_sample() -> None:
+    [sample] = samples_of(
+        [
+            call("a", [1], [2]),
+            call("b", [1, 2, 8], [3], parent="a", prefix=2),
+            call("c", [1, 2, 9], [], parent="a", prefix=2),
+        ]
+    )
+    assert sample.tokens == [1, 2, 8, 3]
+    assert samples_of([call("a", [1], [])]) == []
+
+
+def test_log_probabilities_that_are_not_finite_are_none() -> None:
+    broken = call("a", [1], [2, 3])
+    broken.tokens.logprobs = array("f", [-0.5, float("-inf")]).tobytes()
+    [sample] = samples_of([broken, call("b", [1, 2, 3, 4], [5], parent="a", prefix=3)])
+    assert (sample.mask, sample.logprobs) == ([0, 1, 1, 0, 1], [])
+
+
+def test_weights_that_begin_late_move_no_token() -> None:
+    [sample] = samples_of([call("a", [1], [2, 3, 4], versions=((5, 1), (6, 9)))])
+    assert sample.weights_versions == [-1, -1, 5, 5]
+
+
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=16))
 def test_advantages(rewards: list[float]) -> None:
     found = advantages(rewards)

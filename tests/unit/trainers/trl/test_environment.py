@@ -222,6 +222,38 @@ def test_stop_reasons() -> None:
     assert found.stop_reason == pb.STOP_REASON_MAX_OUTPUT_TOKENS  # nothing of the next answer
 
 
+def test_a_call_that_did_not_reach_the_environment_ends_no_episode() -> None:
+    """The model finishes with arguments that are no object, which TRL answers, and then rightly;
+    or it calls, before the environment's first tool, another one in vain.
+    """
+    called = [CalledTool("finish", "call_1", done=True)]
+    for first in (("finish", [1]), ("add", {})):
+        messages = [
+            said("", first),
+            answered(first[0], "no"),
+            said("", ("finish", {"n": 2})),
+            answered("finish", "done"),
+            said("Bye."),
+        ]
+        found = transcript_of(messages, called, cut_short=False)
+        assert found.stop_reason == pb.STOP_REASON_ENVIRONMENT_DONE
+        assert (len(found.items), found.after_done) == (4, 1)
+        assert found.items[2].function_call.call_id == "call_1"
+    later = [CalledTool("add", "call_1"), CalledTool("finish", "call_2", done=True)]
+    messages = [
+        said("", ("finish", [1])),
+        answered("finish", "no"),
+        said("", ("add", {})),
+        answered("add", "2"),
+        said("", ("finish", {})),
+        answered("finish", "done"),
+    ]
+    found = transcript_of(messages, later, cut_short=False)
+    assert (len(found.items), found.after_done) == (6, 0)
+    ids = [one.function_call.call_id for one in found.items if one.HasField("function_call")]
+    assert ids == ["trl-0-0", "call_1", "call_2"]
+
+
 NAMES = st.sampled_from(["add", "buy"])
 
 

@@ -51,7 +51,10 @@ final class RowActors {
     return actors;
   }
 
-  /** One actor; its reward is the component of the verdict that is called like it. */
+  /**
+   * One actor; its reward is the component of the verdict that is called like it. Where a trainer
+   * should learn from some of its calls, these alone have tokens.
+   */
   private Map<String, Object> actor(String name, Map<String, ModelCallCompleted> own) {
     Collection<ModelCallCompleted> calls = own.values();
     List<Object> models = new ArrayList<>();
@@ -64,7 +67,8 @@ final class RowActors {
     actor.put("name", name);
     actor.put("models", models);
     actor.put("model_calls", (long) calls.size());
-    actor.put("trainable", calls.stream().anyMatch(ModelCallCompleted::getTrainable));
+    boolean trainable = calls.stream().anyMatch(ModelCallCompleted::getTrainable);
+    actor.put("trainable", trainable);
     for (RewardComponent part : rollout.getVerified().getVerification().getComponentsList()) {
       if (part.getName().equals(name)) {
         actor.put("reward", part.getValue());
@@ -75,6 +79,9 @@ final class RowActors {
     for (ModelCallCompleted call : calls) {
       if (!call.getDetached()) {
         wentOn.add(call.getParentCallId());
+      }
+      if (trainable && !call.getTrainable()) {
+        tokens.remove(call.getCallId());
       }
     }
     List<Object> conversations = new ArrayList<>();

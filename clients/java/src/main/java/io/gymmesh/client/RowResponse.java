@@ -84,11 +84,19 @@ final class RowResponse {
     return details;
   }
 
-  /** The transcript, each model call's tokens with the last item that the call wrote. */
+  /**
+   * The transcript. The calls that the root agent made and a trainer should learn from have their
+   * tokens with the last item that they wrote, and no others: a reader trains all that it finds.
+   */
   private List<Object> output(ModelCallCompleted last) {
     Thread thread = Conversations.thread(rollout, last.getCallId());
     List<Object> output = Codec.writeItems(thread.items());
     Map<String, Map<String, Object>> tokens = Tokens.byCall(rollout.getModelCallsList());
+    for (ModelCallCompleted call : rollout.getModelCallsList()) {
+      if (!call.getActor().isEmpty() || !call.getTrainable()) {
+        tokens.remove(call.getCallId());
+      }
+    }
     thread.lastWritten().forEach((place, callId) -> putTokens(output.get(place), tokens, callId));
     return output;
   }

@@ -46,12 +46,17 @@ final class Tokens {
     return rows;
   }
 
-  /** What a row's metadata says of the weights that wrote it, and of its forks; only what is. */
+  /**
+   * What a row's metadata says of the weights that wrote what is to be learned from, and of its
+   * forks; only what is. Other models have versions of their own.
+   */
   static Map<String, Object> notes(List<ModelCallCompleted> calls) {
     TreeSet<Long> versions = new TreeSet<>(Long::compareUnsigned);
     List<Object> forks = new ArrayList<>();
     for (ModelCallCompleted call : calls) {
-      call.getTokens().getWeightsList().forEach(span -> versions.add(span.getVersion()));
+      if (call.getTrainable()) {
+        call.getTokens().getWeightsList().forEach(span -> versions.add(span.getVersion()));
+      }
       if (call.getTokens().hasFork()) {
         Fork fork = call.getTokens().getFork();
         Map<String, Object> row = new LinkedHashMap<>();
