@@ -7,7 +7,6 @@
 package collect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -30,7 +29,7 @@ import (
 	"github.com/gymmesh/gymmesh/clients/go/rows"
 )
 
-// Options say how to collect; what is zero has the default.
+// Options say how to collect; what is not above zero has the default.
 type Options struct {
 	// RunID stands in the rollouts and in the services' logs.
 	RunID string
@@ -65,14 +64,22 @@ const longestRetryWait = time.Minute
 const headroom = 64
 
 func (o Options) withDefaults() Options {
-	o.Concurrency = cmp.Or(o.Concurrency, 64)
-	o.Attempts = cmp.Or(o.Attempts, 2)
-	o.Deadline = cmp.Or(o.Deadline, 15*time.Minute)
-	o.Streams = min(cmp.Or(o.Streams, 1), o.Concurrency)
-	o.Patience = cmp.Or(o.Patience, 30*time.Second)
-	o.Silence = cmp.Or(o.Silence, 45*time.Second)
-	o.RetryWait = cmp.Or(o.RetryWait, 500*time.Millisecond)
+	o.Concurrency = above(o.Concurrency, 64)
+	o.Attempts = above(o.Attempts, 2)
+	o.Deadline = above(o.Deadline, 15*time.Minute)
+	o.Streams = min(above(o.Streams, 1), o.Concurrency)
+	o.Patience = above(o.Patience, 30*time.Second)
+	o.Silence = above(o.Silence, 45*time.Second)
+	o.RetryWait = above(o.RetryWait, 500*time.Millisecond)
 	return o
+}
+
+// above gives the value where it is above zero, else the default.
+func above[N int | time.Duration](value, standard N) N {
+	if value > 0 {
+		return value
+	}
+	return standard
 }
 
 // Job is a rollout to collect.
@@ -82,17 +89,6 @@ type Job struct {
 	// RolloutID is unique among the agents' rollouts.
 	RolloutID   string
 	RepeatIndex uint32
-}
-
-// Outcome is a rollout's current outcome: exactly one of completed and failed.
-type Outcome struct {
-	Job Job
-	// Rollout is whole when Failure is nil; else it is what was known, and no data.
-	Rollout *rolloutv1.Rollout
-	// Failure is nil for a completed rollout.
-	Failure *rolloutv1.Failure
-	// AgentInstanceID is the agent that ran the last attempt; empty where none did.
-	AgentInstanceID string
 }
 
 // work is a job on its way to an outcome.
@@ -378,7 +374,7 @@ func (c *collector) retry(ended *result, err *mesherr.Error) bool {
 		work.attempts-- // it was not taken: it is said again by the same number
 	}
 	wait := c.options.RetryWait << min(work.failures-1, 16)
-	wait = min(max(wait/2+rand.N(wait/2), err.RetryAfter), longestRetryWait)
+	wait = min(max(wait/2+rand.N(wait/2+1), err.RetryAfter), longestRetryWait)
 	at := time.Now().Add(wait)
 	if !err.RetrySafe || work.counted >= c.options.Attempts || at.After(work.giveUp) {
 		return false

@@ -217,27 +217,26 @@ func (s *stream) runPlain(one *attempt) {
 		}
 	}
 	rollout, violation := one.fold.Finish()
-	var fault *mesherr.Error
-	switch {
-	case errors.Is(err, io.EOF) && violation == nil:
-	case errors.Is(err, io.EOF):
-		rollout, fault = nil, violated(violation.Error())
-	default:
-		rollout, fault = nil, plainFault(err)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inFlight[one.key] == one {
-		s.end(one, rollout, fault, fault != nil && one.fold.Sequence() == 0)
+	if s.inFlight[one.key] != one {
+		return
 	}
-}
-
-func plainFault(err error) *mesherr.Error {
-	var violation *rollouts.StreamViolation
-	if errors.As(err, &violation) {
-		return violated(err.Error())
+	var fault *mesherr.Error
+	var broken *rollouts.StreamViolation
+	switch {
+	case errors.As(err, &broken):
+		fault = one.lawless(err)
+	case violation == nil: // the outcome came; how the call closed after it is of no account
+	case errors.Is(err, io.EOF):
+		fault = one.lawless(violation)
+	default:
+		fault = mesherr.FromError(err)
 	}
-	return mesherr.FromError(err)
+	if fault != nil {
+		rollout = nil
+	}
+	s.end(one, rollout, fault, fault != nil && one.fold.Sequence() == 0)
 }
 
 func (s *stream) isIn(one *attempt) bool {

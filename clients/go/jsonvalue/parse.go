@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -221,7 +222,7 @@ func (p *parser) numberOf(literal string, real bool) (any, error) {
 	if number, err := strconv.ParseInt(literal, 10, 64); err == nil {
 		return number, nil
 	}
-	if len(literal) > maxDigits {
+	if len(strings.TrimPrefix(literal, "-")) > maxDigits {
 		return nil, p.fail(fmt.Sprintf("an integer of more than %d digits", maxDigits))
 	}
 	number, _ := new(big.Int).SetString(literal, 10)

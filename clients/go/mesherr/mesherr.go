@@ -146,7 +146,7 @@ func FromStatus(said *spb.Status) *Error {
 	err := &Error{Code: codes.Code(said.GetCode()), Message: said.GetMessage()}
 	named := false
 	for _, detail := range said.GetDetails() {
-		message, fault := detail.UnmarshalNew()
+		message, _ := detail.UnmarshalNew()
 		switch message := message.(type) {
 		case *errdetails.ErrorInfo:
 			if message.GetDomain() == Domain && !named {
@@ -158,9 +158,7 @@ func FromStatus(said *spb.Status) *Error {
 			err.RetryAfter = message.GetRetryDelay().AsDuration()
 			continue
 		}
-		if fault == nil {
-			err.Details = append(err.Details, detail)
-		}
+		err.Details = append(err.Details, detail) // those of a later contract, too
 	}
 	if !named {
 		err.Reason = reasonOfCode(err.Code, err.Message)

@@ -12,6 +12,8 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
@@ -109,5 +111,16 @@ func TestTheFailureHasTheLastWord(t *testing.T) {
 	}
 	if FromFailure(&rolloutv1.Failure{Status: &spb.Status{}}).RetrySafe {
 		t.Error("a failure that says nothing is retried")
+	}
+}
+
+func TestDetailsOfALaterContractAreKept(t *testing.T) {
+	said := New(errorsv1.ErrorReason_ERROR_REASON_QUEUE_FULL, "full").Status()
+	later := &anypb.Any{TypeUrl: "type.googleapis.com/gymmesh.errors.v1.Later", Value: []byte{8, 1}}
+	odd := &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo", Value: []byte{255}}
+	said.Details = append(said.Details, later, odd)
+	got := FromStatus(FromStatus(said).Status())
+	if len(got.Details) != 2 || !proto.Equal(got.Details[0], later) || got.ReasonName != "QUEUE_FULL" {
+		t.Errorf("%+v", got)
 	}
 }

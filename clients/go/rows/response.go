@@ -2,6 +2,7 @@ package rows
 
 import (
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 
@@ -170,8 +171,17 @@ func putTokens(item any, tokens map[string]rollouts.CallTokens, callID string) {
 	object.Set("generation_log_probs", listOf(rollouts.LogProbs(said.Logprobs), logProb))
 }
 
-func tokenID(id int32) any            { return int64(id) }
-func logProb(probability float32) any { return float64(probability) }
+func tokenID(id int32) any { return int64(id) }
+
+// logProb gives null for what JSON has no number for, such as that of a token that could not be
+// sampled.
+func logProb(probability float32) any {
+	real := float64(probability)
+	if math.IsNaN(real) || math.IsInf(real, 0) {
+		return nil
+	}
+	return real
+}
 
 func listOf[T any](numbers []T, convert func(T) any) []any {
 	list := make([]any, len(numbers))

@@ -11,6 +11,7 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
+	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/codec"
@@ -70,17 +71,16 @@ func Failed(
 		return nil, err
 	}
 	putIdentity(row, task, partial)
-	said := statusOf(failure.GetStatus())
 	row.Set("failure", jsonvalue.NewObject(
 		"boundary", enumName(failure.GetBoundary().String(), "BOUNDARY_"),
-		"status", said,
+		"status", statusOf(failure.GetStatus()),
 		"retry_safe", failure.GetRetrySafe(),
 		"component", failure.GetComponent(),
 		"call_id", failure.GetCallId(),
 	))
 	duration := partial.GetCompleted().GetDurationUs() + partial.GetFailed().GetDurationUs()
 	row.Set("metadata", metadata(partial, duration, false))
-	putModelUsage(row, partial, usageOf(said))
+	putModelUsage(row, partial, usageOf(failure.GetStatus()))
 	if err := putActors(row, partial); err != nil {
 		return nil, err
 	}
@@ -219,36 +219,15 @@ func statusOf(said *spb.Status) *jsonvalue.Object {
 	)
 }
 
-// usageOf gives what a failed turn or verdict says that it consumed.
-func usageOf(said *jsonvalue.Object) []*rolloutv1.ModelCallUsage {
-	metadata, _ := said.Get("metadata")
-	text, _ := metadata.(*jsonvalue.Object).Get("model_usage")
-	if text == nil {
-		return nil
-	}
-	list, err := jsonvalue.Parse([]byte(text.(string)))
-	entries, ok := list.([]any)
-	if err != nil || !ok {
-		return nil
-	}
-	var usage []*rolloutv1.ModelCallUsage
-	for _, entry := range entries {
-		parts, ok := entry.([]any)
-		if !ok || len(parts) != 4 {
-			return nil
+// usageOf gives what a failed turn or verdict had models consume: a further detail of its status.
+func usageOf(said *spb.Status) []*rolloutv1.ModelCallUsage {
+	for _, detail := range said.GetDetails() {
+		usage := &errorsv1.ModelUsage{}
+		if detail.MessageIs(usage) && detail.UnmarshalTo(usage) == nil {
+			return usage.GetUsage()
 		}
-		model, isText := parts[0].(string)
-		calls, isCount := parts[1].(int64)
-		input, isInput := parts[2].(int64)
-		output, isOutput := parts[3].(int64)
-		if !isText || !isCount || !isInput || !isOutput {
-			return nil
-		}
-		usage = append(usage, &rolloutv1.ModelCallUsage{
-			Model: model, Calls: uint32(calls), InputTokens: input, OutputTokens: output,
-		})
 	}
-	return usage
+	return nil
 }
 
 // putModelUsage sums up what the environment's own model calls consumed, by model.

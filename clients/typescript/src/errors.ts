@@ -2,7 +2,14 @@
  * Errors of the mesh, typed. The meaning of each reason is read from the options of
  * `gymmesh.errors.v1.ErrorReason` in the descriptors, not written here again.
  */
-import { create, fromBinary, getOption, toBinary } from "@bufbuild/protobuf";
+import {
+  create,
+  type DescMessage,
+  fromBinary,
+  getOption,
+  type MessageShape,
+  toBinary,
+} from "@bufbuild/protobuf";
 import { type Any, anyPack, anyUnpack, type Duration } from "@bufbuild/protobuf/wkt";
 import { Code } from "./gen/google/rpc/code_pb.js";
 import { ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
@@ -108,8 +115,8 @@ export function fromStatus(status: Status): MeshError {
   let retryAfterMs: number | undefined;
   const details: Any[] = [];
   for (const detail of status.details) {
-    const info = anyUnpack(detail, ErrorInfoSchema);
-    const retry = anyUnpack(detail, RetryInfoSchema);
+    const info = unpacked(detail, ErrorInfoSchema);
+    const retry = unpacked(detail, RetryInfoSchema);
     if (info?.domain === DOMAIN && reason === undefined) {
       reason = info.reason;
       metadata = { ...info.metadata };
@@ -162,6 +169,18 @@ export function fromCall(code: number, message: string, trailer?: Uint8Array): M
 /** A status in its bytes, for STATUS_KEY. */
 export function statusBytes(status: Status): Uint8Array {
   return toBinary(StatusSchema, status);
+}
+
+/** A detail of this type; undefined for one of another, and for one whose bytes are none. */
+export function unpacked<D extends DescMessage>(
+  detail: Any,
+  schema: D,
+): MessageShape<D> | undefined {
+  try {
+    return anyUnpack(detail, schema);
+  } catch {
+    return undefined; // a detail that is none says nothing
+  }
 }
 
 function reasonOfCode(code: Code, message: string): string {

@@ -4,9 +4,9 @@ export {
   type Agent,
   type CollectOptions,
   connectAgent,
-  type Outcome,
   rolloutIdOf,
 } from "./collect/collect.js";
+export type { Outcome } from "./collect/outcome.js";
 export { STREAM_LIMITS, type StreamLimits } from "./collect/stream.js";
 export { CONTRACT_VERSION } from "./contract.js";
 export * from "./conversation.js";

@@ -209,7 +209,7 @@ class Parser {
     this.at = NUMBER.lastIndex;
     const literal = found[0];
     if (found[1] === undefined && found[2] === undefined) {
-      if (literal.length > MAX_DIGITS) {
+      if (literal.length - Number(literal.startsWith("-")) > MAX_DIGITS) {
         throw new CodecError("not readable: an integer has more than 4,300 digits");
       }
       return BigInt(literal);

@@ -12,6 +12,7 @@ import type { Connection } from "./rpc/dial.js";
 
 const TIMEOUT_MS = 5_000;
 const RETRY_MS = 1_000;
+const SHORTEST_MS = 100;
 
 /** A registered instance. */
 export interface Registration {
@@ -34,14 +35,14 @@ export async function register(
   const stop = new AbortController();
   let lease = await service.register({ instance }, options);
   const keep = async (): Promise<void> => {
-    let waitMs = (lease.leaseS * 1000) / 3;
+    let waitMs = third(lease.leaseS);
     while (!stop.signal.aborted) {
       await sleep(waitMs, undefined, { signal: stop.signal, ref: false }).catch(() => undefined);
       if (stop.signal.aborted) return;
       try {
         const health = instance.health ?? Health.UNSPECIFIED;
         const { leaseS } = await service.renew({ leaseId: lease.leaseId, health }, options);
-        waitMs = (leaseS * 1000) / 3;
+        waitMs = third(leaseS);
       } catch (error) {
         waitMs = RETRY_MS;
         if (!(error instanceof MeshError && error.reason === "LEASE_NOT_FOUND")) continue;
@@ -57,4 +58,9 @@ export async function register(
       await service.deregister({ leaseId: lease.leaseId }, options);
     },
   };
+}
+
+/** When to renew a lease of so many seconds; one of none is not asked for without a pause. */
+function third(leaseS: number): number {
+  return Math.max((leaseS * 1000) / 3, SHORTEST_MS);
 }

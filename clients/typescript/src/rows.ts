@@ -6,8 +6,8 @@
  * of a failed rollout has `failure` in place of `reward` and `verification`.
  */
 import { equals } from "@bufbuild/protobuf";
-import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { itemsToValues, paramsToObject, textOf } from "./codec/index.js";
+import { unpacked } from "./errors.js";
 import { ErrorInfoSchema } from "./gen/google/rpc/error_details_pb.js";
 import { ModelUsageSchema } from "./gen/gymmesh/errors/v1/errors_pb.js";
 import { ItemSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
@@ -251,12 +251,12 @@ function putActors(row: JsonObject, rollout: Rollout): void {
 /** What a failed turn or verdict consumed, as a detail of its status says. */
 function usageOf(failure: Failure): ModelCallUsage[] {
   const details = failure.status?.details ?? [];
-  return details.flatMap((detail) => anyUnpack(detail, ModelUsageSchema)?.usage ?? []);
+  return details.flatMap((detail) => unpacked(detail, ModelUsageSchema)?.usage ?? []);
 }
 
 function failureObject(failure: Failure): JsonObject {
   const { status } = failure;
-  const infos = (status?.details ?? []).map((detail) => anyUnpack(detail, ErrorInfoSchema));
+  const infos = (status?.details ?? []).map((detail) => unpacked(detail, ErrorInfoSchema));
   const info = infos.find((one) => one !== undefined);
   return jsonObject([
     ["boundary", Boundary[failure.boundary] ?? `${failure.boundary}`],

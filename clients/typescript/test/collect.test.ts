@@ -5,13 +5,14 @@ import {
   type Agent,
   type CollectOptions,
   connectAgent,
+  fromStatus,
   MeshError,
   type Outcome,
   STREAM_LIMITS,
   type Task,
   taskFromRow,
 } from "@gymmesh/client";
-import { Boundary } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
+import { Boundary, VerificationStatus } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
 import {
   CALL,
   CutProxy,
@@ -32,8 +33,8 @@ afterEach(() => {
   for (const cleanup of cleanups.splice(0).reverse()) cleanup();
 });
 
-async function served(script: Script, collect = true): Promise<FakeAgent> {
-  const agent = new FakeAgent(script, { collect });
+async function served(script: Script, collect = true, instanceId = "fake-0"): Promise<FakeAgent> {
+  const agent = new FakeAgent(script, { collect, instanceId });
   await agent.start();
   cleanups.push(() => agent.stop());
   return agent;
@@ -214,6 +215,110 @@ describe("collect", () => {
     assert.equal(outcome.failure.retrySafe, false);
   });
 
+  it("refuses numbers with which nothing would be collected", async () => {
+    const fake = await served(() => WHOLE);
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    for (const wrong of [
+      { concurrency: 0 },
+      { concurrency: Number.NaN },
+      { repeats: 0 },
+      { repeats: 1.5 },
+      { maxAttempts: 0 },
+      { timeoutMs: Number.POSITIVE_INFINITY },
+      { timeoutMs: 0 },
+      { patienceMs: Number.NaN },
+    ]) {
+      await assert.rejects(all(agent, tasks(1), wrong), RangeError, JSON.stringify(wrong));
+    }
+    const longest = { timeoutMs: 365 * 86_400_000 };
+    assert.deepEqual(rewards(await all(agent, tasks(1), longest)), [1]);
+  });
+
+  it("fails a task alone that is larger than a message may be", async () => {
+    const fake = await served(() => WHOLE);
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    const given = tasks(3);
+    for (const task of given.slice(1, 2)) task.payloadJson = new Uint8Array(64 * 1024 * 1024);
+    const outcomes = await all(agent, given);
+    const kinds = new Map(outcomes.map((one) => [one.task.taskId, one.kind]));
+    assert.deepEqual(
+      [kinds.get("t0"), kinds.get("t1"), kinds.get("t2")],
+      ["completed", "failed", "completed"],
+    );
+    const large = outcomes.find((one) => one.kind === "failed");
+    assert.ok(large?.kind === "failed" && large.failure.status && !large.failure.retrySafe);
+    assert.equal(fromStatus(large.failure.status).reason, "MESSAGE_TOO_LARGE");
+    assert.equal(fake.said.filter((one) => one.startsWith("hello")).length, 1);
+  });
+
+  it("goes on past a failure whose details are no messages", async () => {
+    const type = "type.googleapis.com/google.rpc";
+    const value = Uint8Array.of(0xff);
+    const details = ["ErrorInfo", "RetryInfo"].map((name) => ({
+      typeUrl: `${type}.${name}`,
+      value,
+    }));
+    const failure = {
+      boundary: Boundary.MODEL,
+      retrySafe: true,
+      status: { code: 14, message: "no model", details },
+    };
+    const broken: Event = { case: "failed", value: { failure, events: 2n } };
+    const fake = await served(({ attempt }) => (attempt === 1 ? [STARTED(), broken] : WHOLE));
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    assert.deepEqual(rewards(await all(agent, tasks(1))), [1]);
+    const [outcome] = await all(agent, tasks(1), { maxAttempts: 1, runId: "another" });
+    assert.equal(outcome?.kind, "failed");
+    assert.ok(outcome?.row()["failure"], "it has a row");
+  });
+
+  it("has a failure for what cannot be written as a row", async () => {
+    const verdict: Event = {
+      case: "verified",
+      value: {
+        verification: {
+          status: VerificationStatus.VERIFIED,
+          reward: 1,
+          evidenceJson: new TextEncoder().encode("NaN"),
+        },
+      },
+    };
+    const fake = await served(() => [STARTED(), CALL, verdict, completed(4n)]);
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    const [outcome] = await all(agent, tasks(1));
+    assert.ok(outcome?.kind === "completed");
+    let failed: Outcome = outcome;
+    try {
+      outcome.row();
+    } catch (error) {
+      failed = outcome.unwritable(error);
+    }
+    assert.ok(failed.kind === "failed" && failed.failure.status);
+    assert.equal(fromStatus(failed.failure.status).reason, "CONTRACT_VIOLATED");
+    const row = failed.row();
+    assert.ok(!("reward" in row) && row["task_id"] === "t0" && row["attempt"] === 1n);
+  });
+
+  it("goes to another agent while one is going down", async () => {
+    const draining = await served(() => {
+      throw new MeshError("DRAINING", "going down");
+    });
+    const other = await served(() => WHOLE, true, "fake-1");
+    const both = `ipv4:127.0.0.1:${draining.port},127.0.0.1:${other.port}`;
+    const balanced = JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] });
+    const agent = await connectAgent(both, {
+      channelOptions: { "grpc.service_config": balanced },
+    });
+    cleanups.push(() => agent.close());
+    const outcomes = await all(agent, tasks(20), {
+      streams: 2,
+      concurrency: 4,
+      patienceMs: 10_000,
+      streamLimits: { ...STREAM_LIMITS, backoffMs: 10 },
+    });
+    assert.deepEqual(rewards(outcomes), Array(20).fill(1));
+  });
+
   it("says what failed when there is no agent", async () => {
     await assert.rejects(connectAgent("127.0.0.1:9"), {
       name: "MeshError",
@@ -286,6 +391,46 @@ describe("a connection that breaks", () => {
       outcomes.map((one) => [one.kind, one.attempt]),
       Array(3).fill(["completed", 2]),
     );
+  });
+
+  it("starts new attempts where another instance answers, whatever that says", async () => {
+    // Nothing has come, so the second takes the stream for a new one, which it says it resumes.
+    const first = await served(async function* () {
+      await new Promise(() => undefined);
+      yield STARTED();
+    });
+    const second = await served(() => WHOLE, true, "fake-1");
+    const [proxy, target] = await behind(first);
+    const agent = await connected(target);
+    const running = all(agent, tasks(2));
+    await until(() => first.said.filter((one) => one.startsWith("start")).length === 2, "starts");
+    proxy.port = second.port;
+    proxy.cut();
+    const outcomes = await running;
+    assert.deepEqual(
+      outcomes.map((one) => [one.kind, one.attempt]),
+      Array(2).fill(["completed", 2]),
+    );
+    const starts = second.said.filter((one) => one.startsWith("start"));
+    assert.ok(starts.length === 2 && starts.every((one) => one.endsWith("#2")), `${starts}`);
+  });
+
+  it("ends all in failures when the connection was closed from here", async () => {
+    const fake = await served(async function* () {
+      yield STARTED();
+      await new Promise(() => undefined);
+    });
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    const begun = gate();
+    const limits = { ...STREAM_LIMITS, reconnectMs: 200 };
+    const options = { streamLimits: limits, patienceMs: 200, onEvent: () => begun.open() };
+    const running = all(agent, tasks(1), options);
+    await begun.opened;
+    agent.close();
+    fake.stop();
+    const [outcome] = await running;
+    assert.ok(outcome?.kind === "failed");
+    assert.equal(outcome.failure.boundary, Boundary.AGENT);
   });
 
   it("ends in a failure that is safe to retry when the agent stays away", async () => {

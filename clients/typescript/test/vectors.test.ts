@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import {
+  createRegistry,
   type DescMessage,
   equals,
   fromJson,
@@ -13,6 +14,7 @@ import {
 import type { JsonObject, JsonValue } from "@gymmesh/client";
 import * as gymmesh from "@gymmesh/client";
 import { Code } from "@gymmesh/client/gen/google/rpc/code_pb";
+import { ModelUsageSchema } from "@gymmesh/client/gen/gymmesh/errors/v1/errors_pb";
 import * as responses from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
 import {
   Boundary,
@@ -22,6 +24,8 @@ import {
   TaskSchema,
 } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
 
+/** What details of a status there are in the vectors. */
+const DETAILS = createRegistry(ModelUsageSchema);
 const CONTRACT = fileURLToPath(new URL("../../../../tests/contract/", import.meta.url));
 const NOUNS = {
   response: [gymmesh.responseFromJson, gymmesh.responseToJson, responses.ResponseSchema],
@@ -51,7 +55,7 @@ function spelled(value: JsonValue, indent = ""): string {
 
 /** A message as a document, in which bytes that hold JSON are parsed: their keys have no order. */
 function comparable(schema: DescMessage, message: never): JsonValue {
-  return opened(gymmesh.parseJson(JSON.stringify(toJson(schema, message))));
+  return opened(gymmesh.parseJson(JSON.stringify(toJson(schema, message, { registry: DETAILS }))));
 }
 
 function opened(value: JsonValue, key = ""): JsonValue {
@@ -137,7 +141,7 @@ describe("tasks.json", () => {
 function foldOf(vector: JsonObject) {
   const events = (vector["events"] as JsonValue[]).map(
     (event): RolloutEvent =>
-      fromJson(RolloutEventSchema, proto(event), { ignoreUnknownFields: true }),
+      fromJson(RolloutEventSchema, proto(event), { ignoreUnknownFields: true, registry: DETAILS }),
   );
   return gymmesh.fold(events, {
     rolloutId: text(vector["rollout_id"]),
@@ -160,8 +164,9 @@ describe("fold_vectors", () => {
         return;
       }
       const rollout = foldOf(vector);
-      const expected = fromJson(RolloutSchema, proto(vector["rollout"]));
-      assert.deepEqual(toJson(RolloutSchema, rollout), toJson(RolloutSchema, expected));
+      const expected = fromJson(RolloutSchema, proto(vector["rollout"]), { registry: DETAILS });
+      const how = { registry: DETAILS };
+      assert.deepEqual(toJson(RolloutSchema, rollout, how), toJson(RolloutSchema, expected, how));
       assert.ok(equals(RolloutSchema, rollout, expected));
       for (const [call, items] of Object.entries(vector["conversations"] as JsonObject)) {
         assertSameJson(gymmesh.itemsToValues(gymmesh.conversation(rollout, call)), items);

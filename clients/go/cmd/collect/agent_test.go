@@ -91,6 +91,9 @@ func (a *testAgent) events(request *agentv1.RunRolloutRequest) []*rolloutv1.Roll
 			Event: &rolloutv1.RolloutEvent_Failed{Failed: &rolloutv1.Failed{Failure: failure, Events: 2}},
 		})
 	}
+	if request.GetTask().GetTaskId() == "unwritable" {
+		verdict.EvidenceJson = []byte(`{"score": NaN}`)
+	}
 	for i, event := range made {
 		event.RolloutId, event.Attempt = request.GetRolloutId(), request.GetAttempt()
 		event.Sequence = uint64(i + 1)

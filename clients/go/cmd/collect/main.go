@@ -245,30 +245,47 @@ func (o *output) write(outcome *collect.Outcome) error {
 		}
 		o.agents[id]++
 	}
-	if outcome.Failure != nil {
+	outcome, line, err := lineOf(outcome)
+	if err != nil {
+		return err
+	}
+	file := o.rows
+	if outcome.Failure == nil {
+		o.completed++
+	} else {
 		o.failed++
 		fmt.Fprintf(o.stderr, "%s failed: %s\n", outcome.Job.RolloutID, mesherr.Describe(outcome.Failure))
-		if o.failures == nil {
-			return nil
-		}
-		row, err := rows.Failed(outcome.Job.Task, outcome.Failure, outcome.Rollout)
-		return writeLine(o.failures, row, err)
+		file = o.failures
 	}
-	o.completed++
-	row, err := rows.Completed(outcome.Job.Task, outcome.Rollout)
-	return writeLine(o.rows, row, err)
-}
-
-func writeLine(file *os.File, row *jsonvalue.Object, err error) error {
-	if err != nil {
-		return err
-	}
-	line, err := jsonvalue.Write(row)
-	if err != nil {
-		return err
+	if file == nil {
+		return nil
 	}
 	_, err = file.Write(append(line, '\n'))
 	return err
+}
+
+// lineOf gives an outcome's row, and the outcome: one that cannot be written has become a failure.
+func lineOf(outcome *collect.Outcome) (*collect.Outcome, []byte, error) {
+	line, err := rowOf(outcome)
+	if err != nil {
+		outcome = outcome.Unwritable(err)
+		line, err = rowOf(outcome)
+	}
+	return outcome, line, err
+}
+
+func rowOf(outcome *collect.Outcome) ([]byte, error) {
+	var row *jsonvalue.Object
+	var err error
+	if outcome.Failure == nil {
+		row, err = rows.Completed(outcome.Job.Task, outcome.Rollout)
+	} else {
+		row, err = rows.Failed(outcome.Job.Task, outcome.Failure, outcome.Rollout)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return jsonvalue.Write(row)
 }
 
 func (o *output) sync() error {

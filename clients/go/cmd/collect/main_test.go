@@ -89,6 +89,7 @@ func TestExitCodes(t *testing.T) {
 		{"all complete", []string{task("a"), task("b")}, []string{"--num-repeats", "3"}, 0, 6, 0},
 		{"some fail", []string{task("a"), task("fails")}, nil, 3, 1, 1},
 		{"none completes", []string{task("fails")}, nil, 1, 0, 1},
+		{"one cannot be written", []string{task("a"), task("unwritable"), task("b")}, nil, 3, 2, 1},
 		{"a task is wrong", []string{task("a"), "{}"}, nil, 2, 0, 0},
 		{"an option is wrong", nil, []string{"--num-repeats", "0"}, 2, 0, 0},
 		{"an option is unknown", nil, []string{"--fast"}, 2, 0, 0},

@@ -125,3 +125,22 @@ func TestAPanicIsAFaultAndNotTold(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestMoreSessionsThanAnswersAreKept(t *testing.T) {
+	service := newService("pantry", "i", 0)
+	for i := range 3 * answersKept {
+		made, err := service.CreateSession(t.Context(), &resourcev1.CreateSessionRequest{
+			Task: service.examples[0], RequestId: fmt.Sprint(i),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing := &resourcev1.CloseSessionRequest{SessionId: made.GetSessionId()}
+		if _, err := service.CloseSession(t.Context(), closing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := len(service.sessions.creating.calls) + len(service.sessions.creating.answered); kept > 0 {
+		t.Errorf("%d ids of closed sessions are kept", kept)
+	}
+}

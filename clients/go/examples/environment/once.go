@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -84,6 +85,9 @@ func (o *once[T]) finish(
 	defer o.mu.Unlock()
 	one.answer, one.err = answer, err
 	close(one.done)
+	if o.calls[id] != one { // it was forgotten meanwhile
+		return
+	}
 	if err != nil && tryAnew(err) {
 		delete(o.calls, id)
 		return
@@ -102,6 +106,7 @@ func (o *once[T]) forget(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.calls, id)
+	o.answered = slices.DeleteFunc(o.answered, func(one string) bool { return one == id })
 }
 
 // nothingWasDone says of an error that the call may be tried anew.

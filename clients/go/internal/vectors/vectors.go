@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1" // details of statuses
 	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 )
 
@@ -34,7 +35,7 @@ type FoldCase struct {
 }
 
 // Folds returns the cases of the fold by name. None at all is a failure.
-func Folds(t *testing.T) map[string]FoldCase {
+func Folds(t testing.TB) map[string]FoldCase {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "fold_vectors", "*.json"))
 	if err != nil || len(paths) == 0 {
@@ -50,12 +51,12 @@ func Folds(t *testing.T) map[string]FoldCase {
 }
 
 // Read reads one of the other files.
-func Read(t *testing.T, name string, into any) {
+func Read(t testing.TB, name string, into any) {
 	t.Helper()
 	read(t, filepath.Join(folder, "vectors", name), into)
 }
 
-func read(t *testing.T, path string, into any) {
+func read(t testing.TB, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {

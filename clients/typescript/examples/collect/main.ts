@@ -16,6 +16,7 @@ import { parseArgs } from "node:util";
 import {
   connectAgent,
   MeshError,
+  type Outcome,
   readTasks,
   type Task,
   TaskError,
@@ -55,12 +56,13 @@ async function main(): Promise<number> {
   let completed = 0;
   let failed = 0;
   const how = { repeats, concurrency, timeoutMs, callPerRollout, signal: stop.signal };
-  for await (const outcome of agent.collect(tasks, how)) {
+  for await (const came of agent.collect(tasks, how)) {
+    const [outcome, line] = written(came);
     const file = outcome.kind === "completed" ? rows : failureRows;
     if (outcome.kind === "completed") completed += 1;
     else failed += 1;
     // Waiting for each row to be written would start the rollouts after it one by one.
-    if (file?.write(`${writeJson(outcome.row())}\n`) === false) await once(file, "drain");
+    if (file?.write(line) === false) await once(file, "drain");
     const { agentInstanceId: id } = outcome;
     if (id) agents.set(id, (agents.get(id) ?? 0) + 1);
   }
@@ -72,6 +74,16 @@ async function main(): Promise<number> {
   if (stop.signal.aborted) return 130;
   if (!completed) return 1;
   return failed ? 3 : 0;
+}
+
+/** An outcome and its line; one that cannot be written has become a failure. */
+function written(outcome: Outcome): [Outcome, string] {
+  try {
+    return [outcome, `${writeJson(outcome.row())}\n`];
+  } catch (error) {
+    const failed = outcome.unwritable(error);
+    return [failed, `${writeJson(failed.row())}\n`];
+  }
 }
 
 async function created(path: string): Promise<WriteStream> {

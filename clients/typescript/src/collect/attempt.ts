@@ -24,6 +24,16 @@ export type Runner = (
   signal: AbortSignal,
 ) => Promise<void>;
 
+/** A server that sheds load says CANCELLED. */
+const PASSING: ReadonlySet<Code> = new Set([
+  Code.UNAVAILABLE,
+  Code.RESOURCE_EXHAUSTED,
+  Code.ABORTED,
+  Code.CANCELLED,
+  Code.UNKNOWN,
+]);
+/** No timer of Node goes on for longer. */
+const LONGEST_MS = 2 ** 31 - 1;
 /** How long past its deadline an agent is waited for before it is left. */
 const SLACK_MS = 5_000;
 
@@ -47,10 +57,13 @@ export async function runAttempt(
   const stop = new AbortController();
   const abort = (): void => stop.abort();
   let isLate = false;
-  const timer = setTimeout(() => {
-    isLate = true;
-    abort();
-  }, timeoutMs + SLACK_MS);
+  const timer = setTimeout(
+    () => {
+      isLate = true;
+      abort();
+    },
+    Math.min(timeoutMs + SLACK_MS, LONGEST_MS),
+  );
   signal?.addEventListener("abort", abort, { once: true });
   if (signal?.aborted) abort();
   const take = (event: RolloutEvent): void => {
@@ -67,7 +80,7 @@ export async function runAttempt(
       if (signal?.aborted) return cancelled(agent, fold.partial);
       if (isLate) return failed(agent, fold, overdue(timeoutMs), false);
       const known = meshErrorOf(error);
-      return failed(agent, fold, known, isSafe(error, known));
+      return failed(agent, fold, known, isSafe(error, fold.begun));
     }
   } finally {
     clearTimeout(timer);
@@ -80,11 +93,16 @@ export async function runAttempt(
   return { kind: "failed", failure, partial: rollout, error: undefined };
 }
 
-/** A call that broke may be tried again by its reason; a broken stream law only where it ended early. */
-function isSafe(error: unknown, known: MeshError): boolean {
+/**
+ * Whether another attempt makes sense: after a call that broke once events had come, or in a way
+ * that passes; after a broken stream law only where the stream ended early.
+ */
+function isSafe(error: unknown, begun: boolean): boolean {
   if (error instanceof StreamViolation) return error.rule === "truncated";
+  if (!(error instanceof MeshError)) return false;
   // An attempt that runs there already is done with; the next one has a number of its own.
-  return known.reason === "ROLLOUT_EXISTS" || (error instanceof MeshError && known.retrySafe);
+  if (begun || error.reason === "ROLLOUT_EXISTS") return true;
+  return error.reason !== "MESSAGE_TOO_LARGE" && PASSING.has(error.code);
 }
 
 function failed(agent: string, fold: Fold, error: MeshError, retrySafe: boolean): AttemptOutcome {

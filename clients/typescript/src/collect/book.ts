@@ -28,8 +28,10 @@ export interface Asked extends AttemptKey {
   readonly done: (error?: unknown) => void;
   /** Whether the agent may have heard of it. */
   sent: boolean;
-  /** How many events came. */
+  /** How many events came, which is the sequence of the last one. */
   sequence: bigint;
+  /** Events up to this sequence may come again, and are dropped. */
+  repeated: bigint;
 }
 
 interface Batch {
@@ -75,6 +77,7 @@ export class Book {
    */
   welcomed(resumed: boolean, who: string): { starts: Asked[]; cancels: AttemptKey[] } {
     if (!resumed) this.lose(who);
+    for (const asked of this.inFlight.values()) asked.repeated = asked.sequence;
     const starts = [...this.inFlight.values()].filter((asked) => asked.sequence === 0n);
     return { starts, cancels: [...this.abandoned.values()] };
   }
@@ -130,6 +133,7 @@ export class Book {
       if (ended) this.abandoned.delete(key);
       return false;
     }
+    if (event.sequence <= asked.repeated) return false;
     asked.sequence += 1n;
     try {
       asked.onEvent(event);

@@ -12,19 +12,12 @@ import {
   type RunRolloutRequest,
   RunRolloutRequestSchema,
 } from "../gen/gymmesh/agent/v1/agent_pb.js";
-import {
-  type Failure,
-  type Rollout,
-  type RolloutEvent,
-  type Task,
-  TaskSchema,
-} from "../gen/gymmesh/rollout/v1/rollout_pb.js";
-import type { JsonObject } from "../json.js";
-import { completedRow, failureRow } from "../rows.js";
+import { type RolloutEvent, type Task, TaskSchema } from "../gen/gymmesh/rollout/v1/rollout_pb.js";
 import { type CallOptions, serviceClient } from "../rpc/client.js";
 import { type Connection, type DialOptions, dial } from "../rpc/dial.js";
 import { repeatSeed, type TaskDefaults } from "../tasks.js";
 import { type AttemptOutcome, type Runner, runAttempt } from "./attempt.js";
+import { type Outcome, outcomeOf } from "./outcome.js";
 import { StreamPool } from "./pool.js";
 import type { CollectStream, StreamLimits } from "./stream.js";
 
@@ -57,23 +50,6 @@ export interface CollectOptions {
   readonly onEvent?: (event: RolloutEvent) => void;
   readonly streamLimits?: StreamLimits;
 }
-
-interface OfRollout {
-  readonly task: Task;
-  readonly repeatIndex: number;
-  readonly attempt: number;
-  /** The instance of the agent that ran it; empty where none began. */
-  readonly agentInstanceId: string;
-  /** The JSON row that `gym-cli collect` writes for it. */
-  row(): JsonObject;
-}
-
-/** The one outcome of a rollout. */
-export type Outcome = OfRollout &
-  (
-    | { readonly kind: "completed"; readonly rollout: Rollout }
-    | { readonly kind: "failed"; readonly failure: Failure; readonly partial: Rollout }
-  );
 
 /** An agent to collect from. */
 export interface Agent extends AsyncDisposable {
@@ -150,6 +126,7 @@ async function* collect(
   tasks: Iterable<Task> | AsyncIterable<Task>,
   options: CollectOptions,
 ): AsyncGenerator<Outcome, void> {
+  checkOptions(options);
   const stop = new AbortController();
   const signal = AbortSignal.any([stop.signal, ...(options.signal ? [options.signal] : [])]);
   setMaxListeners(0, signal); // some for each rollout in flight
@@ -189,6 +166,21 @@ async function* collect(
   }
 }
 
+/** Throws RangeError for numbers with which nothing, or not all, would be collected. */
+function checkOptions(options: CollectOptions): void {
+  for (const name of ["repeats", "concurrency", "maxAttempts", "streams"] as const) {
+    const given = options[name] ?? 1;
+    if (!(Number.isInteger(given) && given >= 1)) {
+      throw new RangeError(`${name} must be a whole number of at least 1, not ${given}`);
+    }
+  }
+  const { timeoutMs = 1, patienceMs = 0 } = options;
+  if (!(Number.isFinite(timeoutMs) && timeoutMs > 0)) {
+    throw new RangeError(`timeoutMs must be a number above 0, not ${timeoutMs}`);
+  }
+  if (!(patienceMs >= 0)) throw new RangeError(`patienceMs must not be ${patienceMs}`);
+}
+
 async function* jobsOf(
   tasks: Iterable<Task> | AsyncIterable<Task>,
   repeats: number,
@@ -214,16 +206,17 @@ async function rolloutOf(
     const how = { repeatIndex, timeoutMs, signal, onEvent };
     const ended = await runAttempt((...given) => runner.run(timeoutMs, ...given), request, how);
     if (ended.kind === "completed" || !ended.failure.retrySafe || signal.aborted) {
-      return outcomeOf(job, attempt, ended);
+      return outcomeOf({ ...job, attempt }, ended);
     }
     if (wasTried(ended)) {
       counted += 1;
       refusals = 0;
-      if (counted >= maxAttempts) return outcomeOf(job, attempt, ended);
+      if (counted >= maxAttempts) return outcomeOf({ ...job, attempt }, ended);
     } else {
       refusals += 1;
       if (refusals === 1) refusedSince = performance.now();
-      if (performance.now() - refusedSince > patienceMs) return outcomeOf(job, attempt, ended);
+      if (performance.now() - refusedSince > patienceMs)
+        return outcomeOf({ ...job, attempt }, ended);
     }
     runner.stored({ request });
     if (!wasRefused(ended)) attempt += 1;
@@ -231,7 +224,7 @@ async function rolloutOf(
     const doubled = FIRST_WAIT_MS * 2 ** Math.min(counted + refusals - 1, 16);
     const waitMs = Math.min(LONGEST_WAIT_MS, Math.max(doubled, asked ?? 0));
     await sleep(waitMs * (0.75 + Math.random() / 4), undefined, { signal }).catch(() => undefined);
-    if (signal.aborted) return outcomeOf(job, attempt, ended);
+    if (signal.aborted) return outcomeOf({ ...job, attempt }, ended);
   }
 }
 
@@ -244,19 +237,6 @@ function wasRefused(ended: AttemptOutcome): boolean {
 function wasTried(ended: AttemptOutcome): boolean {
   if (ended.kind === "completed" || ended.partial.started) return true;
   return !(ended.error && NOT_TRIED.has(ended.error.reason));
-}
-
-function outcomeOf({ task, repeatIndex }: Job, attempt: number, ended: AttemptOutcome): Outcome {
-  const rollout = ended.kind === "completed" ? ended.rollout : ended.partial;
-  const about = { task, repeatIndex, attempt };
-  const agentInstanceId = rollout.started?.agentInstanceId ?? "";
-  if (ended.kind === "completed") {
-    const row = (): JsonObject => completedRow(task, rollout);
-    return { ...about, agentInstanceId, kind: "completed", rollout, row };
-  }
-  const { failure, partial } = ended;
-  const row = (): JsonObject => failureRow(task, { failure, partial });
-  return { ...about, agentInstanceId, kind: "failed", failure, partial, row };
 }
 
 function requestOf(

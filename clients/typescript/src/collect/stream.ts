@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { CONTRACT_VERSION, checkContract } from "../contract.js";
-import { MeshError } from "../errors.js";
+import { fromStatus, MeshError } from "../errors.js";
 import {
   AgentService,
   type CollectRequestSchema,
@@ -14,7 +14,7 @@ import {
 } from "../gen/gymmesh/agent/v1/agent_pb.js";
 import type { RolloutEvent } from "../gen/gymmesh/rollout/v1/rollout_pb.js";
 import { type BidiCall, serviceClient } from "../rpc/client.js";
-import type { Connection } from "../rpc/dial.js";
+import { type Connection, MESSAGE_BYTES } from "../rpc/dial.js";
 import { type Asked, type AttemptKey, Book } from "./book.js";
 
 /** Bounds of a stream; times in milliseconds. */
@@ -59,6 +59,8 @@ const FINAL: ReadonlySet<string> = new Set([
 const LONGEST_MS = 7 * 86_400_000;
 const CLOSE_MS = 2_000;
 const BATCH_BYTES = 256 * 1024;
+/** A start stands in a message of its own, beside what the message adds to it. */
+const START_BYTES = MESSAGE_BYTES - 1024;
 const BATCH_ITEMS = 256;
 
 type Call = BidiCall<typeof CollectRequestSchema, typeof CollectResponseSchema>;
@@ -79,6 +81,8 @@ export interface RunOptions {
 export class CollectStream {
   /** Why nothing more can be run on it. */
   broken: MeshError | undefined;
+  /** Whether the agent said, on this connection, that it is going down and takes no more. */
+  draining = false;
   /** The id of the agent's instance; empty: not known yet. */
   instanceId = "";
   private readonly book = new Book();
@@ -117,6 +121,9 @@ export class CollectStream {
   run(request: RunRolloutRequest, options: RunOptions): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.broken) throw this.broken;
+      const size = toBinary(RunRolloutRequestSchema, request).length;
+      // Others share the stream's messages: what no agent takes must not break it for them.
+      if (size > START_BYTES) throw tooLarge(size);
       const { rolloutId } = request;
       const attempt = request.attempt || 1;
       const { signal, timeoutMs } = options;
@@ -128,7 +135,7 @@ export class CollectStream {
         rolloutId,
         attempt,
         request,
-        size: toBinary(RunRolloutRequestSchema, request).length,
+        size,
         dueMs: performance.now() + timeoutMs,
         onEvent: options.onEvent,
         done: (error) => {
@@ -138,6 +145,7 @@ export class CollectStream {
         },
         sent: false,
         sequence: 0n,
+        repeated: 0n,
       };
       this.book.enter(asked);
       signal?.addEventListener("abort", abort, { once: true });
@@ -202,7 +210,13 @@ export class CollectStream {
 
   /** One connection, from hello to its end; returns why it ended. */
   private async connect(): Promise<MeshError> {
-    const call = serviceClient(AgentService, this.connection).collect({ timeoutMs: LONGEST_MS });
+    let call: Call;
+    try {
+      call = serviceClient(AgentService, this.connection).collect({ timeoutMs: LONGEST_MS });
+    } catch (cause) {
+      // grpc-js throws where the connection was closed.
+      return this.unavailable(`cannot be called: ${String(cause)}`, cause);
+    }
     let silent = `did not answer hello in ${this.limits.helloMs} ms`;
     let dead = false;
     const giveUp = (): void => {
@@ -255,9 +269,13 @@ export class CollectStream {
       case "welcome": {
         checkContract(value.contractVersion, this.who);
         this.capacity = value.capacity || 1;
+        this.draining = false;
+        // Another instance than before knows nothing of what runs at that one, whatever it says:
+        // the same attempt at both would share one session.
+        const moved = this.instanceId !== "" && this.instanceId !== value.instanceId;
         this.instanceId = value.instanceId;
         this.call = call;
-        const { starts, cancels } = this.book.welcomed(value.resumed, this.who);
+        const { starts, cancels } = this.book.welcomed(value.resumed && !moved, this.who);
         for (const asked of starts) this.start(asked);
         this.cancel(cancels);
         this.acked = 0n;
@@ -276,6 +294,7 @@ export class CollectStream {
         break;
       }
       case "startRefused":
+        if (value.status && fromStatus(value.status).reason === "DRAINING") this.draining = true;
         this.book.refused(value);
         break;
       case "load":
@@ -336,10 +355,16 @@ export class CollectStream {
     this.call?.send({ message });
   }
 
-  private unavailable(what: string): MeshError {
+  private unavailable(what: string, cause?: unknown): MeshError {
     const metadata = { address: this.connection.target };
-    return new MeshError("PEER_UNAVAILABLE", `${this.who} ${what}`, { metadata });
+    return new MeshError("PEER_UNAVAILABLE", `${this.who} ${what}`, { metadata, cause });
   }
+}
+
+function tooLarge(size: number): MeshError {
+  const metadata = { limit_bytes: `${START_BYTES}`, size_bytes: `${size}` };
+  const sentence = `the task has ${size} bytes, and no message is as large`;
+  return new MeshError("MESSAGE_TOO_LARGE", sentence, { metadata });
 }
 
 /** A request as a message of its own, for `CollectStream.run`. */
