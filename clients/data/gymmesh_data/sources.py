@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client import OutputFiles, UserError, open_run
+from gymmesh_client import OutputFiles, open_run
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.rollout import StoredRollout, stored_rollout
 from gymmesh_data.row_parts import ReadRow, RowParts, row_reader
 from gymmesh_responses import CodecError
@@ -70,8 +71,7 @@ def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
                 if not line.isspace():
                     yield _of_line(line, f"{name}:{number}", read)
     except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be read: {cause}") from None
+        raise unreadable(path, error) from None
 
 
 def _of_line(line: bytes, where: str, read: ReadRow) -> StoredRollout:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import UserError
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.exports.arrow import EXTRA
 from gymmesh_data.imports.archive import members
 from gymmesh_responses import CodecError, loads
@@ -59,8 +59,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
         else:
             yield from _lines(path)
     except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be read: {cause}") from None
+        raise unreadable(path, error) from None
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:

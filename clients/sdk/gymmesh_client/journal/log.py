@@ -27,7 +27,8 @@ from gymmesh_client.journal.format.records import (
     decode,
     decode_one,
 )
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unreadable
+from gymmesh_runtime.text import os_reason
 
 _PAGES_KEPT: Final = 1 << 22
 
@@ -84,7 +85,7 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"{files.journal}: cannot be opened: {reason(error)}") from None
+        raise UserError(f"{files.journal}: cannot be opened: {os_reason(error)}") from None
     try:
         lock(fd, files.journal)
         found: dict[str, Any] | None = None
@@ -137,7 +138,7 @@ def _reservations(files: OutputFiles) -> Iterator[Reserved | Released]:
     try:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise UserError(f"{files.journal}: cannot be read: {reason(error)}") from None
+        raise unreadable(files.journal, error) from None
     try:
         with mapped(fd) as data:
             for frame in frames_of(data, files):

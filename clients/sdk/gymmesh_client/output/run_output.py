@@ -44,7 +44,7 @@ from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
-from gymmesh_client.problems import TaskProblem, UserError, reason
+from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import (
     make_folder,
     refuse_inputs,
@@ -56,6 +56,7 @@ from gymmesh_client.run_file.comparing import what_changed
 from gymmesh_client.tasks import Shard, session_of, shard_of
 from gymmesh_client.traces import AttemptRecording, TraceWriter
 from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.text import os_reason
 
 J = TypeVar("J")
 
@@ -391,7 +392,7 @@ def make_folder_of(files: OutputFiles) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {reason(error)}") from None
+        raise UserError(f"{folder}: cannot be made: {os_reason(error)}") from None
 
 
 def _make_index(files: OutputFiles) -> None:

@@ -32,6 +32,7 @@ from gymmesh_client.journal.format.records import (
 from gymmesh_client.journal.log import frames_of, mapped
 from gymmesh_client.journal.row_files import open_row_file
 from gymmesh_client.journal.state import RunState
+from gymmesh_client.problems import unreadable
 from gymmesh_responses import loads
 from gymmesh_view.rows.places import Placed, placed_rows
 
@@ -88,7 +89,7 @@ class FileFollower:
             with self.path.open("rb") as file:
                 yield from self._batches(file.fileno())
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise unreadable(self.path, error) from None
 
     def _batches(self, fd: int) -> Iterator[Batch]:
         about = os.fstat(fd)
@@ -152,7 +153,7 @@ class RunFollower:
         try:
             fd = os.open(self._files.journal, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _unreadable(self._files.journal, error) from None
+            raise unreadable(self._files.journal, error) from None
         try:
             if self._mark and self._mark != _mark(fd, self._position):
                 yield self._forget()
@@ -227,7 +228,7 @@ class RunFollower:
                 try:
                     yield from self._rows_of(file, path, end)
                 except OSError as error:
-                    raise _unreadable(path, error) from None
+                    raise unreadable(path, error) from None
 
     def _rows_of(self, file: RowFile, path: Path, end: int) -> Iterator[Batch]:
         without = {(one.offset, one.inner) for one in self._run.superseded if one.file == file}
@@ -303,7 +304,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}")

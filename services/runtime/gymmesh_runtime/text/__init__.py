@@ -5,7 +5,14 @@ plain_text  control characters written out
 secrets     secrets masked
 """
 
-from gymmesh_runtime.text.faults import describe, place_of, shown_place, traceback_id, words_of
+from gymmesh_runtime.text.faults import (
+    describe,
+    os_reason,
+    place_of,
+    shown_place,
+    traceback_id,
+    words_of,
+)
 from gymmesh_runtime.text.plain_text import PlainFormatter, laid_out, one_line, plain_json
 from gymmesh_runtime.text.secrets import MASK, mask_secrets, remember_secret
 
@@ -16,6 +23,7 @@ __all__ = [
     "laid_out",
     "mask_secrets",
     "one_line",
+    "os_reason",
     "place_of",
     "plain_json",
     "remember_secret",
