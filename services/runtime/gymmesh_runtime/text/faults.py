@@ -17,8 +17,6 @@ from typing import Final
 
 from gymmesh_runtime.text.secrets import mask_secrets
 
-__all__ = ["describe", "os_reason", "place_of", "shown_place", "traceback_id", "words_of"]
-
 _MAX_WORDS: Final = 300  # characters
 _MOST_UPS: Final = 2  # how many folders above the working directory a path is still written from
 _STDLIB: Final = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")})

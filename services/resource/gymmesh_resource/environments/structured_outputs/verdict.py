@@ -21,16 +21,6 @@ from typing import Any, Final
 from .coercion import typed_rows, typed_tree
 from .parsing import ParseError, TextFormat, parse
 
-__all__ = [
-    "SchemaError",
-    "SchemaResult",
-    "failed",
-    "judge",
-    "judge_arguments",
-    "load_schema",
-    "warm_up",
-]
-
 # Characters of an explanation.
 MESSAGE: Final = 200
 # Keys of a schema whose values are schemas by names of the author's, not by keywords.
