@@ -32,7 +32,6 @@ class Tracking:
         output: the run's output.
         project: the tracker's project; None: see `names.project_of`.
         samples: the most rollouts in a table; 0: no table.
-        every_s: seconds between measures.
     """
 
     def __init__(
@@ -42,8 +41,6 @@ class Tracking:
         *,
         project: str | None = None,
         samples: int = 32,
-        every_s: float = _EVERY_S,
-        end_s: float = _END_S,
     ) -> None:
         self._link = link
         self._output = output
@@ -51,7 +48,6 @@ class Tracking:
         self._samples: Reservoir[TableRow] = Reservoir(samples)
         self._table_at = 1
         self._recent = Recent()
-        self._every_s, self._end_s = every_s, end_s
         self._summary: RunSummary | None = None
         self._cut_short = asyncio.Event()
         self._open = True
@@ -77,7 +73,7 @@ class Tracking:
             await self._link.end(
                 self._config(),
                 finished=figures().state == "finished",
-                seconds=self._end_s,
+                seconds=_END_S,
                 cut_short=self._cut_short,
             )
 
@@ -149,7 +145,7 @@ class Tracking:
         self, figures: Callable[[], Figures], groups: Callable[[], Mapping[str, int] | None]
     ) -> None:
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(_EVERY_S)
             self._send(figures(), groups())
 
     def _send(

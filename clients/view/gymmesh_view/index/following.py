@@ -13,14 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import OutputFiles, UserError
+from gymmesh_client import OutputFiles
 from gymmesh_client.journal.format.frames import HEADER
 from gymmesh_client.journal.format.records import (
     FAILURES,
     RELEASED_TYPE,
     RESERVED_TYPE,
     ROWS,
-    BadRecord,
     Compacted,
     CurrentOutcome,
     Place,
@@ -29,7 +28,7 @@ from gymmesh_client.journal.format.records import (
     bodies,
     decode_one,
 )
-from gymmesh_client.journal.log import frames_of, mapped
+from gymmesh_client.journal.log import frames_of, mapped, opened
 from gymmesh_client.journal.row_files import open_row_file
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import unreadable
@@ -150,11 +149,7 @@ class RunFollower:
         Raises:
             UserError: a file cannot be read, or is damaged.
         """
-        try:
-            fd = os.open(self._files.journal, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise unreadable(self._files.journal, error) from None
-        try:
+        with opened(self._files) as fd:
             if self._mark and self._mark != _mark(fd, self._position):
                 yield self._forget()
             yield from self._rows()  # what an index that was stopped had not come to
@@ -166,10 +161,6 @@ class RunFollower:
                     yield from self._rows()
                     if not more:
                         break
-        except BadRecord as error:
-            raise UserError(f"{self._files.journal}: is damaged: {error}") from None
-        finally:
-            os.close(fd)
 
     def _forget(self) -> Batch:
         """The journal is another one than it was."""
