@@ -11,6 +11,7 @@ from gymmesh_runtime.addresses.listening import (
     at_port,
     exposure,
     family_of,
+    free_port,
     is_local,
     log_exposure,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "at_port",
     "exposure",
     "family_of",
+    "free_port",
     "is_local",
     "is_wildcard",
     "log_exposure",
