@@ -181,7 +181,7 @@ async def _collect_with(
     tracking = _tracking(command.track, output)
     collector = Collector(
         connector(mesh, held=True),
-        output if tracking is None else tracking.watched(),
+        output,
         options,
         tally=tally,
         stored=mesh.agents.stored,

@@ -73,6 +73,8 @@ class RunOutput:
         shard: which part of the run this is; None: all of it.
         retried: outcomes superseded because a retry was asked for.
         traced: whether every event is kept.
+        on_row: called with each row once it is on disk, and whether its rollout completed.
+        closed: whether all is written.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class RunOutput:
         self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
         self.traced = traces is not None
+        self.on_row: Callable[[bytes, bool], None] = lambda row, completed: None
+        self.closed = False
         self._about = about
         self._unsent: dict[bytes, int] = {}
         self._closed = False
@@ -147,11 +151,13 @@ class RunOutput:
             ValueError: the rollout has an outcome already.
         """
         await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
+        self.on_row(row, True)
 
     async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
         """Write a failed rollout's row; as `completed`."""
         outcome = NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row)
         await self._writer.append(outcome)
+        self.on_row(row, False)
 
     async def reserve(self, rollout: str, attempt: int) -> None:
         """Use up the number of a further attempt; returns when it may be sent.
@@ -212,6 +218,7 @@ class RunOutput:
             await asyncio.to_thread(compact, self._journal)
         finally:
             self._journal.close()
+            self.closed = True
         if not ended.get("interrupted"):
             await asyncio.to_thread(_make_index, self.files)
 
