@@ -63,13 +63,19 @@ def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
             yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
 
 
+def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The lines of a file that are not empty, each after its place. Raises OSError."""
+    name = str(path)
+    with path.open("rb", _READ_BYTES) as file:
+        for number, line in enumerate(file, 1):
+            if not line.isspace():
+                yield f"{name}:{number}", line
+
+
 def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     try:
-        name = str(path)
-        with path.open("rb", _READ_BYTES) as file:
-            for number, line in enumerate(file, 1):
-                if not line.isspace():
-                    yield _of_line(line, f"{name}:{number}", read)
+        for where, line in lines_of(path):
+            yield _of_line(line, where, read)
     except OSError as error:
         raise unreadable(path, error) from None
 

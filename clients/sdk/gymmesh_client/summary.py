@@ -150,7 +150,7 @@ class Tally:
 
     def add_retry(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed and is followed by another one."""
-        name = boundary_name(boundary) or str(boundary)
+        name = boundary_name(boundary)
         self.retries[f"{name} {reason}".rstrip()] += 1
 
     @property

@@ -40,7 +40,7 @@ class EventPrinter:
 
     def failure(self, failed: FailedAttempt) -> None:
         """Print why the rollout failed."""
-        boundary = boundary_name(failed.failure.boundary) or str(failed.failure.boundary)
+        boundary = boundary_name(failed.failure.boundary)
         status = status_dict(failed.failure.status)
         reason = f" {status['reason']}" if status["reason"] else ""
         again = "  (a retry is safe)" if failed.failure.retry_safe else ""
