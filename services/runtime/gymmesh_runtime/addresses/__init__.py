@@ -15,7 +15,7 @@ from gymmesh_runtime.addresses.listening import (
     is_local,
     log_exposure,
 )
-from gymmesh_runtime.addresses.reachable import advertised, is_wildcard, own_addresses
+from gymmesh_runtime.addresses.reachable import advertised, is_wildcard
 
 __all__ = [
     "METRICS_HARM",
@@ -29,5 +29,4 @@ __all__ = [
     "is_local",
     "is_wildcard",
     "log_exposure",
-    "own_addresses",
 ]
