@@ -88,6 +88,11 @@ def list_of(value: Json, key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def objects_of(value: Json, key: str) -> list[Json]:
+    """The objects in the list of a key; empty where it is anything else."""
+    return [one for one in list_of(value, key) if isinstance(one, dict)]
+
+
 def text_of(value: Json, key: str) -> str:
     """A key that is a text; empty where it is anything else."""
     found = value.get(key)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client import OutputFiles, UserError, open_run
+from gymmesh_client import OutputFiles, open_run
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.rollout import StoredRollout, stored_rollout
 from gymmesh_data.row_parts import ReadRow, RowParts, row_reader
 from gymmesh_responses import CodecError
@@ -62,16 +63,21 @@ def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
             yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
 
 
+def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The lines of a file that are not empty, each after its place. Raises OSError."""
+    name = str(path)
+    with path.open("rb", _READ_BYTES) as file:
+        for number, line in enumerate(file, 1):
+            if not line.isspace():
+                yield f"{name}:{number}", line
+
+
 def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     try:
-        name = str(path)
-        with path.open("rb", _READ_BYTES) as file:
-            for number, line in enumerate(file, 1):
-                if not line.isspace():
-                    yield _of_line(line, f"{name}:{number}", read)
+        for where, line in lines_of(path):
+            yield _of_line(line, where, read)
     except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be read: {cause}") from None
+        raise unreadable(path, error) from None
 
 
 def _of_line(line: bytes, where: str, read: ReadRow) -> StoredRollout:

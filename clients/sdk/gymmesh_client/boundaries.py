@@ -12,6 +12,6 @@ BOUNDARIES: Final[dict[int, str]] = {
 """The names without their prefix, such as MODEL, by number."""
 
 
-def boundary_name(number: int) -> str | None:
-    """The boundary without its prefix; None for one of a later contract."""
-    return BOUNDARIES.get(number)
+def boundary_name(number: int) -> str:
+    """The boundary without its prefix; its number for one of a later contract."""
+    return BOUNDARIES.get(number, str(number))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gymmesh_runtime.text import os_reason
+
 
 @dataclass(frozen=True, slots=True)
 class TaskProblem:
@@ -30,6 +32,11 @@ class UserError(Exception):
     """Something that a user can mend; the text is one sentence and needs no traceback."""
 
 
-def reason(error: OSError) -> str:
-    """An operating system's error in words."""
-    return (error.strerror or str(error)).lower()
+def unreadable(path: Path, error: Exception) -> UserError:
+    """A file that the system does not let us read."""
+    return UserError(f"{path}: cannot be read: {os_reason(error)}")
+
+
+def unwritable(path: Path, error: Exception) -> UserError:
+    """A file or folder that the system does not let us write."""
+    return UserError(f"{path}: cannot be written: {os_reason(error)}")

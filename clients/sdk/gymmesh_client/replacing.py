@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unreadable
 
 OWNER_ONLY: Final = 0o600
 """Mode of a new file: rows hold prompts, answers and whatever the tools returned."""
@@ -71,7 +71,7 @@ def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> No
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+        raise unreadable(path, error) from None
 
 
 def refuse_used(path: Path, *, overwrite: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,7 +150,7 @@ class Tally:
 
     def add_retry(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed and is followed by another one."""
-        name = boundary_name(boundary) or str(boundary)
+        name = boundary_name(boundary)
         self.retries[f"{name} {reason}".rstrip()] += 1
 
     @property
@@ -339,7 +339,7 @@ def render(summary: RunSummary, again: str = "") -> str:
         f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
     ]
     lines += [f"{f'pass@{k}':<13} {chance:.3f}" for k, chance in summary.pass_at.items()]
-    lines += _bars(tally)
+    lines += bars("rewards", histogram(tally.rewards))
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     if tally.failures:
@@ -362,16 +362,16 @@ def render(summary: RunSummary, again: str = "") -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _bars(tally: Tally) -> list[str]:
-    bars = histogram(tally.rewards)
-    if not bars:
-        return []
-    most, wide = max(count for _, count in bars), max(len(label) for label, _ in bars)
-    lines = ["rewards"]
-    for label, count in bars:
+def bars(title: str, counts: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """A picture of counts in lines of text; nothing where there are none."""
+    most = max((count for _, count in counts), default=0)
+    if not most:
+        return
+    yield title
+    wide = max(len(label) for label, _ in counts)
+    for label, count in counts:
         bar = "█" * max(1 if count else 0, round(24 * count / most))
-        lines.append(f"  {label:>{wide}}  {bar} {count}")
-    return lines
+        yield f"  {label:>{wide}}  {bar} {count}"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import UserError
+from gymmesh_client.problems import UserError, unwritable
 from gymmesh_view.index.indexing import Indexer, index_path
 from gymmesh_view.index.store import Store
 from gymmesh_view.reading import Reading, to_json
@@ -71,8 +71,7 @@ def write_bundle(
             try:
                 return _write(Reading(store, sources), folder, filters, sort, limit)
             except OSError as error:
-                cause = (error.strerror or str(error)).lower()
-                raise UserError(f"{folder}: cannot be written: {cause}") from None
+                raise unwritable(folder, error) from None
     finally:
         indexer.stop()
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gymmesh_client import UserError
+from gymmesh_runtime.text import os_reason
 from gymmesh_view.reading import Reading, to_json
 from gymmesh_view.rows.filters import parse_filters, parse_sort
 from gymmesh_view.rows.summary import Json
@@ -85,9 +86,8 @@ class ViewServer:
             try:
                 await site.start()
             except OSError as error:
-                cause = (error.strerror or str(error)).lower()
                 raise UserError(
-                    f"port {port} cannot be served on: {cause}; name another with --port"
+                    f"port {port} cannot be served on: {os_reason(error)}; name another with --port"
                 ) from None
             bound = runner.addresses[0][1]
             self.url = f"http://127.0.0.1:{bound}/?token={self.token}"

@@ -44,6 +44,9 @@ from gymmesh_responses.response import (
     response_head_to_dict,
     response_to_dict,
     response_to_json,
+    usage_from_json,
+    usage_to_dict,
+    usage_to_json,
 )
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.token_bytes import (
@@ -53,7 +56,6 @@ from gymmesh_responses.token_bytes import (
     unpack_logprobs,
 )
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
-from gymmesh_responses.usage import usage_from_json, usage_to_dict, usage_to_json
 
 __all__ = [
     "LONGEST_TOOL_NAME",

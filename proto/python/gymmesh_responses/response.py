@@ -1,4 +1,4 @@
-"""Responses: the model's answers."""
+"""Responses: the model's answers, and the token counts of each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from gymmesh_responses.fields import (
 )
 from gymmesh_responses.items import fill_item, items_to_list
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
-from gymmesh_responses.usage import fill_usage, usage_to_dict
 
 _TEXTS: Final = texts("id", "model", "status")
 # What the objects in a response hold that has a field.
 _DETAILS: Final = texts("reason")
 _ERROR: Final = texts("code", "message")
+_COUNTS: Final = frozenset(("input_tokens", "output_tokens", "total_tokens"))
+# Objects whose one key may have a field; with any other they stay as they are.
+_SOLE: Final = {
+    "input_tokens_details": "cached_tokens",
+    "output_tokens_details": "reasoning_tokens",
+}
 
 
 def response_from_json(source: JsonSource) -> pb.Response:
@@ -101,7 +106,7 @@ def fill_response(response: pb.Response, source: JsonSource) -> None:
         response.output_omitted = True
     if type(rest.get("usage")) is dict:
         try:
-            fill_usage(response.usage, rest.pop("usage"))
+            _fill_usage(response.usage, rest.pop("usage"))
         except CodecError as error:
             raise error.within("usage") from None
     if type(rest.get("incomplete_details")) is dict:
@@ -120,3 +125,57 @@ def _take_object(
     inner = take(message, rest.pop(name), kinds)
     if inner:
         message.overlay_json = under(name, store, inner)
+
+
+def usage_from_json(source: JsonSource) -> pb.Usage:
+    """Read the `usage` object of a response.
+
+    Raises:
+        CodecError: not JSON, not an object, or nested too deeply.
+    """
+    usage = pb.Usage()
+    _fill_usage(usage, require_object(read(source), "usage"))
+    return usage
+
+
+def usage_to_json(usage: pb.Usage) -> bytes:
+    """Write token counts as JSON; raises as `usage_to_dict`."""
+    return write(usage_to_dict(usage))
+
+
+def usage_to_dict(usage: pb.Usage) -> dict[str, JsonValue]:
+    """Token counts as parsed JSON.
+
+    Raises:
+        CodecError: the overlay is not a JSON object.
+    """
+    out: dict[str, JsonValue] = {}
+    put(out, usage, ("input_tokens", "output_tokens", "total_tokens"))
+    if usage.HasField("cached_tokens"):
+        out["input_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    if usage.HasField("reasoning_tokens"):
+        out["output_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return put_overlay(out, usage.overlay_json)
+
+
+def _fill_usage(usage: pb.Usage, source: dict[str, JsonValue]) -> None:
+    """Read token counts."""
+    rest: dict[str, JsonValue] = {}
+    for key, value in source.items():
+        field, count = key, None
+        if key in _COUNTS:
+            count = value
+        elif key in _SOLE and type(value) is dict and len(value) == 1:
+            field = _SOLE[key]
+            count = value.get(field)
+        if type(count) is int:
+            try:
+                setattr(usage, field, count)
+                continue
+            except ValueError:
+                pass  # beyond the range of int64
+        rest[key] = value
+    if rest:
+        usage.overlay_json = store(rest)
+    elif not source:
+        usage.SetInParent()

@@ -20,24 +20,11 @@ if TYPE_CHECKING:
     from .agent import ContextExceeded as ContextExceeded
     from .agent import StopRollout as StopRollout
     from .config import AgentConfig as AgentConfig
-    from .context import ModelCall as ModelCall
     from .context import RolloutContext as RolloutContext
     from .context import ToolAnswer as ToolAnswer
     from .context import TurnAnswer as TurnAnswer
+    from .model.answer import ModelCall as ModelCall
     from .service import AgentService as AgentService
-
-__all__ = [
-    "Agent",
-    "AgentConfig",
-    "AgentService",
-    "Completion",
-    "ContextExceeded",
-    "ModelCall",
-    "RolloutContext",
-    "StopRollout",
-    "ToolAnswer",
-    "TurnAnswer",
-]
 
 _HOME = {
     "Agent": "agent",
@@ -45,12 +32,14 @@ _HOME = {
     "AgentService": "service",
     "Completion": "agent",
     "ContextExceeded": "agent",
-    "ModelCall": "context",
+    "ModelCall": "model.answer",
     "RolloutContext": "context",
     "StopRollout": "agent",
     "ToolAnswer": "context",
     "TurnAnswer": "context",
 }
+
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -44,8 +44,6 @@ from gymmesh_agent.telemetry import (
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["ModelCall", "RolloutContext", "ToolAnswer", "TurnAnswer"]
-
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
     text=b"This call names no tool. Call again with the name of a tool that you were given.",

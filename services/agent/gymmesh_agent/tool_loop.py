@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gymmesh_agent.agent import Agent
-from gymmesh_agent.context import ModelCall, RolloutContext
+from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import (
     Action,
     CallModel,
@@ -15,6 +15,7 @@ from gymmesh_agent.loop import (
     Stop,
     ToolLoop,
 )
+from gymmesh_agent.model.answer import ModelCall
 
 
 class ToolLoopAgent(Agent):

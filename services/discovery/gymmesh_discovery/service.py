@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.base import RegistryBackend, Subscription
+from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.memory import MemoryRegistry
+from gymmesh_discovery.backends.watchers import Watcher
 from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
 from gymmesh_runtime import metrics
@@ -42,7 +43,7 @@ class DiscoveryService:
         #: Whether other processes register in the same place, so that this one must watch it.
         self.shared: bool = self._backend.shared
         self._edges = edges
-        self._watching: set[Subscription] = set()
+        self._watching: set[Watcher] = set()
         self._draining = False
 
     def servicers(self) -> Mapping[str, object]:

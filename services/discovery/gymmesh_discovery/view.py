@@ -129,10 +129,11 @@ class RegistryView:
 
 def _is_holder(lease: _Lease, instance: Instance, held_lease: str) -> bool:
     # One process at a time can listen at an address.
-    return lease.lease_id == held_lease or _place(lease.instance) == _place(instance)
+    return lease.lease_id == held_lease or place_of(lease.instance) == place_of(instance)
 
 
-def _place(instance: Instance) -> tuple[str, str, str]:
+def place_of(instance: Instance) -> tuple[str, str, str]:
+    """Where an instance is: two that have the same are one."""
     return instance.service, instance.name, instance.address
 
 

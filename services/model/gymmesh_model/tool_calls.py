@@ -19,8 +19,6 @@ from typing import Any, Final
 
 from gymmesh_responses import CodecError, dumps, loads
 
-__all__ = ["TOOL_PARSERS", "ParsedAnswer", "ParsedCall", "ToolParser"]
-
 _HERMES: Final = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _MISTRAL: Final = "[TOOL_CALLS]"
 

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-__all__ = ["EnvironmentConfig", "McpConfig"]
-
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]

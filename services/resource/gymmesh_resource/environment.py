@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .session import Session
     from .workers import ProcessPool
 
-__all__ = ["Environment", "Said", "Turn"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Blocked", "DefinitionError", "TaskInvalid", "TookTooLong", "ToolError", "WrongResult"]
-
 # How the modules of files that were loaded by their path are called.
 FILE_MODULE = "gymmesh_environment_"
 

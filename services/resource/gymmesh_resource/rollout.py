@@ -17,8 +17,6 @@ from .models import ModelAccess, Models, UsageCounter
 from .task import Task
 from .verdicts import Stage
 
-__all__ = ["Member", "Rollout", "ToolCall", "Transcript"]
-
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:

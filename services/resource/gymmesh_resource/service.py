@@ -36,8 +36,6 @@ from .tools import Toolset
 from .verdicts import check_range
 from .workers import Threads
 
-__all__ = ["RESOURCE_SERVICE", "VERIFY_SERVICE", "ResourceService"]
-
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
 _OPEN_S = 60.0  # for an environment to open

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 from .models import ModelAccess, Models
 from .task import Task
 
-__all__ = ["Session"]
-
 S = TypeVar("S")
 
 

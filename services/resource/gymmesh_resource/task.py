@@ -14,8 +14,6 @@ from gymmesh_responses import CodecError, dumps, dumps_sorted, loads, params_fro
 
 from .errors import TaskInvalid
 
-__all__ = ["Task"]
-
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false",
           list: "a list", dict: "an object"}  # fmt: skip
 

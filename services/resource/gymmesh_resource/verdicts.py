@@ -20,18 +20,6 @@ from gymmesh_responses import CodecError, dumps
 
 from .errors import DefinitionError, WrongResult
 
-__all__ = [
-    "Component",
-    "Outcome",
-    "Pending",
-    "Skipped",
-    "Stage",
-    "Verdict",
-    "check_range",
-    "turn_reward",
-    "write_verification",
-]
-
 # Sums of weighted parts may miss a bound by a rounding error.
 _ROUNDING = 1e-9
 # Less than the codec's limit, for what the evidence stands in.

@@ -11,8 +11,6 @@ from importlib.util import find_spec
 
 from gymmesh_runtime.config.errors import ConfigError
 
-__all__ = ["Extra"]
-
 
 @dataclass(frozen=True, slots=True)
 class Extra:

@@ -60,7 +60,7 @@ async def test_what_is_sent_now_does_not_wait() -> None:
     timer.send_within()
     await due(timer)
     timer.send_within()
-    timer.send_now()
+    timer.wake()
     assert await due(timer)
     await waits(timer)
 

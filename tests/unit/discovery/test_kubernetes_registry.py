@@ -14,6 +14,7 @@ from aiohttp import web
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends import memory
 from gymmesh_discovery.backends.kubernetes import (
     KubernetesRegistry,
     client,
@@ -61,7 +62,7 @@ def config(kubernetes: FakeKubernetes, **more: Any) -> KubernetesConfig:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_SWEEP_S", 0.05)
+    monkeypatch.setattr(memory, "_SWEEP_S", 0.05)
     monkeypatch.setattr(registry, "_LONGEST_PAUSE_S", 0.2)
 
 

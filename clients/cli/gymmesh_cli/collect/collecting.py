@@ -37,6 +37,7 @@ from gymmesh_client import (
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
+from gymmesh_client.problems import unwritable
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
@@ -180,7 +181,7 @@ async def _collect_with(
     tracking = _tracking(command.track, output)
     collector = Collector(
         connector(mesh, held=True),
-        output if tracking is None else tracking.watched(),
+        output,
         options,
         tally=tally,
         stored=mesh.agents.stored,
@@ -331,8 +332,7 @@ def _keep(path: Path, summary: RunSummary) -> None:
     try:
         write_summary(path, summary)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
+        echo(f"gym-cli: {unwritable(path, error)}", err=True)
 
 
 def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import FILE, MeshOptions, agent_option, json_option, mesh_options
+from gymmesh_cli.options.shared import (
+    FILE,
+    MeshOptions,
+    agent_option,
+    json_option,
+    mesh_options,
+    timeout_option,
+)
 from gymmesh_cli.terminal.exits import speaks_plainly
 
 if TYPE_CHECKING:
@@ -46,15 +53,7 @@ if TYPE_CHECKING:
     help="Which task of --input, from 0.",
 )
 @click.option("--deltas", is_flag=True, help="Show answers while they are generated.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True, max=86_400),
-    default=900.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long the rollout may take.",
-)
+@timeout_option(900.0, "the rollout")
 @json_option
 @speaks_plainly
 def run(

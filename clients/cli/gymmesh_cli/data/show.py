@@ -164,9 +164,7 @@ def _when(attempt: Attempt) -> str:
 def _boundary(attempt: Attempt) -> str:
     from gymmesh_client.boundaries import boundary_name
 
-    if not attempt.boundary:
-        return ""
-    return boundary_name(attempt.boundary) or str(attempt.boundary)
+    return boundary_name(attempt.boundary) if attempt.boundary else ""
 
 
 def _print(events: list[Any], *, as_json: bool) -> None:

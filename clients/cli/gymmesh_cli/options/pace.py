@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.shared import timeout_option
 
 if TYPE_CHECKING:
     from gymmesh_client import CollectOptions
@@ -143,15 +144,7 @@ _OPTIONS: Final = (
         metavar="SHARE",
         help="Retries over the whole run: at most this share of the rollouts started, and 100.",
     ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True, max=_DAY_S),
-        default=900.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long one attempt may take.",
-    ),
+    timeout_option(900.0, "one attempt"),
     click.option(
         "--rollout-timeout",
         "rollout_s",

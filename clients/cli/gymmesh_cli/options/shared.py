@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -244,6 +244,19 @@ _LISTENING_OPTIONS: Final = (
 def listening_options(command: F) -> F:
     """Add --host, --insecure and --advertise, for commands that serve."""
     return with_options(command, _LISTENING_OPTIONS)
+
+
+def timeout_option(default_s: float, what: str) -> Callable[[F], F]:
+    """--timeout, which a command takes as `timeout_s`: how long `what` may take, at most a day."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True, max=86_400),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"How long {what} may take.",
+    )
 
 
 rollouts_argument = click.argument(

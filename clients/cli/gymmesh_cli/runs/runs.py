@@ -65,7 +65,7 @@ def pause(run_id: str, as_json: bool) -> int:
     """What is in flight goes on; `gym-cli runs resume` starts more."""
     from gymmesh_cli.runs import steering
 
-    return steering.pause(run_id, as_json)
+    return steering.command("pause", run_id, as_json)
 
 
 @runs.command("resume", short_help="Go on with a paused run.")
@@ -76,7 +76,7 @@ def resume(run_id: str, as_json: bool) -> int:
     """Undoes `gym-cli runs pause`."""
     from gymmesh_cli.runs import steering
 
-    return steering.resume(run_id, as_json)
+    return steering.command("resume", run_id, as_json)
 
 
 @runs.command("drain", short_help="Let what is in flight end, then stop.")
@@ -90,7 +90,7 @@ def drain(run_id: str, as_json: bool) -> int:
     """
     from gymmesh_cli.runs import steering
 
-    return steering.drain(run_id, as_json)
+    return steering.command("drain", run_id, as_json)
 
 
 @runs.command("cancel", short_help="Cancel what is in flight, then stop.")
@@ -101,7 +101,7 @@ def cancel(run_id: str, as_json: bool) -> int:
     """Finished rollouts stay; `gym-cli collect --resume` runs the others."""
     from gymmesh_cli.runs import steering
 
-    return steering.cancel(run_id, as_json)
+    return steering.command("cancel", run_id, as_json)
 
 
 @runs.command("cancel-task", short_help="Cancel the rollouts of one task.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 from gymmesh.run.v1 import run_pb2
 from gymmesh_cli.terminal import echo, echo_json, one_line
@@ -37,24 +37,11 @@ def show(run_id: str, as_json: bool) -> int:
     return _say(_with_run(run_id, RemoteRun.get), as_json)
 
 
-def pause(run_id: str, as_json: bool) -> int:
-    """Pause a run."""
-    return _control(run_id, run_pb2.ControlRunRequest(pause=run_pb2.PauseRun()), as_json)
-
-
-def resume(run_id: str, as_json: bool) -> int:
-    """Let a paused run go on."""
-    return _control(run_id, run_pb2.ControlRunRequest(resume=run_pb2.ResumeRun()), as_json)
-
-
-def drain(run_id: str, as_json: bool) -> int:
-    """Let what is in flight end, then stop."""
-    return _control(run_id, run_pb2.ControlRunRequest(drain=run_pb2.DrainRun()), as_json)
-
-
-def cancel(run_id: str, as_json: bool) -> int:
-    """Cancel what is in flight, then stop."""
-    return _control(run_id, run_pb2.ControlRunRequest(cancel=run_pb2.CancelRun()), as_json)
+def command(name: Literal["pause", "resume", "drain", "cancel"], run_id: str, as_json: bool) -> int:
+    """Give a run one of the commands that say nothing more."""
+    request = run_pb2.ControlRunRequest()
+    getattr(request, name).SetInParent()
+    return _control(run_id, request, as_json)
 
 
 def cancel_task(run_id: str, task_id: str, as_json: bool) -> int:
@@ -83,7 +70,7 @@ def run_document(run: run_pb2.Run) -> dict[str, Any]:
         "failed": run.failed,
         "in_flight": run.in_flight,
         "concurrency": run.concurrency,
-        "failures": {_boundary(one.boundary): one.count for one in run.failures},
+        "failures": {boundary_name(one.boundary): one.count for one in run.failures},
         "mean_reward": run.mean_reward if run.HasField("mean_reward") else None,
         "started_at": run.started_unix_nano / 1e9,
         "output": run.output,
@@ -129,7 +116,7 @@ def _line(run: run_pb2.Run) -> str:
         f"{run.in_flight} in flight (at most {run.concurrency})",
     ]
     if run.failed:
-        failures = ", ".join(f"{_boundary(one.boundary)} {one.count}" for one in run.failures)
+        failures = ", ".join(f"{boundary_name(one.boundary)} {one.count}" for one in run.failures)
         parts.append(f"{run.failed} failed ({failures})")
     if run.HasField("mean_reward"):
         parts.append(f"mean reward {run.mean_reward:.3f}")
@@ -141,7 +128,3 @@ def _line(run: run_pb2.Run) -> str:
 
 def _state(run: run_pb2.Run) -> str:
     return run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
-
-
-def _boundary(number: int) -> str:
-    return boundary_name(number) or str(number)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_client.problems import UserError
 from gymmesh_runtime.extras import Extra
+from gymmesh_runtime.text import os_reason
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -61,7 +62,7 @@ def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -
             _write(folder / f"{name}.pem", _pem(own))
             files += [folder / f"{name}.pem", folder / f"{name}.key"]
     except OSError as error:
-        raise UserError(f"{error.filename}: {(error.strerror or '').lower()}") from None
+        raise UserError(f"{error.filename}: {os_reason(error)}") from None
     return Issued(files, until.isoformat(timespec="seconds"))
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 def write_page(path: Path, text: str) -> None:
     """Write a file whole, with the folders that are missing. Raises UserError."""
-    from gymmesh_client import UserError
+    from gymmesh_client.problems import unwritable
     from gymmesh_client.replacing import make_folder, write_whole
 
     try:
         make_folder(path.parent)
         write_whole(path, text)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be written: {reason}") from None
+        raise unwritable(path, error) from None

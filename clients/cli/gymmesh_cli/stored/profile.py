@@ -198,6 +198,8 @@ def lines_of(made: Profile) -> Iterable[str]:
 
 
 def _pictures(made: Profile) -> Iterable[str]:
+    from gymmesh_client.summary import bars
+
     totals = made.totals
     names = ("never", "to 1/4", "to 1/2", "to 3/4", "below 1", "always")
     bands = list(zip(names, made.bands.values(), strict=True))
@@ -205,18 +207,6 @@ def _pictures(made: Profile) -> Iterable[str]:
     for title, found in (("rewards", totals.reward), ("model calls", totals.steps)):
         ranges = [(f"{a:.4g}" if a == b else f"{a:.3g} … {b:.3g}", n) for a, b, n in found.bars(10)]
         yield from bars(title, ranges)
-
-
-def bars(title: str, counts: list[tuple[str, int]]) -> Iterable[str]:
-    """A picture of counts, in text."""
-    most = max((count for _, count in counts), default=0)
-    if not most:
-        return
-    yield title
-    wide = max(len(name) for name, _ in counts)
-    for name, count in counts:
-        bar = "█" * max(1 if count else 0, round(24 * count / most))
-        yield f"  {name:>{wide}}  {bar} {count}"
 
 
 def _tables(made: Profile) -> Iterable[str]:

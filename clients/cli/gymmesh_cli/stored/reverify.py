@@ -14,6 +14,7 @@ from gymmesh_cli.options.shared import (
     json_option,
     mesh_options,
     rollouts_argument,
+    timeout_option,
 )
 from gymmesh_cli.terminal.exits import speaks_plainly
 
@@ -51,15 +52,7 @@ from gymmesh_cli.terminal.exits import speaks_plainly
     show_default=True,
     help="Verdicts side by side.",
 )
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True, max=86_400),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long one verdict may take.",
-)
+@timeout_option(120.0, "one verdict")
 @click.option("--overwrite", is_flag=True, help="Replace an output that is there already.")
 @click.option(
     "--resume", is_flag=True, help="Go on after an interruption; what failed is judged anew, too."

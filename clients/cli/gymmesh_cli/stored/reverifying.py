@@ -37,6 +37,7 @@ from gymmesh_client import (
 from gymmesh_client.journal.format.records import is_run_id
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.output import check
+from gymmesh_client.problems import unreadable
 from gymmesh_client.replacing import refuse_inputs
 from gymmesh_client.run_file.document import versions
 from gymmesh_data.reverify import (
@@ -218,8 +219,7 @@ def _identity(
         try:
             tasks.update(command.tasks_file.read_bytes())
         except OSError as error:
-            cause = (error.strerror or str(error)).lower()
-            raise UserError(f"{command.tasks_file}: cannot be read: {cause}") from None
+            raise unreadable(command.tasks_file, error) from None
     said: dict[str, Any] = {
         "environments": {
             name: (plan.identity().get("environments") or {}).get(name)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
 from gymmesh_data.actors import is_own_key
-from gymmesh_data.rollout import Json, list_of, object_of
+from gymmesh_data.rollout import object_of, objects_of
 from gymmesh_responses import dumps
 from gymmesh_runtime.text import one_line
 
@@ -185,7 +185,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         status = f" ({verdict['status']})" if verdict.get("status") else ""
         reason = f": {verdict['reason']}" if verdict.get("reason") else ""
         yield "reward", f"{reward}{status}{reason}"
-    for part in _objects(verdict, "components"):
+    for part in objects_of(verdict, "components"):
         weight = f" x {part['weight']}" if "weight" in part else ""
         yield "", f"{part.get('name')}: {part.get('value')}{weight}"
     if verdict.get("verifier"):
@@ -193,10 +193,10 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
     evidence = object_of(verdict, "evidence")
     for key, value in evidence.items():
         yield "evidence", f"{key}: {_plain(value)}"
-    for stage in _objects(verdict, "stages"):
+    for stage in objects_of(verdict, "stages"):
         note = f", {stage['note']}" if stage.get("note") else ""
         yield "stage", f"{stage.get('name')}: {_seconds(stage.get('duration_us'))}{note}"
-    for old in _objects(verdict, "previous"):
+    for old in objects_of(verdict, "previous"):
         yield "before", f"{old.get('reward')} by {old.get('verifier')} {old.get('version')}"
     timings = rollout.metadata.get("timings")
     if isinstance(timings, dict):
@@ -231,10 +231,6 @@ def _failure(failure: Any) -> str:
     status = object_of(failure, "status")
     said = (failure.get("boundary"), status.get("reason"), status.get("message"))
     return " ".join(str(one) for one in said if one)
-
-
-def _objects(value: Json, key: str) -> list[Json]:
-    return [one for one in list_of(value, key) if isinstance(one, dict)]
 
 
 def _seconds(microseconds: Any) -> str:

@@ -11,10 +11,10 @@ from gymmesh_cli.terminal.writing import (
     echo_json,
     echo_json_line,
     echo_parts,
-    one_line,
     page_parts,
     plain_errors,
 )
+from gymmesh_runtime.text import one_line
 
 __all__ = [
     "echo",

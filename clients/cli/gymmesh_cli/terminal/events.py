@@ -7,11 +7,12 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_cli.terminal.writing import echo, echo_parts, one_line
+from gymmesh_cli.terminal.writing import echo, echo_parts
 from gymmesh_client import FailedAttempt
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.rows import status_dict
 from gymmesh_responses import bytes_to_text, text_of
+from gymmesh_runtime.text import one_line
 
 _LONG: Final = 2000
 _LONGEST_LABEL: Final = 40
@@ -39,7 +40,7 @@ class EventPrinter:
 
     def failure(self, failed: FailedAttempt) -> None:
         """Print why the rollout failed."""
-        boundary = boundary_name(failed.failure.boundary) or str(failed.failure.boundary)
+        boundary = boundary_name(failed.failure.boundary)
         status = status_dict(failed.failure.status)
         reason = f" {status['reason']}" if status["reason"] else ""
         again = "  (a retry is safe)" if failed.failure.retry_safe else ""

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn, ParamSpec
 
-from gymmesh_cli.terminal.writing import echo, one_line
+from gymmesh_cli.terminal.writing import echo
+from gymmesh_runtime.text import one_line
 
 P = ParamSpec("P")
 

@@ -11,17 +11,7 @@ from typing import Any
 
 import click
 
-from gymmesh_runtime.text import laid_out, one_line, plain_json
-
-__all__ = [
-    "echo",
-    "echo_json",
-    "echo_json_line",
-    "echo_parts",
-    "one_line",
-    "page_parts",
-    "plain_errors",
-]
+from gymmesh_runtime.text import laid_out, plain_json
 
 Parts = tuple[tuple[str, dict[str, Any]], ...]
 

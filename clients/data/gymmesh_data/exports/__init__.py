@@ -9,17 +9,14 @@ draft.py    a folder that is whole or can be gone on with
 run.py      `export`: puts the three together
 """
 
-from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS
-from gymmesh_data.exports.run import HUB, export, export_hub
+from gymmesh_data.exports.run import export, export_hub
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 
 __all__ = [
     "FORMATS",
-    "HUB",
     "ExportOptions",
     "ExportSummary",
-    "Format",
     "export",
     "export_hub",
 ]

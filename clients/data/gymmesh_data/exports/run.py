@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import OutputFiles, UserError
+from gymmesh_client import OutputFiles
+from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
 from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
@@ -129,8 +130,7 @@ def export_hub(
         total = _fill(inputs, draft, options, test)
         draft.publish()
     except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise UserError(f"{output}: cannot be written: {cause}") from None
+        raise unwritable(output, error) from None
     finally:
         draft.drop_if_empty()
     return total

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gymmesh_client import UserError
+from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_used, write_whole
 
 _CHECKPOINT_S: Final = 5.0
@@ -89,8 +89,7 @@ class LineFile:
                     self._pack(pack)
                 self.checkpoint.unlink(missing_ok=True)
         except (OSError, sqlite3.Error) as error:
-            cause = (getattr(error, "strerror", None) or str(error)).lower()
-            raise UserError(f"{self.path}: cannot be written: {cause}") from None
+            raise unwritable(self.path, error) from None
         return kept
 
     def _lock(self, file: BinaryIO) -> None:

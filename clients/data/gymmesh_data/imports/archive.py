@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 import zstandard
 
-from gymmesh_client import UserError
+from gymmesh_client.problems import UserError, unreadable
 
 _ZSTD: Final = 93
 _LOCAL_HEADER: Final = struct.Struct(
@@ -36,8 +36,7 @@ def members(path: Path, prefix: str) -> Iterator[tuple[str, bytes]]:
                 if info.filename.startswith(prefix) and not info.is_dir():
                     yield info.filename, _content(archive, info, file, path)
     except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be read: {cause}") from None
+        raise unreadable(path, error) from None
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, zstandard.ZstdError) as error:
         raise UserError(f"{path}: is no zip archive that can be read: {error}") from None
 

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import UserError
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.exports.arrow import EXTRA
 from gymmesh_data.imports.archive import members
+from gymmesh_data.sources import lines_of
 from gymmesh_responses import CodecError, loads
 
 _LINES: Final = (".jsonl", ".ndjson")
@@ -57,18 +58,9 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
         elif path.suffix == ".json":
             yield from _json(path)
         else:
-            yield from _lines(path)
+            yield from ((where, _of_bytes(line)) for where, line in lines_of(path))
     except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be read: {cause}") from None
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    name = str(path)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.isspace():
-                yield f"{name}:{number}", _of_bytes(line)
+        raise unreadable(path, error) from None
 
 
 def _of_bytes(text: bytes) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
-from gymmesh_client import UserError
+from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports.lines import line_of
 from gymmesh_data.imports.files import NotJson, rows_of
@@ -106,8 +106,7 @@ def import_file(
         if not summary.refused:
             skipped.unlink()
     except (OSError, sqlite3.Error) as error:
-        cause = (getattr(error, "strerror", None) or str(error)).lower()
-        raise UserError(f"{output}: cannot be written: {cause}") from None
+        raise unwritable(output, error) from None
     return summary
 
 

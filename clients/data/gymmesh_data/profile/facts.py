@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, list_of, object_of
+from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of
 from gymmesh_responses import CodecError, dumps, loads
 
 Unread = Counter[str]
@@ -95,7 +95,7 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
         task_id=rollout.task_id,
         labels=_labels(rollout, fields),
         reward=None if rollout.failed else rollout.reward,
-        failure=_failure(_object(row["failure"])) if rollout.failed else None,
+        failure=_failure(object_of(row, "failure")) if rollout.failed else None,
         stop_reason=rollout.text("stop_reason"),
         status=str(verdict.get("status") or ""),
         prompt=_digest(dumps(row["responses_create_params"].get("input"))),
@@ -176,8 +176,7 @@ def _is_object(arguments: Any) -> bool:
 
 def _answered(metadata: Json, unread: Unread) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
-    for one in list_of(metadata, "tool_outcomes"):
-        part = _object(one)
+    for part in objects_of(metadata, "tool_outcomes"):
         calls = _number(part, "calls", "metadata.tool_outcomes calls", unread)
         if calls is not None and part.get("outcome") != _UNANSWERED:
             found[str(part.get("name")), str(part.get("outcome"))] += int(calls)
@@ -226,8 +225,8 @@ def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
         value = _number(timings, key, f"metadata.timings.{key}", unread)
         if value is not None:
             found[name] = value / 1e6
-    for stage in list_of(verdict, "stages"):
-        value = _number(_object(stage), "duration_us", "verification.stages duration_us", unread)
+    for stage in objects_of(verdict, "stages"):
+        value = _number(stage, "duration_us", "verification.stages duration_us", unread)
         if value is not None:
             name = f"verify: {stage.get('name')}"
             found[name] = found.get(name, 0.0) + value / 1e6
@@ -236,8 +235,8 @@ def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
 
 def _components(verdict: Json, unread: Unread) -> list[tuple[str, float]]:
     found = []
-    for part in list_of(verdict, "components"):
-        value = _number(_object(part), "value", "verification.components value", unread)
+    for part in objects_of(verdict, "components"):
+        value = _number(part, "value", "verification.components value", unread)
         if value is not None:
             found.append((str(part.get("name")), value))
     return found
@@ -251,10 +250,6 @@ def _number(part: Json, key: str, name: str, unread: Unread) -> float | None:
         unread[name] += 1
         return None
     return value
-
-
-def _object(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
 
 
 def _digest(content: bytes) -> bytes:

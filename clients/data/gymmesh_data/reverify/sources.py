@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client import OutputFiles, UserError, open_run
+from gymmesh_client import OutputFiles, open_run
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_data.sources import distinct, files_of, is_run, read_rollouts
@@ -95,8 +96,7 @@ class Source:
                         while chunk := opened.read(_CHUNK):
                             digest.update(chunk)
                 except OSError as error:
-                    cause = (error.strerror or str(error)).lower()
-                    raise UserError(f"{file}: cannot be read: {cause}") from None
+                    raise unreadable(file, error) from None
         return digest.hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 measures.py   a run's figures for a tracker: names and numbers (pure)
 samples.py    which rollouts go into the table of samples, and what of them (pure)
-outcomes.py   the collector's output, looked at as rows pass
 live.py       while a collector runs: measures and tables, now and then
 profiled.py   a profile, sent once
 link.py       the tracker's process, seen from the collector: bounded, and no harm to it

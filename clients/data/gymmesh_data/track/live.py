@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_client import OutputError
 from gymmesh_client.run_file import RunDocument, read_run_file
@@ -13,13 +13,11 @@ from gymmesh_client.run_file.file import write_document
 from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of
 from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
-from gymmesh_data.track.outcomes import WatchedOutput
 from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of
 from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_client import Figures, RunOutput, RunSummary
-    from gymmesh_client.collect.outcomes import Outcomes
 
 _EVERY_S: Final = 10.0
 _END_S: Final = 60.0
@@ -29,10 +27,9 @@ class Tracking:
     """A run at a tracker.
 
     Args:
-        output: the run's output.
+        output: the run's output, whose rows are looked at as they are written.
         project: the tracker's project; None: see `names.project_of`.
         samples: the most rollouts in a table; 0: no table.
-        every_s: seconds between measures.
     """
 
     def __init__(
@@ -42,8 +39,6 @@ class Tracking:
         *,
         project: str | None = None,
         samples: int = 32,
-        every_s: float = _EVERY_S,
-        end_s: float = _END_S,
     ) -> None:
         self._link = link
         self._output = output
@@ -51,14 +46,9 @@ class Tracking:
         self._samples: Reservoir[TableRow] = Reservoir(samples)
         self._table_at = 1
         self._recent = Recent()
-        self._every_s, self._end_s = every_s, end_s
         self._summary: RunSummary | None = None
         self._cut_short = asyncio.Event()
-        self._open = True
-
-    def watched(self) -> Outcomes:
-        """The output, as the collector is to have it."""
-        return cast("Outcomes", WatchedOutput(self._output, self._see, self._closed))
+        output.on_row = self._see
 
     @asynccontextmanager
     async def live(
@@ -77,7 +67,7 @@ class Tracking:
             await self._link.end(
                 self._config(),
                 finished=figures().state == "finished",
-                seconds=self._end_s,
+                seconds=_END_S,
                 cut_short=self._cut_short,
             )
 
@@ -128,15 +118,12 @@ class Tracking:
         mine["project"] = self._project
         trackers = others | {self._link.tracker: mine}
         with suppress(OutputError):  # a disk that takes nothing more ends the run by itself
-            if self._open:
+            if not self._output.closed:
                 self._output.describe(trackers=trackers)
             elif about:  # the run was over before its tracker had begun
                 document = RunDocument(about)
                 document.say(trackers=trackers)
                 write_document(self._output.files.run, document)
-
-    def _closed(self) -> None:
-        self._open = False
 
     def _see(self, row: bytes, completed: bool) -> None:
         if completed:
@@ -149,7 +136,7 @@ class Tracking:
         self, figures: Callable[[], Figures], groups: Callable[[], Mapping[str, int] | None]
     ) -> None:
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(_EVERY_S)
             self._send(figures(), groups())
 
     def _send(

@@ -32,7 +32,6 @@ class ProfileTracking:
     Args:
         project: the tracker's project; None: see `names.project_of`.
         samples: the most rollouts in a table; 0: no table.
-        end_s: how long the tracker may take for all of it.
     """
 
     def __init__(
@@ -41,12 +40,10 @@ class ProfileTracking:
         *,
         project: str | None = None,
         samples: int = 32,
-        end_s: float = _END_S,
     ) -> None:
         self._link = link
         self._project = project_of(link.tracker, project)
         self._samples: Reservoir[TableRow] = Reservoir(samples)
-        self._end_s = end_s
         self._cut_short = asyncio.Event()
 
     def see(self, rollout: StoredRollout) -> None:
@@ -68,7 +65,7 @@ class ProfileTracking:
         if self._samples.kept:
             link.table(step, COLUMNS, self._samples.kept)
         cut_short = self._cut_short
-        await link.end(run.config, finished=True, seconds=self._end_s, cut_short=cut_short)
+        await link.end(run.config, finished=True, seconds=_END_S, cut_short=cut_short)
 
     @property
     def tracker(self) -> str:

@@ -35,8 +35,6 @@ from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import DISCOVERY
 
-__all__ = ["McpSession", "OfferedEnvironment", "environment_alone", "environment_at"]
-
 _CALL_S: Final = 60.0
 _ASK_S: Final = 10.0
 # The environment has its own bound, which may be long; this one is for a service that is gone.

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import shutil
-import socket
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
@@ -26,6 +24,7 @@ import yaml
 
 from gymmesh_discovery.http_sd import PATH
 from gymmesh_mesh.processes.process import end, log_lines
+from gymmesh_runtime.addresses import free_port
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
 RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")
@@ -67,16 +66,8 @@ def find_prometheus(binary: str) -> str:
 
 
 def free_address() -> str:
-    """A port of the loopback address that is free at present.
-
-    It is below those that systems give to outgoing connections, so that it is still free when the
-    process that listens there is started again.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return f"127.0.0.1:{port}"
+    """A port of the loopback address that is free at present, and stays so."""
+    return f"127.0.0.1:{free_port('127.0.0.1')}"
 
 
 def configuration(

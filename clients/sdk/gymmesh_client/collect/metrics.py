@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.boundaries import BOUNDARIES
 from gymmesh_client.collect.figures import Figures
 from gymmesh_client.summary import Counted
 from gymmesh_runtime import metrics
@@ -43,4 +43,4 @@ def show_figures(figures: Figures) -> None:
 
 def _name(boundary: int) -> str:
     """A boundary as a label; an agent may send any number, and a label takes none made up."""
-    return boundary_name(boundary) or _OTHER
+    return BOUNDARIES.get(boundary, _OTHER)

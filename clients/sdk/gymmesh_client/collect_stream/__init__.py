@@ -8,7 +8,7 @@ limits      the bounds of a stream
 """
 
 from gymmesh_client.collect_stream.limits import StreamLimits
-from gymmesh_client.collect_stream.pool import AgentPool, CollectingAgent
+from gymmesh_client.collect_stream.pool import AgentPool
 from gymmesh_client.collect_stream.stream import CollectStream, check_contract
 
-__all__ = ["AgentPool", "CollectStream", "CollectingAgent", "StreamLimits", "check_contract"]
+__all__ = ["AgentPool", "CollectStream", "StreamLimits", "check_contract"]

@@ -38,7 +38,7 @@ class Connection:
         """Have the agent start an attempt, soon, with so many in flight."""
         self._starts[attempt.key] = attempt
         if len(self._starts) >= _MAX_STARTS:
-            self._timer.send_now()
+            self._timer.wake()
         else:
             self._timer.send_soon(in_flight)
 
@@ -46,7 +46,7 @@ class Connection:
         """Have the agent cancel an attempt; one whose start was not sent yet is never sent."""
         if self._starts.pop(key, None) is None:
             self._cancels.append(key)
-            self._timer.send_now()
+            self._timer.wake()
 
     def grant(self, events: int) -> None:
         """Let the agent send so many events more."""

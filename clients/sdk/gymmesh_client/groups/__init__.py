@@ -5,7 +5,6 @@ store     finished groups on their way to a trainer (pure)
 stream    hands them out, and waits for more
 """
 
-from gymmesh_client.groups.store import Group, GroupStore
-from gymmesh_client.groups.stream import GroupStream
+from gymmesh_client.groups.store import Group
 
-__all__ = ["Group", "GroupStore", "GroupStream"]
+__all__ = ["Group"]

@@ -8,10 +8,7 @@ Pure: `format` (ids, the log's bytes, the files' names), `state` (what the log a
 
 from gymmesh_client.journal.compaction import compact_run
 from gymmesh_client.journal.disk import Disk, OutputError
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import is_run_id
-from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import Attempt, RunReader, open_run
 
 __all__ = [
@@ -21,9 +18,5 @@ __all__ = [
     "OutputFiles",
     "RunReader",
     "compact_run",
-    "is_run_id",
-    "latest_session",
     "open_run",
-    "rollout_id",
-    "rollout_key",
 ]

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY
 
 
@@ -89,6 +89,6 @@ def lock_existing(path: Path) -> int:
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """The one sentence for a disk that takes nothing more."""
     return OutputError(
-        f"{path}: cannot be written: {reason(error)}; every outcome that was counted is on disk, "
-        "so make room and go on with --resume"
+        f"{unwritable(path, error)}; every outcome that was counted is on disk, so make room and "
+        "go on with --resume"
     )

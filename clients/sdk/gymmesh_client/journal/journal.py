@@ -41,8 +41,9 @@ from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import RowFiles
 from gymmesh_client.journal.state import RunState
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import draft_of
+from gymmesh_runtime.text import os_reason
 
 
 class NewOutcome(msgspec.Struct, gc=False):
@@ -124,7 +125,7 @@ class Journal:
         try:
             fd = os.open(files.journal, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise UserError(f"{files.journal}: cannot be opened: {reason(error)}") from None
+            raise UserError(f"{files.journal}: cannot be opened: {os_reason(error)}") from None
         try:
             lock(fd, files.journal)
             journal = Journal(files, disk, fd)

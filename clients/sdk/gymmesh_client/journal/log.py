@@ -27,9 +27,29 @@ from gymmesh_client.journal.format.records import (
     decode,
     decode_one,
 )
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unreadable
+from gymmesh_runtime.text import os_reason
 
 _PAGES_KEPT: Final = 1 << 22
+
+
+@contextlib.contextmanager
+def opened(files: OutputFiles) -> Iterator[int]:
+    """The journal of a run, open for reading.
+
+    Raises:
+        UserError: it cannot be read, or a record that is read in the block is damaged.
+    """
+    try:
+        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unreadable(files.journal, error) from None
+    try:
+        yield fd
+    except BadRecord as error:
+        raise UserError(f"{files.journal}: is damaged: {error}") from None
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager
@@ -84,7 +104,7 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"{files.journal}: cannot be opened: {reason(error)}") from None
+        raise UserError(f"{files.journal}: cannot be opened: {os_reason(error)}") from None
     try:
         lock(fd, files.journal)
         found: dict[str, Any] | None = None
@@ -134,22 +154,13 @@ def first_reserved(files: OutputFiles) -> Iterator[bytes]:
 
 
 def _reservations(files: OutputFiles) -> Iterator[Reserved | Released]:
-    try:
-        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise UserError(f"{files.journal}: cannot be read: {reason(error)}") from None
-    try:
-        with mapped(fd) as data:
-            for frame in frames_of(data, files):
-                for kind, body in bodies(frame.payload):
-                    if kind in (RESERVED_TYPE, RELEASED_TYPE):
-                        record = decode_one(kind, body)
-                        if isinstance(record, Reserved | Released):
-                            yield record
-    except BadRecord as error:
-        raise UserError(f"{files.journal}: is damaged: {error}") from None
-    finally:
-        os.close(fd)
+    with opened(files) as fd, mapped(fd) as data:
+        for frame in frames_of(data, files):
+            for kind, body in bodies(frame.payload):
+                if kind in (RESERVED_TYPE, RELEASED_TYPE):
+                    record = decode_one(kind, body)
+                    if isinstance(record, Reserved | Released):
+                        yield record
 
 
 def _forget(data: bytes | mmap.mmap, start: int, end: int) -> int:

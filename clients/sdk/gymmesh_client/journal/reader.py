@@ -17,7 +17,7 @@ from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, R
 from gymmesh_client.journal.index.index import Entry, Index, open_index
 from gymmesh_client.journal.log import first_reserved
 from gymmesh_client.journal.row_files import RowReader, read_rows
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_responses import loads
 
 _STATUS: Final = {COMPLETED: "completed", FAILED: "failed"}
@@ -184,7 +184,7 @@ class RunReader:
             return self._rows.read(place).rstrip(b"\n")
         except OSError as error:
             path = self.files.row_file(*place.file)
-            raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+            raise unreadable(path, error) from None
 
 
 def open_run(path: str | Path) -> RunReader:
@@ -200,5 +200,5 @@ def open_run(path: str | Path) -> RunReader:
     try:
         index = open_index(files)
     except OSError as error:
-        raise UserError(f"{files.journal}: cannot be read: {reason(error)}") from None
+        raise unreadable(files.journal, error) from None
     return RunReader(files.of_session(index.info["session"]), index)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unreadable
 
 _ZSTD_LEVEL: Final = 3
 ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
@@ -253,7 +253,7 @@ def read_rows(
         fd = open_row_file(files, file, compacted)
         yield from _read_rows(fd, end, compressed, without)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+        raise unreadable(path, error) from None
 
 
 def _read_rows(

@@ -44,7 +44,7 @@ from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
-from gymmesh_client.problems import TaskProblem, UserError, reason
+from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import (
     make_folder,
     refuse_inputs,
@@ -56,6 +56,7 @@ from gymmesh_client.run_file.comparing import what_changed
 from gymmesh_client.tasks import Shard, session_of, shard_of
 from gymmesh_client.traces import AttemptRecording, TraceWriter
 from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.text import os_reason
 
 J = TypeVar("J")
 
@@ -72,6 +73,8 @@ class RunOutput:
         shard: which part of the run this is; None: all of it.
         retried: outcomes superseded because a retry was asked for.
         traced: whether every event is kept.
+        on_row: called with each row once it is on disk, and whether its rollout completed.
+        closed: whether all is written.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class RunOutput:
         self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
         self.traced = traces is not None
+        self.on_row: Callable[[bytes, bool], None] = lambda row, completed: None
+        self.closed = False
         self._about = about
         self._unsent: dict[bytes, int] = {}
         self._closed = False
@@ -146,11 +151,13 @@ class RunOutput:
             ValueError: the rollout has an outcome already.
         """
         await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
+        self.on_row(row, True)
 
     async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
         """Write a failed rollout's row; as `completed`."""
         outcome = NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row)
         await self._writer.append(outcome)
+        self.on_row(row, False)
 
     async def reserve(self, rollout: str, attempt: int) -> None:
         """Use up the number of a further attempt; returns when it may be sent.
@@ -211,6 +218,7 @@ class RunOutput:
             await asyncio.to_thread(compact, self._journal)
         finally:
             self._journal.close()
+            self.closed = True
         if not ended.get("interrupted"):
             await asyncio.to_thread(_make_index, self.files)
 
@@ -391,7 +399,7 @@ def make_folder_of(files: OutputFiles) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {reason(error)}") from None
+        raise UserError(f"{folder}: cannot be made: {os_reason(error)}") from None
 
 
 def _make_index(files: OutputFiles) -> None:

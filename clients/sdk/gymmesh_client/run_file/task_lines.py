@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client.problems import TaskProblem, UserError, reason
+from gymmesh_client.problems import TaskProblem, unreadable
 from gymmesh_client.replacing import write_whole_bytes
 from gymmesh_client.tasks.reader import TaskDefaults, TaskReader
 
@@ -44,7 +44,7 @@ class TaskLines:
                     whole.update(line)
                     digests.append(_digest(line))
         except OSError as error:
-            raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+            raise unreadable(path, error) from None
         return TaskLines(whole.hexdigest(), digests)
 
     def write(self, path: Path) -> None:

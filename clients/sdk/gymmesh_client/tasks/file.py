@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import overload
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client.problems import TaskProblem, UserError, reason
+from gymmesh_client.problems import TaskProblem, UserError, unreadable
 from gymmesh_client.tasks.reader import TaskReader
 from gymmesh_client.tasks.shards import WHOLE, Shard
 
@@ -109,4 +109,4 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")
 
     def _unreadable(self, error: OSError) -> UserError:
-        return UserError(f"{self._path}: cannot be read: {reason(error)}")
+        return unreadable(self._path, error)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client.problems import TaskProblem, UserError, reason
+from gymmesh_client.problems import TaskProblem, unreadable
 from gymmesh_client.tasks.checks import (
     NAMING_KEYS,
     check_names,
@@ -87,7 +87,7 @@ class TaskReader:
                 for line, raw in _lines(file):
                     yield from self._row(line, raw, seen, copies)
         except OSError as error:
-            raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+            raise unreadable(path, error) from None
 
     def row(self, line: int, raw: bytes) -> TaskRow | TaskProblem:
         """One row by itself, or the first of its problems; it is not compared with others."""

@@ -14,7 +14,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.row_files import load_zstandard
-from gymmesh_client.problems import UserError, reason
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks
 
 # A writer's block holds one attempt at least, and closes at a quarter of a MiB.
@@ -107,7 +107,7 @@ def open_trace(path: str | Path) -> TraceReader:
     except FileNotFoundError:
         raise UserError(f"{trace}: is not there; collect with --trace to have one") from None
     except OSError as error:
-        raise UserError(f"{trace}: cannot be read: {reason(error)}") from None
+        raise unreadable(trace, error) from None
     try:
         if not os.fstat(fd).st_size:
             return TraceReader(trace, b"")

@@ -50,8 +50,6 @@ from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
-__all__ = ["TrainerCollector", "collect"]
-
 _BLOCK: Final = 256  # tasks of an asynchronous iterable that are read at a time
 
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TypeVar
 
-__all__ = ["LoopThread"]
-
 T = TypeVar("T")
 
 

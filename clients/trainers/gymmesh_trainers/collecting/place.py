@@ -24,8 +24,6 @@ from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 
-__all__ = ["MeshPlace", "Model", "Policy", "open_environment", "open_place"]
-
 MeshPlace = Environment[Any] | type[Environment[Any]] | MeshConfig | Path | str | Sequence[str]
 """What collects: an environment (an object, a class, a name, `file.py:Class`), a configuration
 (an object or a YAML file), or where a mesh runs (`HOST:PORT`, several of them, or a registry as

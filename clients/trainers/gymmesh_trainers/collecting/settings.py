@@ -10,8 +10,6 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_responses import dumps
 
-__all__ = ["Settings", "Stale"]
-
 Stale = Literal["drop", "flag"]
 """What becomes of rollouts whose weights are too old."""
 

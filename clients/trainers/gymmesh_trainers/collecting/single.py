@@ -18,8 +18,6 @@ from gymmesh_trainers.collecting.place import MeshPlace
 from gymmesh_trainers.collecting.tasks import TaskLike
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
-__all__ = ["SharedMesh"]
-
 _ENGINE: Final[ContextVar[Generate]] = ContextVar("gymmesh_engine")
 
 

@@ -18,8 +18,6 @@ from gymmesh_data import actors_of, stored_rollout
 from gymmesh_responses import item_from_json
 from gymmesh_runtime.errors import MeshError, to_status
 
-__all__ = ["completed_of_row", "failed_of_row"]
-
 Json = dict[str, Any]
 _OTHERS: Final = ("user", "system", "developer")
 # More tokens than any call before has: of a prompt that could not be put together.

@@ -12,8 +12,6 @@ from gymmesh_trainers.collecting.place import MeshPlace
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
-__all__ = ["SyncCollector", "collect_sync"]
-
 
 class SyncCollector:
     """TrainerCollector for synchronous code; a context manager. Its arguments are the same.

@@ -12,8 +12,6 @@ from gymmesh_client import TaskDefaults, TaskFile, TaskReader, UserError
 from gymmesh_resource import Task, TaskInvalid
 from gymmesh_responses import CodecError, loads
 
-__all__ = ["TaskLike", "Tasks", "as_message", "messages_of", "task_written"]
-
 TaskLike = Task | Mapping[str, Any] | pb.Task
 """A task, a row of a task file, or the contract's message."""
 Tasks = Iterable[TaskLike] | AsyncIterable[TaskLike] | Path | str

@@ -16,8 +16,6 @@ from gymmesh_responses import text_of
 from gymmesh_runtime.errors import from_status
 from gymmesh_trainers.rollouts.samples import TrainingSample, samples_of
 
-__all__ = ["EPSILON", "FailedRollout", "Rollout", "RolloutGroup", "advantages"]
-
 EPSILON = 1e-4
 """Keeps `advantages` from dividing by nothing; TRL's GRPOTrainer has the same."""
 

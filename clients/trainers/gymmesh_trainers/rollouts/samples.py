@@ -19,8 +19,6 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout import CallTokens, call_tokens
 from gymmesh_responses import TOKEN_BYTES, unpack_ids, unpack_logprobs
 
-__all__ = ["NO_VERSION", "TrainingSample", "samples_of"]
-
 NO_VERSION: Final = -1
 """Stands where no weights sampled the token, or their version is not known."""
 

@@ -39,8 +39,6 @@ from gymmesh_trainers.trl.episode import Episode, EpisodeOutcome
 from gymmesh_trainers.trl.rollouts import plain_prompt
 from gymmesh_trainers.trl.tools import schema_of, tool_method, unsaid
 
-__all__ = ["TrlEnvironment", "TrlEnvironments"]
-
 _RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 _ASK_S: Final = 30.0
 _log = logging.getLogger("gymmesh.trainers")

@@ -19,8 +19,6 @@ from gymmesh_responses import bytes_to_text, dumps, text_of
 from gymmesh_runtime.errors import from_status
 from gymmesh_trainers.trl.transcript import CalledTool, transcript_of
 
-__all__ = ["Episode", "EpisodeOutcome", "ToolUnanswered"]
-
 _NO_LIMIT: Final = math.inf
 
 

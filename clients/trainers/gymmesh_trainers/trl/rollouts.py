@@ -28,8 +28,6 @@ from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
-__all__ = ["TrlRollouts", "plain_prompt", "trl_rows"]
-
 _REWARD: Final = "gymmesh_reward"
 _UNNAMED: Final = TaskDefaults("-", "-")  # the mesh knows its own defaults
 

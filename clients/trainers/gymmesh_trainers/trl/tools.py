@@ -18,8 +18,6 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_client import UserError
 from gymmesh_responses import loads, tool_to_dict
 
-__all__ = ["Call", "schema_of", "tool_method", "unsaid"]
-
 Call = Callable[[Any, str, dict[str, Any]], Any]
 """Calls a tool: of the object whose method it is, by name, with arguments."""
 

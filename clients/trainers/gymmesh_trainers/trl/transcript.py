@@ -10,8 +10,6 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import dumps, function_call_output, item_from_json
 
-__all__ = ["CalledTool", "EpisodeTranscript", "transcript_of"]
-
 _NO_OBJECT: Final = (list, int, float)
 
 

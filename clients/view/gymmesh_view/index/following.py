@@ -13,14 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import OutputFiles, UserError
+from gymmesh_client import OutputFiles
 from gymmesh_client.journal.format.frames import HEADER
 from gymmesh_client.journal.format.records import (
     FAILURES,
     RELEASED_TYPE,
     RESERVED_TYPE,
     ROWS,
-    BadRecord,
     Compacted,
     CurrentOutcome,
     Place,
@@ -29,9 +28,10 @@ from gymmesh_client.journal.format.records import (
     bodies,
     decode_one,
 )
-from gymmesh_client.journal.log import frames_of, mapped
+from gymmesh_client.journal.log import frames_of, mapped, opened
 from gymmesh_client.journal.row_files import open_row_file
 from gymmesh_client.journal.state import RunState
+from gymmesh_client.problems import unreadable
 from gymmesh_responses import loads
 from gymmesh_view.rows.places import Placed, placed_rows
 
@@ -88,7 +88,7 @@ class FileFollower:
             with self.path.open("rb") as file:
                 yield from self._batches(file.fileno())
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise unreadable(self.path, error) from None
 
     def _batches(self, fd: int) -> Iterator[Batch]:
         about = os.fstat(fd)
@@ -149,11 +149,7 @@ class RunFollower:
         Raises:
             UserError: a file cannot be read, or is damaged.
         """
-        try:
-            fd = os.open(self._files.journal, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise _unreadable(self._files.journal, error) from None
-        try:
+        with opened(self._files) as fd:
             if self._mark and self._mark != _mark(fd, self._position):
                 yield self._forget()
             yield from self._rows()  # what an index that was stopped had not come to
@@ -165,10 +161,6 @@ class RunFollower:
                     yield from self._rows()
                     if not more:
                         break
-        except BadRecord as error:
-            raise UserError(f"{self._files.journal}: is damaged: {error}") from None
-        finally:
-            os.close(fd)
 
     def _forget(self) -> Batch:
         """The journal is another one than it was."""
@@ -227,7 +219,7 @@ class RunFollower:
                 try:
                     yield from self._rows_of(file, path, end)
                 except OSError as error:
-                    raise _unreadable(path, error) from None
+                    raise unreadable(path, error) from None
 
     def _rows_of(self, file: RowFile, path: Path, end: int) -> Iterator[Batch]:
         without = {(one.offset, one.inner) for one in self._run.superseded if one.file == file}
@@ -303,7 +295,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gymmesh_client import UserError
 from gymmesh_client.journal.row_files import load_zstandard
+from gymmesh_client.problems import UserError, unreadable
 
 _CHUNK: Final = 1 << 18
 _MOST_IN_FRAME: Final = 1 << 28
@@ -57,7 +57,7 @@ def read_row(path: Path, offset: int, inner: int, length: int, extent: int) -> b
         with path.open("rb") as file:
             data = os.pread(file.fileno(), extent, offset)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from None
+        raise unreadable(path, error) from None
     if path.name.endswith(".zst"):
         data = _unpacked(path, data, offset)[inner : inner + length]
     if len(data) != length:

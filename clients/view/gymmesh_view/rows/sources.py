@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
-from gymmesh_client.journal.format.records import BadRecord, RunOpened, decode
-from gymmesh_client.journal.log import frames_of, mapped
+from gymmesh_client.journal.format.records import RunOpened, decode
+from gymmesh_client.journal.log import frames_of, mapped, opened
 from gymmesh_view.rows.places import placed_rows
 from gymmesh_view.rows.summary import clean, row_of
 
@@ -90,20 +90,11 @@ def session_of(files: OutputFiles) -> dict[str, object]:
     Raises:
         UserError: the journal cannot be read or is damaged.
     """
-    try:
-        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise UserError(f"{files.journal}: cannot be read: {error.strerror}") from None
-    try:
-        with mapped(fd) as data:
-            for frame in frames_of(data, files):
-                record = next(iter(decode(frame.payload)), None)
-                if isinstance(record, RunOpened):
-                    return record.info
-    except BadRecord as error:
-        raise UserError(f"{files.journal}: is damaged: {error}") from None
-    finally:
-        os.close(fd)
+    with opened(files) as fd, mapped(fd) as data:
+        for frame in frames_of(data, files):
+            record = next(iter(decode(frame.payload)), None)
+            if isinstance(record, RunOpened):
+                return record.info
     return {}
 
 

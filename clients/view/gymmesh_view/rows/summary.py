@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data import stored_rollout
-from gymmesh_data.rollout import is_answer, list_of, object_of
+from gymmesh_data.rollout import is_answer, list_of, object_of, objects_of
 from gymmesh_responses import dumps, loads
 
 Json = dict[str, Any]
@@ -150,12 +150,12 @@ def conversations_of(actor: Json) -> list[Json]:
     said = actor.get("conversations")
     if isinstance(said, list):
         return [
-            one | {key: _objects(one, key) for key in ("first_items", "items")}
+            one | {key: objects_of(one, key) for key in ("first_items", "items")}
             for one in said
             if type(one) is dict
         ]
-    first = _objects(actor, "first_items")
-    items = [item for key in ("items", "output", "messages") for item in _objects(actor, key)]
+    first = objects_of(actor, "first_items")
+    items = [item for key in ("items", "output", "messages") for item in objects_of(actor, key)]
     return [{"first_items": first, "items": items}] if first or items else []
 
 
@@ -179,10 +179,6 @@ def row_of(line: bytes, where: str) -> Any:
         return loads(line)
     except ValueError as error:
         raise UserError(f"{where}: is not a line of JSON: {error}") from None
-
-
-def _objects(value: Json, key: str) -> list[Json]:
-    return [one for one in list_of(value, key) if isinstance(one, dict)]
 
 
 def _whole(value: Any) -> int:

@@ -119,7 +119,7 @@ class CollectorClient:
         if self.connection is None:
             return
         if self.stream.replies:
-            self.connection.send_now()
+            self.connection.wake()
         elif self.stream.buffer.unsent:
             self.connection.send_within()
 

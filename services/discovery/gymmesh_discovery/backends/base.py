@@ -5,20 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Change
-
-
-class Subscription(Protocol):
-    """A watcher's changes."""
-
-    async def next(self) -> Change | None:
-        """The next change; None says that some were missed (take a snapshot)."""
-
-    def miss(self) -> None:
-        """Has `next` return None at once."""
-
-    def close(self) -> None:
-        """Ends the subscription."""
+from gymmesh_discovery.backends.watchers import Watcher
 
 
 class RegistryBackend(Protocol):
@@ -46,5 +33,5 @@ class RegistryBackend(Protocol):
     def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
         """The registry's version and the matching instances, by id."""
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self) -> Watcher:
         """Every change from this call on."""

@@ -5,25 +5,34 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.counted import count_instances
+from gymmesh_discovery.view import Change
 from gymmesh_runtime.waits import cancel_and_wait
 
 _SWEEP_S: Final = 1.0
 
 
+class _View(Protocol):
+    version: int
+
+    def instances(self, service: str = "", name: str = "") -> list[discovery_pb2.Instance]: ...
+
+
 class MemoryRegistry:
     """Leases in memory, swept once a second. ``clock`` gives monotonic seconds."""
 
-    shared: Final = False
+    #: Whether other processes register in the same place.
+    shared: bool = False
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._watchers = Watchers()
-        self._leases = Leases(clock, lambda change: self._watchers.publish([change]))
+        self._leases = Leases(clock, self._leased)
+        self._view: _View = self._leases.view
         self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -52,7 +61,7 @@ class MemoryRegistry:
     def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
         """The version and the matching instances."""
         self.sweep()
-        return self._leases.view.version, self._leases.view.instances(service, name)
+        return self._view.version, self._view.instances(service, name)
 
     def subscribe(self) -> Watcher:
         """Every change from this call on."""
@@ -62,8 +71,11 @@ class MemoryRegistry:
         """Removes instances whose lease has run out."""
         self._leases.sweep()
 
+    def _leased(self, change: Change) -> None:
+        self._watchers.publish([change])
+
     async def _sweep_forever(self) -> None:
-        view, counted = self._leases.view, 0
+        view, counted = self._view, 0
         while True:
             self.sweep()
             if counted != view.version:  # not at each change: a large mesh has many

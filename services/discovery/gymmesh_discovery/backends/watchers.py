@@ -19,7 +19,7 @@ class Watcher:
         self._queue: asyncio.Queue[Change | None] = asyncio.Queue(_QUEUE)
 
     async def next(self) -> Change | None:
-        """The next change; None says that some were missed."""
+        """The next change; None says that some were missed (take a snapshot)."""
         return await self._queue.get()
 
     def put(self, change: Change) -> None:

@@ -7,7 +7,8 @@ import logging
 import time
 from typing import Final
 
-from gymmesh_discovery.backends.base import RegistryBackend, Subscription
+from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_discovery.backends.watchers import Watcher
 from gymmesh_discovery.view import Change
 from gymmesh_discovery.xds.catalog import Catalog
 from gymmesh_runtime import metrics
@@ -66,7 +67,7 @@ class RegistryFeed:
         self._pending_since = 0.0
         self._log_problems()
 
-    async def _follow(self, subscription: Subscription, version: int) -> None:
+    async def _follow(self, subscription: Watcher, version: int) -> None:
         missed = False
         while True:
             try:

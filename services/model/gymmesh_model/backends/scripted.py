@@ -20,8 +20,6 @@ from gymmesh_model.ids import new_id
 from gymmesh_responses import dumps, response_from_json
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["Answer", "ScriptedBackend"]
-
 AnswerPart = str | Mapping[str, Any]
 Answer = AnswerPart | Sequence[AnswerPart]
 """What one model call says."""

@@ -42,8 +42,6 @@ from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
 from gymmesh_responses import CodecError, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["Generate", "Generation", "SamplingParams", "TokenBackend", "Tokenizer"]
-
 _OPTIONS: Final = ChatOptions()
 # What of a request has a meaning here; the rest is refused by name, never dropped silently.
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "seed", "stop")

@@ -19,7 +19,7 @@ How its parts go together, for one model call:
 from gymmesh_model.local.constrained import ConstraintOptions, constrain, interpret, is_constrained
 from gymmesh_model.local.errors import LocalModelError, ServerError, WeightsError
 from gymmesh_model.local.server import LocalServer
-from gymmesh_model.local.weights import fetch_default_weights, resolve_weights
+from gymmesh_model.local.weights import resolve_weights
 
 __all__ = [
     "ConstraintOptions",
@@ -28,7 +28,6 @@ __all__ = [
     "ServerError",
     "WeightsError",
     "constrain",
-    "fetch_default_weights",
     "interpret",
     "is_constrained",
     "resolve_weights",

@@ -6,13 +6,11 @@ from gymmesh_model.serving.counts import CallCounts
 from gymmesh_model.serving.deltas import DeltaQueue
 from gymmesh_model.serving.runner import CallRunner
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.serving.work import CallState
 
 __all__ = [
     "CallCounts",
     "CallRegistry",
     "CallRunner",
-    "CallState",
     "ConversationCache",
     "CreatedResponse",
     "DeltaQueue",

@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +21,11 @@ from gymmesh_model.vllm.command import base_url, serve_command
 from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.failures import ended, sentence, with_log
 from gymmesh_model.vllm.log import LogFollower
+from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.pipes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
 
 _GUARD: Final = Path(__file__).with_name("_guard.py")
-# Below where systems take ports for outgoing connections, so that none of those gets it meanwhile.
-_PORTS: Final = range(20_000, 32_000)
 _POLL_SECONDS: Final = 0.25
 _ASK_SECONDS: Final = 5.0
 _LOG_SECONDS: Final = 1.0
@@ -231,16 +229,8 @@ def _find(executable: str, environment: Mapping[str, str], own: Mapping[str, str
 
 
 def _free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    cause = ""
-    for _ in range(100):
-        port = _PORTS[secrets.randbelow(len(_PORTS))]
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                cause = error.strerror or str(error)
-                continue
-            return port
-    raise ServeError(f"no free port was found on {host} (serve.host): {cause}")
+    try:
+        return free_port(host)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ServeError(f"no free port was found on {host} (serve.host): {why}") from None

@@ -18,8 +18,6 @@ from gymmesh_runtime.peers import PeerDirectory
 from ..service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from .findings import Flaw
 
-__all__ = ["CALL_S", "FAULTS", "REWARD", "EnvironmentCalls"]
-
 #: Seconds that one call may take.
 CALL_S = 60.0
 #: Before the reward of a verdict in words.

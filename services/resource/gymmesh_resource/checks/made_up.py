@@ -8,8 +8,6 @@ from typing import Any
 
 import jsonschema
 
-__all__ = ["CannotMakeUp", "made_up"]
-
 _DEEPEST = 12
 _FORMATS = {
     "date": "2024-05-17",

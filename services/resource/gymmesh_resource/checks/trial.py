@@ -29,8 +29,6 @@ from .calls import CALL_S, FAULTS, REWARD, EnvironmentCalls
 from .findings import Finding, Flaw, Warned
 from .made_up import CannotMakeUp, made_up
 
-__all__ = ["try_out"]
-
 _IN_FLIGHT = 64
 _SHOWN = 200  # characters
 _NO_TOOL = "no_such_tool_here"

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from gymmesh_resource.workers import AnswerTooMuch
 
-__all__ = ["unless_always"]
-
 T = TypeVar("T")
 
 

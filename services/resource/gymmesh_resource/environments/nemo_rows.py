@@ -13,8 +13,6 @@ from collections.abc import Collection, Mapping
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 
-__all__ = ["JUDGED_OTHERWISE", "refuse_others", "server_of"]
-
 _SERVERS = """
     aalcr abstention arc_agi arena_judge asr_with_pc aviary bbq bigcodebench bird_sql blackjack
     browsecomp_advanced_harness bunsenbench_chemistry_mcq calendar circle_click circle_count

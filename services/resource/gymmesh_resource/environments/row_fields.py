@@ -8,8 +8,6 @@ from typing import TypeVar
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 
-__all__ = ["filled_text", "one_of", "optional"]
-
 T = TypeVar("T", bound=str)
 V = TypeVar("V")
 

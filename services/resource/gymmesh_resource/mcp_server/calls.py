@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 
-__all__ = ["Calls"]
-
 _FEW = 64
 
 

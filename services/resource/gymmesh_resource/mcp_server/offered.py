@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.serving import SessionStore
 
-__all__ = ["OfferedService"]
-
 
 class OfferedService(Protocol):
     """The resource service whose tools are offered."""

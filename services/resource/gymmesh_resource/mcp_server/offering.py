@@ -14,8 +14,6 @@ from gymmesh_runtime.config import ConfigError
 
 from .offered import OfferedService
 
-__all__ = ["Offering", "check_host"]
-
 _STOP_S = 4.0
 
 _LOGGER = logging.getLogger("gymmesh.resource")

@@ -15,8 +15,6 @@ from gymmesh_runtime.addresses import at_port, family_of, is_wildcard
 
 from .tool_server import ToolServer
 
-__all__ = ["serve"]
-
 _START_S = 10.0
 _STOP_S = 5.0
 # How long a connection may take to its first request; between two the library has a bound itself.

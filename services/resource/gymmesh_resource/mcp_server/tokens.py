@@ -10,8 +10,6 @@ import hashlib
 import secrets
 from collections.abc import Callable
 
-__all__ = ["SessionTokens"]
-
 _TOKEN_BYTES = 32
 
 

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import Receive, Scope, Send
 
-__all__ = ["ToolServer"]
-
 _SESSION = "gymmesh.session"
 _OWNERS = "/session"
 _SERVICE = resource_pb2.DESCRIPTOR.services_by_name["ResourceService"].full_name

@@ -7,8 +7,6 @@ from typing import Any
 from .client import ModelAnswer, Models, Prompt, in_call
 from .usage import UsageCounter
 
-__all__ = ["ModelAccess"]
-
 
 class ModelAccess:
     """The base of sessions and rollouts: calls models on behalf of a rollout."""

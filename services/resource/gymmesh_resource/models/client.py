@@ -25,8 +25,6 @@ from gymmesh_runtime.peers import PeerDirectory
 from ..errors import DefinitionError
 from .usage import UsageCounter
 
-__all__ = ["CallScope", "ModelAnswer", "Models", "Prompt", "in_call"]
-
 Prompt: TypeAlias = "str | Sequence[responses_pb2.Item | Mapping[str, Any]]"
 """A user's message as text, or a whole conversation: items, as messages or as Responses JSON."""
 

@@ -8,8 +8,6 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["UsageCounter", "charge", "merged"]
-
 
 class UsageCounter:
     """Calls and tokens by model service."""

@@ -12,8 +12,6 @@ from gymmesh_responses import CodecError, dumps, loads, params_from_json
 from ..environment import Environment
 from ..errors import DefinitionError
 
-__all__ = ["example_tasks"]
-
 _LOGGER = logging.getLogger("gymmesh.resource")
 _OWN_KEYS = frozenset(
     {"task_id", "environment", "agent", "seed", "tags", "responses_create_params"}

@@ -19,15 +19,6 @@ from ..environment import Environment
 from ..errors import FILE_MODULE, DefinitionError
 from ..tools import arguments_type
 
-__all__ = [
-    "GROUP",
-    "environment_class",
-    "environment_names",
-    "load_file",
-    "make_environment",
-    "missing_extra",
-]
-
 GROUP = "gymmesh.environments"
 
 

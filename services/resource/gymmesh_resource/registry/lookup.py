@@ -12,8 +12,6 @@ from ..environment import Environment
 from ..errors import DefinitionError
 from .loading import GROUP, environment_class, load_file, missing_extra
 
-__all__ = ["About", "about", "uses_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class About:

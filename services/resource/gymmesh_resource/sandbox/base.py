@@ -25,8 +25,6 @@ from gymmesh_runtime import metrics
 from .process import Process
 from .program import Limits, Program, Result, SandboxError
 
-__all__ = ["Launch", "LocalSandbox", "limits_script"]
-
 _CLOSE_S = 5.0
 # The numbers of slots in use in this process: two sandboxes share no user id and no control group.
 _TAKEN: set[int] = set()

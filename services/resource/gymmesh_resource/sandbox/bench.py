@@ -16,8 +16,6 @@ from .bubblewrap import BubblewrapSandbox
 from .languages import program_in
 from .program import Limits, Sandbox
 
-__all__ = ["Measurement", "measure", "measure_in", "measure_neighbour"]
-
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

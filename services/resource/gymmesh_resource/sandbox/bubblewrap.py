@@ -26,8 +26,6 @@ from .program import Limits, Program, SandboxError, SandboxUnavailable
 from .seccomp import UnknownMachine, filter_for
 from .warm import LateFiles, ProgramKind, Spare, WarmPool, kind_of
 
-__all__ = ["BubblewrapSandbox"]
-
 _LOGGER = logging.getLogger("gymmesh.resource")
 # The user ids of slots when the service is root: far from those of people and services.
 _FIRST_UID = 1_879_048_192

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from .program import Limits
 
-__all__ = ["Cgroup", "make_group", "remove_stale"]
-
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _PREFIX = "gymmesh-sandbox-"

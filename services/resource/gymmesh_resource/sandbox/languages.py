@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from .program import Program
 
-__all__ = ["LANGUAGES", "Language", "program_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class Language:

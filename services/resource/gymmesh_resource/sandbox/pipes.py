@@ -11,8 +11,6 @@ import asyncio
 import os
 from typing import IO
 
-__all__ = ["PipeReader", "PipeWriter"]
-
 _CHUNK = 65_536
 # Bytes read ahead of the reader; beyond them the program has to wait.
 _AHEAD = 262_144

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from .pipes import PipeReader, PipeWriter
 from .program import Ending, Limits, Result, SandboxError
 
-__all__ = ["Process"]
-
 # After a SIGKILL the kernel takes milliseconds; many large processes on a busy machine take longer.
 # What runs out here is a failure that no program should be able to choose.
 _DEATH_S = 60.0

@@ -12,17 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = [
-    "Ending",
-    "Limits",
-    "Program",
-    "Result",
-    "Running",
-    "Sandbox",
-    "SandboxError",
-    "SandboxUnavailable",
-]
-
 _MIB = 1024 * 1024
 
 

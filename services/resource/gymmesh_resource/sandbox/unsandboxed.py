@@ -17,8 +17,6 @@ from .base import Launch, LocalSandbox, limits_script
 from .process import Process
 from .program import Limits, Program
 
-__all__ = ["UnsandboxedPrograms"]
-
 
 class UnsandboxedPrograms(LocalSandbox):
     """`Sandbox` in name only: programs run as the service's user, on its machine."""

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from .process import Process
 from .program import Limits, Program, SandboxError
 
-__all__ = ["LateFiles", "ProgramKind", "Spare", "WarmPool", "kind_of"]
-
 _LOGGER = logging.getLogger("gymmesh.resource")
 # In memory, and below folders that every user may pass through, as temporary ones need not be.
 _LATE_PLACE = "/dev/shm"

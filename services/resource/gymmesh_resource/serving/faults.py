@@ -24,8 +24,6 @@ from ..errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongRe
 from ..task import Task
 from ..workers import PoolSaturated
 
-__all__ = ["environment_fault", "items_fault", "raise_from", "task_invalid"]
-
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
 _Items = Sequence[responses_pb2.Item]

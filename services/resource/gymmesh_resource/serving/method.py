@@ -22,8 +22,6 @@ from ..models import CallScope, UsageCounter, in_call
 from ..workers import CallTimer, Threads, ThreadsBusy
 from .step_timer import StepTimer
 
-__all__ = ["Method", "exit_error"]
-
 _NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

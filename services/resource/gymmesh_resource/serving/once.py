@@ -10,8 +10,6 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, TypeVarTuple
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["KEPT_ANSWERS", "Once", "digest_of", "session_not_found", "until_done"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -31,8 +31,6 @@ from .served import ServedEnvironment, seed_of
 from .sessions import OpenSession
 from .tool_calls import ToolCalls
 
-__all__ = ["ResourceServicer"]
-
 T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16

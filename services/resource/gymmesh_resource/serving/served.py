@@ -27,8 +27,6 @@ from .faults import environment_fault, items_fault, task_invalid
 from .method import Method, exit_error
 from .sessions import SessionStore
 
-__all__ = ["CLOSE_S", "ServedEnvironment", "seed_of"]
-
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0
 # What an author may write that opening a session awaits.

@@ -22,8 +22,6 @@ from gymmesh_runtime.security.ownership import may_use, owned
 from ..session import Session
 from .once import Once, digest_of, session_not_found, until_done
 
-__all__ = ["OpenSession", "SessionStore"]
-
 S = TypeVar("S")
 # Seconds that a cancelled call may take to end before its session is closed without it.
 _CANCEL_S = 5.0

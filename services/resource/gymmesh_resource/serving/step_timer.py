@@ -17,8 +17,6 @@ from gymmesh_runtime.text.faults import shown_place
 
 from ..errors import Blocked
 
-__all__ = ["StepTimer"]
-
 
 class StepTimer(Generator[Any, Any, Any]):
     """An awaitable in place of an async method's call.

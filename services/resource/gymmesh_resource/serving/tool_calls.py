@@ -38,8 +38,6 @@ from .method import Method
 from .served import ServedEnvironment
 from .sessions import OpenSession
 
-__all__ = ["ToolCalls"]
-
 _Output: TypeAlias = "bytes | responses_pb2.ContentParts"
 _MAX_NAMES = 20
 # The label in metrics for tools that no class declares, whose names are unbounded in number.

@@ -32,8 +32,6 @@ from .faults import environment_fault, items_fault, raise_from, task_invalid
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 
-__all__ = ["VerifyServicer"]
-
 _STATUSES = {
     rollout_pb2.VERIFICATION_STATUS_VERIFIED: "verified",
     rollout_pb2.VERIFICATION_STATUS_PENDING: "pending",

@@ -23,8 +23,6 @@ from gymmesh_runtime.text.faults import shown_place
 
 from ..environment import Environment
 
-__all__ = ["watch"]
-
 _BEAT_S: Final = 0.25
 _LOOK_S: Final = 0.5
 

@@ -1,14 +1,9 @@
 """Tools: methods marked with `@tool`, the schemas that models see, and reading their arguments."""
 
-from .arguments import (
-    BadArguments,
-    describe_parameters,
-    read_arguments,
-    read_object,
-)
+from .arguments import BadArguments, read_arguments, read_object
 from .definition import Tool, Toolset, answer_of, tool
 from .docstrings import read_docstring
-from .signatures import arguments_schema, arguments_type, takes_session
+from .signatures import arguments_schema, arguments_type
 
 __all__ = [
     "BadArguments",
@@ -17,10 +12,8 @@ __all__ = [
     "answer_of",
     "arguments_schema",
     "arguments_type",
-    "describe_parameters",
     "read_arguments",
     "read_docstring",
     "read_object",
-    "takes_session",
     "tool",
 ]

@@ -13,13 +13,6 @@ import msgspec
 
 from gymmesh_responses import CodecError, loads
 
-__all__ = [
-    "BadArguments",
-    "describe_parameters",
-    "read_arguments",
-    "read_object",
-]
-
 # More than this of a schema is no help to a model that is being corrected.
 _MAX_PARAMETERS = 12
 

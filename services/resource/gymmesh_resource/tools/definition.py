@@ -16,8 +16,6 @@ from ..errors import DefinitionError, WrongResult
 from .docstrings import read_docstring
 from .signatures import arguments_schema, arguments_type, takes_session
 
-__all__ = ["Tool", "Toolset", "answer_of", "tool"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__gymmesh_tool__"
 _STRICT = "__gymmesh_strict__"

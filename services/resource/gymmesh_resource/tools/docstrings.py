@@ -10,8 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 
-__all__ = ["read_docstring"]
-
 _ARGUMENTS = frozenset({"Args:", "Arguments:", "Parameters:"})
 _SECTIONS = _ARGUMENTS | {
     "Example:", "Examples:", "Note:", "Notes:", "Raises:", "Returns:", "Yields:",

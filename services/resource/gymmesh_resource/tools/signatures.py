@@ -17,8 +17,6 @@ import msgspec
 
 from ..errors import DefinitionError
 
-__all__ = ["arguments_schema", "arguments_type", "takes_session"]
-
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 SESSION = "session"
 _JSON_TYPES = {str: "string", int: "integer", bool: "boolean", float: "number", type(None): "null"}

@@ -1,7 +1,7 @@
 """Where blocking code runs: threads, worker processes, and the queues for them."""
 
 from .answer_work import AnswerTooMuch, work_on_answer
-from .call_timer import CallTimer, limit_paused, running_call
+from .call_timer import CallTimer, limit_paused
 from .process_pool import (
     PoolClosed,
     PoolError,
@@ -13,7 +13,7 @@ from .process_pool import (
     WorkerTimeout,
 )
 from .slots import Slots
-from .threads import Threads, ThreadsBusy, ThreadsLost
+from .threads import Threads, ThreadsBusy
 
 __all__ = [
     "AnswerTooMuch",
@@ -25,12 +25,10 @@ __all__ = [
     "Slots",
     "Threads",
     "ThreadsBusy",
-    "ThreadsLost",
     "WorkerCrashed",
     "WorkerFunctionError",
     "WorkerStartFailed",
     "WorkerTimeout",
     "limit_paused",
-    "running_call",
     "work_on_answer",
 ]

@@ -18,8 +18,6 @@ from typing import TypeVar, TypeVarTuple
 
 from .process_pool import ProcessPool, WorkerCrashed
 
-__all__ = ["PATIENCE", "AnswerTooMuch", "work_on_answer"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -15,8 +15,6 @@ from types import TracebackType
 
 from gymmesh_runtime.timers import Limit
 
-__all__ = ["CallTimer", "limit_paused", "running_call"]
-
 
 class CallTimer(Limit):
     """The limit of one call of a method, `seconds` long, that of the running call inside.

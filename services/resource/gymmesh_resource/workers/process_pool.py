@@ -30,17 +30,6 @@ from gymmesh_runtime.waits import cancel_and_wait
 from .call_timer import limit_paused
 from .process_worker import HEADER
 
-__all__ = [
-    "PoolClosed",
-    "PoolError",
-    "PoolSaturated",
-    "ProcessPool",
-    "WorkerCrashed",
-    "WorkerFunctionError",
-    "WorkerStartFailed",
-    "WorkerTimeout",
-]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

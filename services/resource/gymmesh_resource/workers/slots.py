@@ -23,8 +23,6 @@ from gymmesh_runtime.errors import MeshError
 
 from .call_timer import limit_paused, running_call
 
-__all__ = ["Slots"]
-
 # Seconds before the caller gives up, so that it still gets the error that names the queue.
 _MARGIN_S: Final = 1.0
 

@@ -17,8 +17,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-__all__ = ["Threads", "ThreadsBusy", "ThreadsLost"]
-
 
 class ThreadsBusy(Exception):
     """No thread was free in time; nothing was run."""

@@ -11,10 +11,11 @@ from gymmesh_runtime.addresses.listening import (
     at_port,
     exposure,
     family_of,
+    free_port,
     is_local,
     log_exposure,
 )
-from gymmesh_runtime.addresses.reachable import advertised, is_wildcard, own_addresses
+from gymmesh_runtime.addresses.reachable import advertised, is_wildcard
 
 __all__ = [
     "METRICS_HARM",
@@ -24,8 +25,8 @@ __all__ = [
     "at_port",
     "exposure",
     "family_of",
+    "free_port",
     "is_local",
     "is_wildcard",
     "log_exposure",
-    "own_addresses",
 ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import secrets
 import socket
 from typing import Final
 
 from gymmesh_runtime.addresses.reachable import is_wildcard
 
 _log = logging.getLogger("gymmesh.serve")
+
+_PORTS: Final = range(20_000, 32_000)
 
 
 def at_port(host: str, port: int) -> str:
@@ -20,6 +23,25 @@ def at_port(host: str, port: int) -> str:
 def family_of(host: str) -> socket.AddressFamily:
     """The kind of socket that listens on a host."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def free_port(host: str) -> int:
+    """A port of a host that is free at present.
+
+    It is below those that systems give to outgoing connections, so that it is still free when a
+    process that listens there starts, or is started again. Raises OSError: there is none.
+    """
+    for _ in range(100):
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket(family_of(host)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                cause = error
+                continue
+            return port
+    raise cause
 
 
 def is_local(host: str) -> bool:

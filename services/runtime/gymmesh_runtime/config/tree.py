@@ -9,6 +9,7 @@ from typing import TypeAlias
 import yaml
 
 from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.text import os_reason
 
 _MAX_DEPTH = 100
 
@@ -61,8 +62,7 @@ def read_file(path: Path) -> Table:
     except UnicodeDecodeError:
         raise ConfigError("is not UTF-8 text", source=str(path)) from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot be read: {reason}", source=str(path)) from None
+        raise ConfigError(f"cannot be read: {os_reason(error)}", source=str(path)) from None
     tree = parse(text, str(path))
     if tree is None:
         return Table({}, Mark(str(path), 1))

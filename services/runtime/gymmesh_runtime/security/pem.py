@@ -14,6 +14,7 @@ from typing import Final
 
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security.config import TlsConfig
+from gymmesh_runtime.text import os_reason
 
 _log = logging.getLogger("gymmesh.security")
 
@@ -177,8 +178,8 @@ def _bytes_of(path: str) -> bytes:
 
 
 def _unreadable(path: str, error: OSError) -> ConfigError:
-    reason = (error.strerror or str(error)).lower()
-    return ConfigError(f"the TLS file {path} cannot be read: {reason}", path="security.tls")
+    problem = f"the TLS file {path} cannot be read: {os_reason(error)}"
+    return ConfigError(problem, path="security.tls")
 
 
 def _wrong(path: str, problem: str, key: str) -> ConfigError:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Final
 
 from gymmesh_runtime.config import ConfigError, Secret
+from gymmesh_runtime.text import os_reason
 
 _log = logging.getLogger("gymmesh.security")
 
@@ -55,14 +56,14 @@ class TokenFile:
         try:
             found = os.stat(self._path)
         except OSError as error:
-            raise self._wrong(f"cannot be read: {(error.strerror or '').lower()}") from None
+            raise self._wrong(f"cannot be read: {os_reason(error)}") from None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _read(self) -> Secret:
         try:
             text = self._path.read_text(encoding="ascii").strip()
         except OSError as error:
-            raise self._wrong(f"cannot be read: {(error.strerror or '').lower()}") from None
+            raise self._wrong(f"cannot be read: {os_reason(error)}") from None
         except UnicodeDecodeError:
             text = ""
         if not text or not text.isprintable() or " " in text or len(text) > _MOST:

@@ -14,22 +14,18 @@ from gymmesh_runtime.serving.directory_watch import DirectoryWatch
 from gymmesh_runtime.serving.exposition import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving.loop import run
 from gymmesh_runtime.serving.processors import usable_processors
-from gymmesh_runtime.serving.registration import LEASE_S, DiscoveryPeer, Registration
-from gymmesh_runtime.serving.scheduling import batch_scheduling, normal_scheduling
+from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
 
 __all__ = [
-    "LEASE_S",
     "DirectoryWatch",
     "DiscoveryPeer",
     "MetricsEndpoint",
     "Registration",
     "Service",
-    "batch_scheduling",
     "give_back_spare_memory",
     "heartbeat",
-    "normal_scheduling",
     "run",
     "usable_processors",
 ]

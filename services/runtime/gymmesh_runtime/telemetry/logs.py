@@ -23,16 +23,6 @@ from gymmesh_runtime.text.secrets import mask_secrets
 if TYPE_CHECKING:
     from gymmesh_runtime.serving.service import Service
 
-__all__ = [
-    "FORMAT",
-    "Concealing",
-    "JsonLines",
-    "LogFormat",
-    "OneOfEach",
-    "formatter",
-    "name_process",
-]
-
 LogFormat = Literal["text", "json"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -13,8 +13,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["NOTICED_S", "Stall", "log_stall", "note_stall", "stalls_within"]
-
 #: Shorter ones are not noted, in seconds.
 NOTICED_S: Final = 1.0
 _KEPT: Final = 64

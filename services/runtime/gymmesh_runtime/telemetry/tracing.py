@@ -37,16 +37,6 @@ if TYPE_CHECKING:
 
     from gymmesh_runtime.contract import MethodSpec
 
-__all__ = [
-    "Attributes",
-    "Tracing",
-    "active",
-    "mark_failed",
-    "trace_id_of",
-    "traced",
-    "tracing",
-]
-
 _log = logging.getLogger("gymmesh.traces")
 
 SpanKindName: TypeAlias = Literal["internal", "client", "server"]

@@ -5,21 +5,14 @@ plain_text  control characters written out
 secrets     secrets masked
 """
 
-from gymmesh_runtime.text.faults import describe, place_of, shown_place, traceback_id, words_of
-from gymmesh_runtime.text.plain_text import PlainFormatter, laid_out, one_line, plain_json
-from gymmesh_runtime.text.secrets import MASK, mask_secrets, remember_secret
+from gymmesh_runtime.text.faults import os_reason
+from gymmesh_runtime.text.plain_text import laid_out, one_line, plain_json
+from gymmesh_runtime.text.secrets import mask_secrets
 
 __all__ = [
-    "MASK",
-    "PlainFormatter",
-    "describe",
     "laid_out",
     "mask_secrets",
     "one_line",
-    "place_of",
+    "os_reason",
     "plain_json",
-    "remember_secret",
-    "shown_place",
-    "traceback_id",
-    "words_of",
 ]

@@ -17,8 +17,6 @@ from typing import Final
 
 from gymmesh_runtime.text.secrets import mask_secrets
 
-__all__ = ["describe", "place_of", "shown_place", "traceback_id", "words_of"]
-
 _MAX_WORDS: Final = 300  # characters
 _MOST_UPS: Final = 2  # how many folders above the working directory a path is still written from
 _STDLIB: Final = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")})
@@ -43,6 +41,11 @@ def words_of(error: BaseException) -> str:
     words = f"{type(error).__name__}: {text}" if text else type(error).__name__
     words = mask_secrets(words)
     return words if len(words) <= _MAX_WORDS else words[: _MAX_WORDS - 1] + "…"
+
+
+def os_reason(error: Exception) -> str:
+    """An operating system's error in words, such as `no such file or directory`."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def place_of(error: BaseException) -> str:

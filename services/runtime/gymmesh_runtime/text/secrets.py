@@ -11,8 +11,6 @@ import os
 import re
 from typing import Final
 
-__all__ = ["mask_secrets", "remember_secret"]
-
 MASK: Final = "***"
 # Shorter ones would be found in ordinary words.
 _SHORTEST: Final = 6

@@ -37,15 +37,15 @@ async def tracked(folder: Path, output: RunOutput, repeats: range) -> list[dict[
     said, warnings = folder / "said", list[str]()
     link = TrackerLink("trackio", warnings.append, command=command(RECORDS, str(said)))
     tracking = Tracking(link, output, project="mine", samples=2)
-    watched, tally = tracking.watched(), Tally()
+    tally = Tally()
     async with tracking.live(lambda: figures(tally)):
         for repeat in repeats:
             one = row(text(f"It is {repeat}."), repeat=repeat, metadata={"weights_versions": [3]})
             tally.add_row(one)
             rollout = output.rollout_id("sum-1", repeat)
-            await watched.reserve(rollout, 1)
-            await watched.completed(rollout, 1, json.dumps(one).encode())
-        await watched.close(completed=len(repeats), failed=0, interrupted=False, why="")
+            await output.reserve(rollout, 1)
+            await output.completed(rollout, 1, json.dumps(one).encode())
+        await output.close(completed=len(repeats), failed=0, interrupted=False, why="")
     assert (warnings, tracking.lost) == ([], "")
     return [json.loads(line) for line in said.read_text().splitlines()]
 

@@ -13,6 +13,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
+from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.journal.format.frames import HEADER, LogFrame
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
@@ -34,7 +35,7 @@ from gymmesh_client.journal.format.records import (
     bodies,
     decode_one,
 )
-from gymmesh_client.journal.index.rows import IndexColumns, boundary_name, columns_of
+from gymmesh_client.journal.index.rows import IndexColumns, columns_of
 from gymmesh_client.journal.index.tables import (
     APPLICATION_ID,
     INDICES,
@@ -194,10 +195,10 @@ class IndexBuilder:
                 raise BadRecord(f"an outcome of kind {status}")
             _checked(place)
             self._state.reach(place.file, place.offset + place.extent)
-            name = boundary_name(boundary)
+            name = boundary_name(boundary) if boundary else None
             self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, place))
         elif isinstance(record, AttemptFailed):
-            name = boundary_name(record.boundary)
+            name = boundary_name(record.boundary) if record.boundary else None
             self._held.append((record.attempt, "failed", 0, when, record.key, name, None))
         elif isinstance(record, Superseded):
             self._supersede(record)

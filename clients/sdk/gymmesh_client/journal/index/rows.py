@@ -78,13 +78,6 @@ def columns_of(row: bytes) -> IndexColumns:
     )
 
 
-def boundary_name(boundary: int) -> str | None:
-    """A boundary as rows name it; its number for one of a later contract, None for a completed
-    rollout.
-    """
-    return BOUNDARIES.get(boundary, str(boundary)) if boundary else None
-
-
 def boundary_number(name: str | None) -> int:
     """The boundary that `boundary_name` names."""
     if not name:

@@ -21,11 +21,10 @@ from gymmesh_discovery.backends.kubernetes.client import Event, GoneError, Kuber
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
-from gymmesh_discovery.backends.leases import Leases, instance_exists
+from gymmesh_discovery.backends.leases import instance_exists
+from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.backends.printable import Warnings
-from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
-from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
@@ -35,7 +34,6 @@ from gymmesh_runtime.waits import cancel_and_wait, doubled_s
 _log = logging.getLogger("gymmesh.discovery")
 Instance = discovery_pb2.Instance
 
-_SWEEP_S: Final = 1.0
 _FIRST_VIEW_S: Final = 5.0
 _SHORTEST_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.1
@@ -43,22 +41,21 @@ _LONGEST_PAUSE_S: Final = 5.0
 _CHANCE: Final = Random()
 
 
-class KubernetesRegistry:
+class KubernetesRegistry(MemoryRegistry):
     """A RegistryBackend over one namespace. ``clock`` gives monotonic seconds."""
 
     #: Whether this process must watch its own registry: other processes' services are in it.
-    shared: Final = True
+    shared = True
 
     def __init__(
         self, config: KubernetesConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__(clock)
         self._config = config
         self._clock = clock
-        self._view = KubernetesView()
-        self._watchers = Watchers()
-        self._leases = Leases(clock, self._leased)
+        self._view: KubernetesView = KubernetesView()
         self._client: KubernetesClient | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._follower: asyncio.Task[None] | None = None
         self._version = ""  # to watch from; empty: all is to be listed first
         self._problem: MeshError | None = None  # of the newest request
         self._answered_at = clock()
@@ -68,18 +65,16 @@ class KubernetesRegistry:
     async def open(self) -> None:
         """Starts watching, and waits a moment for the first view. Raises ConfigError."""
         self._client = self._new_client()
-        self._tasks = [
-            asyncio.create_task(self._follow()),
-            asyncio.create_task(self._sweep_forever()),
-        ]
+        await super().open()
+        self._follower = asyncio.create_task(self._follow())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_VIEW_S):
                 await self._first_view.wait()
 
     async def close(self) -> None:
         """Stops watching."""
-        tasks, self._tasks = self._tasks, []
-        await cancel_and_wait(*tasks)
+        await cancel_and_wait(self._follower)
+        await super().close()
         await self._drop_client()
 
     # ---- leases
@@ -89,29 +84,17 @@ class KubernetesRegistry:
         listed = self._view.endpoint(instance.id)
         if listed is not None and listed.address != instance.address:
             raise instance_exists(instance.id)
-        return self._leases.register(instance, lease_s, held_lease)
-
-    async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
-        """Extends a lease. Raises LEASE_NOT_FOUND."""
-        return self._leases.renew(lease_id, health)
-
-    async def deregister(self, lease_id: str) -> None:
-        """Gives a lease back."""
-        self._leases.deregister(lease_id)
+        return await super().register(instance, lease_s, held_lease)
 
     def _leased(self, change: Change) -> None:
         self._watchers.publish(self._view.lease(change))
 
     # ---- what watchers see
 
-    def snapshot(self, service: str, name: str) -> tuple[int, list[Instance]]:
-        """The version and the matching instances."""
-        self._leases.sweep()
-        return self._view.version, self._view.instances(service, name)
-
-    def subscribe(self) -> Watcher:
-        """Every change from this call on."""
-        return self._watchers.subscribe()
+    def sweep(self) -> None:
+        """Removes instances whose lease has run out, and reports the view's age."""
+        metrics.REGISTRY_VIEW_AGE.set(self.age_s())
+        super().sweep()
 
     def age_s(self) -> float:
         """For how long Kubernetes has not confirmed the view, in seconds; 0 when it does."""
@@ -201,16 +184,6 @@ class KubernetesRegistry:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-
-    async def _sweep_forever(self) -> None:
-        counted = 0
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            metrics.REGISTRY_VIEW_AGE.set(self.age_s())
-            self._leases.sweep()
-            if counted != self._view.version:  # not at each change: a large mesh has many
-                counted = self._view.version
-                count_instances(self._view.instances())
 
 
 def _pause_s(failures: int, draw: float) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Change, matches
+from gymmesh_discovery.view import Change, matches, place_of
 
 Instance = discovery_pb2.Instance
 _Place = tuple[str, str, str]
@@ -69,7 +69,7 @@ class KubernetesView:
             found.pop(slice_name, None)
             if not found:
                 self._endpoints.pop(instance.id, None)
-            place = _place(instance)
+            place = place_of(instance)
             self._places[place] -= 1
             if not self._places[place]:
                 del self._places[place]
@@ -77,7 +77,7 @@ class KubernetesView:
             self._slices[slice_name] = list(instances)
         for instance in instances:
             self._endpoints.setdefault(instance.id, {})[slice_name] = instance
-        self._places.update(map(_place, instances))
+        self._places.update(map(place_of, instances))
         return {instance.id for instance in (*before, *instances)}
 
     def _refresh(self, ids: Iterable[str]) -> list[Change]:
@@ -100,16 +100,12 @@ class KubernetesView:
 
     def _registered(self, instance_id: str) -> Instance | None:
         instance = self._leased.get(instance_id)
-        hidden = instance is not None and self._places[_place(instance)] > 0
+        hidden = instance is not None and self._places[place_of(instance)] > 0
         return None if hidden else instance
 
     def _changed(self, instance: Instance, *, removed: bool, before: Instance | None) -> Change:
         self.version += 1
         return Change(self.version, instance, removed, before)
-
-
-def _place(instance: Instance) -> _Place:
-    return instance.service, instance.name, instance.address
 
 
 def _preference(instance: Instance) -> tuple[bool, bool, str]:

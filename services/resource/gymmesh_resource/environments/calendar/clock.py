@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["read_time"]
-
 # Digits of an hour or a minute; more is no time of day, and slow to read.
 _DIGITS = 8
 

@@ -13,8 +13,6 @@ from gymmesh_resource.verdicts import Verdict
 
 from .verdict import Expected, judge, read_expected
 
-__all__ = ["CalendarEnvironment"]
-
 
 class CalendarEnvironment(Environment[None]):
     """A calendar kept over a conversation; no tools, the answer is the calendar as a JSON list.

@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["LONGEST", "first_list", "first_list_text"]
-
 # Characters of an answer that are searched; a calendar of a day has some hundreds.
 LONGEST = 100_000
 

@@ -21,8 +21,6 @@ from gymmesh_resource.errors import TaskInvalid
 from .clock import read_time
 from .listing import first_list
 
-__all__ = ["CalendarScore", "Expected", "judge", "read_expected"]
-
 
 @dataclass(frozen=True, slots=True)
 class Expected:

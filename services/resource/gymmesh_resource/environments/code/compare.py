@@ -15,8 +15,6 @@ TYPE_CHECKING = False  # importing typing takes longer than all of the rest
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["same_output", "same_value"]
-
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 
 

@@ -33,8 +33,6 @@ from .human_eval import HUMAN_EVAL, human_eval_rows
 from .judge import Budget, judge
 from .suites import CheckSuite, Suite, suite_of
 
-__all__ = ["CodeEnvironment"]
-
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=256)]

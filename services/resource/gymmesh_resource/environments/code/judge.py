@@ -40,8 +40,6 @@ from .frames import (
 )
 from .suites import CallSuite, CheckSuite, StdioSuite, Suite
 
-__all__ = ["Budget", "Judgement", "driver", "judge"]
-
 # JSON escapes make six characters of one.
 _FRAME_LIMIT = 6 * OUTPUT_LIMIT + 65_536
 _START_S = 20.0

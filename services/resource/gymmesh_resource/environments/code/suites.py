@@ -22,8 +22,6 @@ from gymmesh_resource.errors import TaskInvalid
 from .extract import defines
 from .frames import OUTPUT_LIMIT
 
-__all__ = ["CallSuite", "CheckSuite", "StdioSuite", "Suite", "suite_of"]
-
 _UNPACKED_LIMIT = 256 * 1024 * 1024
 # Characters of one input: as bytes, no more than the largest file of a program.
 INPUT_LIMIT = 4 * 1024 * 1024

@@ -12,8 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Likeness", "alike", "same"]
-
 
 @dataclass(frozen=True, slots=True)
 class Likeness:

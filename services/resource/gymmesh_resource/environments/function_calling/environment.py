@@ -23,8 +23,6 @@ from gymmesh_responses import CodecError, loads
 from .comparison import Likeness
 from .verdict import NamedCall, Rules, judge_action, judge_calls, read_action, read_expected
 
-__all__ = ["FunctionCallingEnvironment"]
-
 # Calls that are kept as evidence, and characters and brackets of their arguments.
 _SHOWN = 20
 _LONGEST = 2_000

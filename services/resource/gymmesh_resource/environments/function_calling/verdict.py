@@ -20,17 +20,6 @@ from gymmesh_resource.errors import TaskInvalid
 
 from .comparison import Likeness, alike, same
 
-__all__ = [
-    "ActionVerdict",
-    "CallsVerdict",
-    "NamedCall",
-    "Rules",
-    "judge_action",
-    "judge_calls",
-    "read_action",
-    "read_expected",
-]
-
 _DIFFERENCES = {
     "type": "an argument has another type",
     "keys": "the arguments, or an object in them, have other keys",

@@ -16,8 +16,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["LONGEST", "find_move"]
-
 # Characters of the longest move; a longer one is a sentence.
 LONGEST = 40
 _OPEN = re.compile(r"<\s{0,3}move\s{0,3}>", re.IGNORECASE)

@@ -12,8 +12,6 @@ from enum import Enum
 from random import Random
 from typing import ClassVar
 
-__all__ = ["LEVELS", "Game", "GameResult", "IllegalMove", "integers"]
-
 LEVELS = (1, 2, 3)
 _INTEGERS = re.compile(r"[0-9]{1,3}(?:[ ,;]+[0-9]{1,3}){0,9}", re.ASCII)
 

@@ -6,8 +6,6 @@ from collections import Counter
 
 from .base import Game, GameResult, IllegalMove
 
-__all__ = ["CodeBreaker", "marks"]
-
 # Length of the code, its digits, and the guesses there are, by level.
 _LEVELS = {1: (3, "1234", 8), 2: (4, "123456", 10), 3: (5, "12345678", 12)}
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from .base import Game, GameResult, IllegalMove, integers
 
-__all__ = ["ConnectFour", "has_four"]
-
 COLUMNS, ROWS = 7, 6
 _STEP = ROWS + 1
 _MIDDLE_FIRST = (3, 2, 4, 1, 5, 0, 6)

@@ -24,8 +24,6 @@ from .base import LEVELS
 from .match import GAMES, Match
 from .verdict import Scoring, judge, worth
 
-__all__ = ["GameEnvironment"]
-
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _BEGINS = {"model": True, "opponent": False}
 _MOVE_TOOL = {

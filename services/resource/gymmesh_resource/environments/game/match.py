@@ -12,8 +12,6 @@ from .sliding_puzzle import SlidingPuzzle
 from .tic_tac_toe import TicTacToe
 from .verdict import Standing
 
-__all__ = ["GAMES", "Match"]
-
 GAMES: dict[str, type[Game]] = {
     "code_breaker": CodeBreaker,
     "connect_four": ConnectFour,

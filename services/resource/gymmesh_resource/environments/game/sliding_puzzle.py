@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .base import Game, GameResult, IllegalMove, integers
 
-__all__ = ["SlidingPuzzle"]
-
 # Random moves that mix the tiles, by level; none takes back the one before it.
 _MIXED = {1: 4, 2: 14, 3: 40}
 

@@ -6,8 +6,6 @@ from functools import lru_cache
 
 from .base import Game, GameResult, IllegalMove, integers
 
-__all__ = ["TicTacToe", "value"]
-
 # How often the opponent moves by chance, by level.
 _LOOSE = {1: 1.0, 2: 0.4, 3: 0.0}
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))

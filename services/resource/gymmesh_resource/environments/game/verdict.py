@@ -12,8 +12,6 @@ from gymmesh_resource.verdicts import Verdict
 
 from .base import GameResult
 
-__all__ = ["Scoring", "Standing", "judge", "worth"]
-
 
 @dataclass(frozen=True, slots=True)
 class Scoring:

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["AT_LEAST", "LESS_THAN", "ArgumentError", "ArgumentKind", "count", "letter", "read",
-           "relation", "text", "texts", "word"]  # fmt: skip
-
 LESS_THAN: Final = "less than"
 AT_LEAST: Final = "at least"
 

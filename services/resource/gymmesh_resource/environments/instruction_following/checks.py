@@ -10,8 +10,6 @@ from . import formats, lengths, words  # noqa: F401  # they register themselves
 from .arguments import read
 from .registry import INSTRUCTIONS
 
-__all__ = ["Check", "UnknownInstruction", "bind", "identifiers"]
-
 Check: TypeAlias = Callable[[str], bool]
 """Whether a response follows an instruction with its arguments."""
 

@@ -23,9 +23,6 @@ from .arguments import ArgumentError
 from .checks import UnknownInstruction, bind
 from .verdict import MODES, Bound, GradingMode, followed_by, reward
 
-__all__ = ["InstructionFollowingEnvironment"]
-
-
 # Characters of a response that are checked in a thread.
 _SHORT = 5_000
 

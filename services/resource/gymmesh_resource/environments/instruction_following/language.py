@@ -15,8 +15,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-__all__ = ["language_of", "sentence_count", "split_sentences", "tokens"]
-
 # Characters from which a language is detected; langdetect itself reads 10,000 without addresses.
 SAMPLE: Final = 100_000
 

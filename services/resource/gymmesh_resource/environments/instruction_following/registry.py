@@ -7,8 +7,6 @@ from typing import Final
 
 from .arguments import ArgumentKind
 
-__all__ = ["INSTRUCTIONS", "instruction"]
-
 INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]] = {}
 """Each instruction's check, and the kinds of its arguments."""
 

@@ -11,8 +11,6 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from .checks import Check, bind
 
-__all__ = ["MODES", "Bound", "GradingMode", "followed", "followed_by", "reward"]
-
 Bound: TypeAlias = "list[tuple[str, Mapping[str, Any]]]"
 """Instructions by their ids, with the arguments that a task gives them."""
 

@@ -20,8 +20,9 @@ from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_resource.workers import AnswerTooMuch
 
 from . import prompts, rows, texts
+from .control import AnswerUnjudged
 from .fences import fence
-from .judge import AnswerUnjudged, Equivalence, Judge, JudgeDecision, JudgePrompt, UnreadableReply
+from .judge import Equivalence, Judge, JudgeDecision, JudgePrompt, UnreadableReply
 from .verdicts import (
     NO,
     SCORE_LABEL,
@@ -34,8 +35,6 @@ from .verdicts import (
     scaled,
     without_thoughts,
 )
-
-__all__ = ["LlmJudgeEnvironment"]
 
 T = TypeVar("T")
 _Regex = str | None

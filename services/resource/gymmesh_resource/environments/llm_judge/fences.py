@@ -16,8 +16,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Fenced", "fence"]
-
 _CODE = 12
 
 

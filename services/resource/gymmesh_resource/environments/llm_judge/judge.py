@@ -19,19 +19,10 @@ from gymmesh_resource.models import ModelAnswer
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 
-from .control import AnswerUnjudged, judged
+from .control import judged
 from .fences import fence
 from .prompts import SYSTEM, equivalence_prompt, reminder
 from .verdicts import read_equivalence
-
-__all__ = [
-    "AnswerUnjudged",
-    "Equivalence",
-    "Judge",
-    "JudgeDecision",
-    "JudgePrompt",
-    "UnreadableReply",
-]
 
 T = TypeVar("T")
 # Characters of a reply kept as evidence: its end, where the verdict is.

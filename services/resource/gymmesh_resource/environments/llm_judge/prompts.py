@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = [
-    "SYSTEM",
-    "TEMPLATE_NAMES",
-    "check_template",
-    "criterion_prompt",
-    "equivalence_prompt",
-    "reminder",
-    "score_prompt",
-]
-
 SYSTEM = "You judge answers, strictly and impartially, by nothing but what you are asked to check."
 TEMPLATE_NAMES = ("question", "expected_answer", "generated_answer")
 

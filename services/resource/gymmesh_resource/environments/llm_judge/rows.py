@@ -14,9 +14,6 @@ from gymmesh_responses import text_of
 
 from .verdicts import Criterion
 
-__all__ = ["JudgingMode", "context", "criteria", "expected", "instructions", "mode_of",
-           "output_regex", "question"]  # fmt: skip
-
 JudgingMode: TypeAlias = Literal["equivalence", "rubric", "score", "rule"]
 _TEXT_KEYS = ("question", "criterion", "criteria", "requirement", "description", "title", "text")
 _CRITERIA = 100

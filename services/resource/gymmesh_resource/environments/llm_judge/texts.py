@@ -12,8 +12,6 @@ from collections import deque
 from difflib import SequenceMatcher
 from typing import Literal
 
-__all__ = ["Rule", "extract_last", "grade", "normalised"]
-
 Rule = Literal["exact", "seq_match", "weighted_seq_match"]
 _PREFIX = 10
 

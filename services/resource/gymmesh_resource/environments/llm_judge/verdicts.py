@@ -15,17 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "Aggregation",
-    "Criterion",
-    "aggregate",
-    "read_criterion",
-    "read_equivalence",
-    "read_score",
-    "scaled",
-    "without_thoughts",
-]
-
 YES, NO = "[[YES]]", "[[NO]]"
 SCORE_LABEL = re.compile(r"\[\[\s*([+-]?[0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(?:/\s*[0-9]{1,6}\s*)?\]\]")
 _THOUGHTS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))

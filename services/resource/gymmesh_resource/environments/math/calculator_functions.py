@@ -13,8 +13,6 @@ from fractions import Fraction
 
 from .calculator_notation import CalculatorError
 
-__all__ = ["FUNCTIONS", "MAX_BITS", "NAMES", "Number", "bounded", "power"]
-
 Number = Fraction | float
 
 # About 1,233 decimal digits: enough for 2 ^ 4000 or 500!, little enough to be instant.

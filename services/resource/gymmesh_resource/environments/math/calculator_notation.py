@@ -11,8 +11,6 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["MAX_LENGTH", "CalculatorError", "to_python"]
-
 # Characters; a longer expression is a program rather than a calculation.
 MAX_LENGTH = 1000
 # Powers of ten in scientific notation: about what a float can hold.

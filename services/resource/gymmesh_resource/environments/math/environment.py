@@ -42,8 +42,6 @@ from .verdict import (
     warm_up,
 )
 
-__all__ = ["MathEnvironment"]
-
 _LOGGER = logging.getLogger("gymmesh.resource.math")
 # Characters of an answer without a box that the judge is shown, and of its own kept as evidence.
 _UNBOXED, _SAID = 2_000, 1_000

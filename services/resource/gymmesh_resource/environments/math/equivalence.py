@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["SYSTEM", "comparison", "read_label"]
-
 _EQUAL, _DIFFERENT = "[[A=B]]", "[[A!=B]]"
 _LABEL = re.compile(r"\[\[A(!?)=B\]\]")
 # What would end a part of the prompt early, or pass for a label.

@@ -20,16 +20,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = [
-    "ExpectedAnswerError",
-    "MathScore",
-    "check_expected",
-    "judge",
-    "last_box",
-    "unjudged",
-    "warm_up",
-]
-
 # Characters of a response without a box that are searched for an answer: its end.
 TAIL = 10_000
 # Characters of an answer kept as evidence.

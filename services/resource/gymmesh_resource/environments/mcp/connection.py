@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
-__all__ = ["McpConnection", "ServerLost"]
-
 # The client library itself stops a server within about 7 s: flush, close its input, TERM, KILL.
 _STOP_S = 10.0
 _MAX_PAGES = 100

@@ -11,8 +11,6 @@ from gymmesh_responses import dumps, item_from_json
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-__all__ = ["answer", "text"]
-
 
 def answer(result: CallToolResult) -> str | responses_pb2.ContentParts:
     """Text where all is text, else text and images in order.

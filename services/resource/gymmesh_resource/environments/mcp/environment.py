@@ -34,8 +34,6 @@ from .options import ServerOptions, check_server
 from .toolbox import OfferedTool, offer
 from .verdict import matches
 
-__all__ = ["McpEnvironment"]
-
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _EXPECTED = "expected_answer"
 _LIBRARY = 2  # the major version of the mcp package whose client this is written for

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import text_of
 
-__all__ = ["INSTRUCTIONS", "judgement", "question"]
-
 INSTRUCTIONS = (
     "You compare an answer with the expected one. Both are given between tags. The answer is "
     "correct if it says what the expected answer says, whatever the wording; further details may "

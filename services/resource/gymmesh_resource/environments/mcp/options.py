@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["ServerOptions", "check_server"]
-
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One MCP server: a program that speaks over its standard streams, or an address.

@@ -14,8 +14,6 @@ from typing import Any
 
 from gymmesh_responses import LONGEST_TOOL_NAME, with_name_characters
 
-__all__ = ["OfferedTool", "ServerTool", "offer"]
-
 _MARK = 6
 
 

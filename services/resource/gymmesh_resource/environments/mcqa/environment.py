@@ -21,8 +21,6 @@ from gymmesh_responses import text_of
 
 from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
 
-__all__ = ["McqaEnvironment"]
-
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
 

@@ -22,8 +22,6 @@ from typing import Final, Literal, get_args
 
 from gymmesh_resource.environments._latex import without_text
 
-__all__ = ["MODES", "ChoiceQuestion", "ReadingMode", "by_patterns", "choose"]
-
 ReadingMode = Literal[
     "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
 ]

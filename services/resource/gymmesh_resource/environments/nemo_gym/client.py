@@ -15,8 +15,6 @@ import aiohttp
 
 from gymmesh_responses import bytes_to_text, dumps
 
-__all__ = ["Client", "NoAnswer", "ServerAnswer", "check_url"]
-
 # A connection may take this long to open, whatever the call may take in all.
 _CONNECT_S = 10.0
 # uvicorn, which these servers run in, drops connections that were idle for 5 s: ours end before.

@@ -20,8 +20,6 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import items_to_list, params_to_dict, text_of
 
-__all__ = ["BadVerdict", "row_of", "tool_names", "verdict_of", "verify_body"]
-
 # The row's key for what the server knows under names that are used otherwise here.
 OWN_VALUES = "nemo_gym"
 _PARAMS = "responses_create_params"

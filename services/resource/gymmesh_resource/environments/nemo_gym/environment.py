@@ -30,8 +30,6 @@ from gymmesh_runtime.errors import MeshError
 from .client import Client, NoAnswer, ServerAnswer, check_url
 from .documents import BadVerdict, row_of, tool_names, verdict_of, verify_body
 
-__all__ = ["NemoGymEnvironment"]
-
 _LOGGER = logging.getLogger("gymmesh.resource.nemo_gym")
 _Reason = errors_pb2.ErrorReason
 _FAULT = _Reason.ERROR_REASON_ENVIRONMENT_FAULT

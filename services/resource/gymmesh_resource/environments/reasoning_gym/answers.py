@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["AnswerSource", "extract_answer"]
-
 AnswerSource = Literal["tags", "boxed", "text"]
 
 _OPEN, _CLOSE = "<answer>", "</answer>"

@@ -29,8 +29,6 @@ from . import generate, scoring
 from .answers import extract_answer
 from .scoring import Score, UnknownDataset
 
-__all__ = ["ReasoningGymEnvironment"]
-
 # Seconds for `tasks` to generate rows, and for a worker to name the datasets.
 _GENERATE_S = 300
 _NAMES_S = 30.0

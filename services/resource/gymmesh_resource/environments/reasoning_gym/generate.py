@@ -14,8 +14,6 @@ from typing import Any
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.text.plain_text import one_line
 
-__all__ = ["GenerateError", "generate_rows", "main", "write_rows"]
-
 _INSTRUCTION = "Think first, then give the final answer alone between <answer> and </answer>."
 # Seeds of the library's generators are 32-bit numbers.
 REASONING_GYM = Extra("reasoning-gym", ("reasoning_gym",))

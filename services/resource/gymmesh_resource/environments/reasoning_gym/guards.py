@@ -16,8 +16,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["UnsafeExpression", "check_expression", "install"]
-
 # Modules whose scorers call `eval` on the answer, and those that call `parse_expr` by its name.
 _EVAL_MODULES = (
     "algorithmic.binary_matrix",

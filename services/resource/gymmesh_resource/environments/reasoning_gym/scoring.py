@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-__all__ = ["CORRECTIONS", "Score", "UnknownDataset", "dataset_names", "score", "warm_up"]
-
 # Of an exception's text, kept as evidence.
 _TEXT = 300
 

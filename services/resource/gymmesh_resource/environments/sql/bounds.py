@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["Database", "QueryError", "QueryLimits", "fetch", "quoted"]
-
 Row: TypeAlias = "tuple[Any, ...]"
 
 

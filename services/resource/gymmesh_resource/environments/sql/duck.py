@@ -18,8 +18,6 @@ from typing import Any
 from .bounds import Database, QueryError, QueryLimits, fetch, quoted
 from .results import QueryResult
 
-__all__ = ["has_rows", "run"]
-
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB",
     "threads": "1",

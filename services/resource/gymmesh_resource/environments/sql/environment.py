@@ -29,8 +29,6 @@ from .reading import find_query
 from .rows import Question, read_question
 from .table import shown
 
-__all__ = ["SqlEnvironment"]
-
 # Address space of a worker: Python, the engine's own limit (DuckDB reserves more), two results.
 _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}
 # Characters of a query; longer ones are not run.

@@ -17,9 +17,6 @@ from .bounds import Database, QueryError, QueryLimits, fetch, quoted
 from .guard import guarded, open_file, open_setup
 from .results import ComparisonRules, QueryResult, compare
 
-__all__ = ["Judged", "check_query", "gives_nothing", "has_rows", "judge", "run_query", "warm_up"]
-
-
 # Characters of a script whose database is kept for the next query; larger ones are made anew.
 _KEPT = 200_000
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from .bounds import quoted
 
-__all__ = ["guarded", "open_file", "open_setup"]
-
 HEAP = 256 * 1024**2
 """Bytes that SQLite may hold in this process."""
 

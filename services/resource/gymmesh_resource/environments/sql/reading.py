@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["find_query", "orders_rows"]
-
 _FENCE = "```"
 _STARTS = ("select", "with", "values")
 # A text, a quoted name or a comment, each up to its end or to that of the query.

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["ComparisonRules", "QueryResult", "compare"]
-
 Row: TypeAlias = "tuple[Any, ...]"
 
 # Orders of columns that are tried; results with more that look alike are compared by position.

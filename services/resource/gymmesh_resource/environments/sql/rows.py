@@ -15,8 +15,6 @@ from .bounds import Database
 from .reading import orders_rows
 from .results import ComparisonRules
 
-__all__ = ["Question", "read_question"]
-
 # By the names that datasets give them: ours first, then NeMo Gym's, BIRD's, and Spider's.
 _QUERIES = ("gold_sql", "gt_sql", "SQL", "sql", "query")
 # Where a database is, the surest first: rows with a `db_id` may have an excerpt of the database

@@ -6,8 +6,6 @@ from typing import Any
 
 from .results import QueryResult
 
-__all__ = ["shown"]
-
 _CELL = 1_000
 _ALL = 20_000
 

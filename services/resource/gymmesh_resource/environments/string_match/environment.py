@@ -15,8 +15,6 @@ from gymmesh_resource.verdicts import Verdict
 from .extraction import MODES, ExtractionMode, extract
 from .verdict import grade
 
-__all__ = ["StringMatchEnvironment"]
-
 # Characters of an answer kept as evidence.
 EVIDENCE = 1_000
 # Characters of a response that are judged on the event loop.

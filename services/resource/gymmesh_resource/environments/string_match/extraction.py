@@ -14,8 +14,6 @@ from typing import Final, Literal, get_args
 
 from gymmesh_resource.environments._latex import without_text
 
-__all__ = ["MODES", "ExtractionMode", "extract"]
-
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 MODES: Final[tuple[ExtractionMode, ...]] = get_args(ExtractionMode)
 

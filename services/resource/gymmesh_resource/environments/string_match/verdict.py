@@ -14,8 +14,6 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["CLOSE", "grade"]
-
 CLOSE: Final = 0.98
 """The reward of a number that is nearly right."""
 

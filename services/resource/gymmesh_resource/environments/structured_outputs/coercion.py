@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["typed_rows", "typed_tree"]
-
 
 def typed_tree(value: Any, schema: Any) -> Any:
     """A tree of XML with the types of its schema.

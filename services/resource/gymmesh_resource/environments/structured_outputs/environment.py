@@ -22,8 +22,6 @@ from gymmesh_runtime.extras import Extra
 from .parsing import FORMATS, TextFormat
 from .verdict import SchemaError, SchemaResult, failed, judge, judge_arguments, load_schema, warm_up
 
-__all__ = ["StructuredOutputsEnvironment"]
-
 # Tools whose names an explanation may give.
 _NAMED = 20
 Ts = TypeVarTuple("Ts")

@@ -16,8 +16,6 @@ import tomllib
 from importlib import import_module
 from typing import Any, Final, Literal, NoReturn, get_args
 
-__all__ = ["FORMATS", "ParseError", "TextFormat", "parse"]
-
 TextFormat = Literal["json", "yaml", "xml", "toml", "csv"]
 FORMATS: Final[tuple[TextFormat, ...]] = get_args(TextFormat)
 

@@ -25,16 +25,6 @@ from .coercion import typed_rows, typed_tree
 from .parsing import ParseError, TextFormat, parse
 from .references import reference_problem
 
-__all__ = [
-    "SchemaError",
-    "SchemaResult",
-    "failed",
-    "judge",
-    "judge_arguments",
-    "load_schema",
-    "warm_up",
-]
-
 # Characters of an explanation.
 MESSAGE: Final = 200
 # Keys of a schema whose values are schemas by names of the author's, not by keywords.

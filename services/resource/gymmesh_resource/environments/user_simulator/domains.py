@@ -18,8 +18,6 @@ from gymmesh_responses import dumps, loads, tool_to_json
 from .shop import Shop, shop_state
 from .states import covers, patched
 
-__all__ = ["Domain", "RowTools", "ShopTools"]
-
 
 class Domain(ABC):
     """Tools over the state that the row gives."""

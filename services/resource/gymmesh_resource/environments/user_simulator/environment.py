@@ -36,8 +36,6 @@ from .expectation import Expectation, Findings, read_expectation
 from .judging import SYSTEM, judge_prompt, read_label
 from .simulator import FIRST, INSTEAD, QUOTED, Brief, Reply, heard, read_brief, read_reply
 
-__all__ = ["Chat", "UserSimulatorEnvironment"]
-
 # How often a model is asked again that gave no usable answer.
 _AGAIN = 1
 # Characters of messages that are compared in a thread of their own.

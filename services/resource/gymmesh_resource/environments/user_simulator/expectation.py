@@ -16,8 +16,6 @@ from .domains import Domain
 from .facts import normalised, spoken, states
 from .states import differences, patched
 
-__all__ = ["Expectation", "Findings", "read_expectation"]
-
 _KEYS = frozenset(("state", "actions", "say", "dont_say", "criteria"))
 
 

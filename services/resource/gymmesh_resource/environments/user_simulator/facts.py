@@ -11,8 +11,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["normalised", "spoken", "states"]
-
 _ALIKE = str.maketrans(
     "\N{RIGHT SINGLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
     "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}"

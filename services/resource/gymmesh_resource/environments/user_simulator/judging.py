@@ -10,8 +10,6 @@ from gymmesh_responses import bytes_to_text, dumps, text_of
 
 from .facts import spoken
 
-__all__ = ["SYSTEM", "judge_prompt", "read_label"]
-
 _MET, _NOT_MET = "[[MET]]", "[[NOT MET]]"
 _LABEL = re.compile(r"\[\[(NOT )?MET\]\]")
 _DOUBLE = re.compile(r"\[(?=\[)")

@@ -12,8 +12,6 @@ import msgspec
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.tools import tool
 
-__all__ = ["Shop", "shop_state"]
-
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 _Cents = Annotated[int, msgspec.Meta(ge=0)]
 _NUMBER = Annotated[str, "the order's number"]

@@ -15,8 +15,6 @@ from gymmesh_resource.errors import TaskInvalid
 
 from .facts import normalised, spoken
 
-__all__ = ["FIRST", "INSTEAD", "QUOTED", "Brief", "Reply", "heard", "read_brief", "read_reply"]
-
 # What stands for the chat's start, and where the agent said nothing.
 FIRST = "(The chat is open. Write your first message.)"
 _SILENCE = "(The agent sent an empty message.)"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["covers", "differences", "patched", "same"]
-
 _MOST = 20
 
 

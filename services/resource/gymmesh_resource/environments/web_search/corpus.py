@@ -17,8 +17,6 @@ from pathlib import Path
 
 from .index import APPLICATION_ID, FORMAT
 
-__all__ = ["Corpus", "CorpusError", "Hit", "Page", "TooSlow", "match_expression"]
-
 _PIECE = re.compile(r'"([^"]{1,200})"|(\w{1,100})')
 _WORD = re.compile(r"\w{1,100}")
 # Words of a query that count, and characters that are looked at.

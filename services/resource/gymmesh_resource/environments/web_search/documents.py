@@ -14,8 +14,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Document", "DocumentError", "read_documents"]
-
 _PLAIN = frozenset((".txt", ".text", ".md", ".markdown", ".rst"))
 _HTML = frozenset((".html", ".htm", ".xhtml"))
 _ROWS = frozenset((".jsonl", ".ndjson"))

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged
 from gymmesh_resource.environments.llm_judge.judge import (
-    AnswerUnjudged,
     Equivalence,
     Judge,
     UnreadableReply,
@@ -35,8 +35,6 @@ from .documents import read_documents
 from .hosted import HostedSearch, HostedSearchOptions
 from .index import build_index
 from .verdict import AnswerMatch, extract_answer, found_documents, match_answer, recall
-
-__all__ = ["WebSearchEnvironment"]
 
 T = TypeVar("T")
 

@@ -13,8 +13,6 @@ import msgspec
 
 from .corpus import Hit
 
-__all__ = ["HostedSearch", "HostedSearchError", "HostedSearchOptions"]
-
 _BODY = 4 * 1024**2
 _TITLE, _URL, _SNIPPET = 200, 2_000, 400
 

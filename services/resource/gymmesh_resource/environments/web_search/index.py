@@ -21,8 +21,6 @@ from gymmesh_runtime.text.plain_text import one_line
 
 from .documents import Document, DocumentError, read_documents
 
-__all__ = ["APPLICATION_ID", "FORMAT", "TokenizerName", "build_index", "main"]
-
 # SQLite keeps both numbers in the file's head: "GMwx", and the version of this layout.
 APPLICATION_ID = 0x474D7778
 FORMAT = 1

@@ -16,16 +16,6 @@ from typing import Any, Literal
 
 from gymmesh_resource.rollout import ToolCall
 
-__all__ = [
-    "AnswerMatch",
-    "extract_answer",
-    "f1",
-    "found_documents",
-    "match_answer",
-    "normalised",
-    "recall",
-]
-
 AnswerMatch = Literal["exact", "normalized", "f1"]
 _ARTICLES = frozenset(("a", "an", "the"))
 _LENGTH = 20_000

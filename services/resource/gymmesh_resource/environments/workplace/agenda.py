@@ -11,8 +11,6 @@ from gymmesh_resource.tools import tool
 from .office import Office, OfficeRecord
 from .searching import page_of, read_moment, require
 
-__all__ = ["CalendarTools"]
-
 EventId: TypeAlias = Annotated[str, "the event's id, eight digits"]
 _LONGEST = 60 * 24 * 31
 

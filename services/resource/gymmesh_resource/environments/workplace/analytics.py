@@ -13,8 +13,6 @@ from gymmesh_resource.tools import tool
 from .office import Office
 from .searching import read_date
 
-__all__ = ["AnalyticsTools"]
-
 FirstDay: TypeAlias = Annotated[str | None, "the first day, YYYY-MM-DD"]
 LastDay: TypeAlias = Annotated[str | None, "the last day, YYYY-MM-DD"]
 

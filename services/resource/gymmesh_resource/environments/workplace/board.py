@@ -11,8 +11,6 @@ from gymmesh_resource.tools import tool
 from .office import Office, OfficeRecord
 from .searching import read_date, require
 
-__all__ = ["BOARDS", "LISTS", "ProjectTools"]
-
 TaskId: TypeAlias = Annotated[str, "the task's id, eight digits"]
 TaskList: TypeAlias = Literal["Backlog", "In Progress", "In Review", "Completed"]
 Board: TypeAlias = Literal["Back end", "Front end", "Design"]

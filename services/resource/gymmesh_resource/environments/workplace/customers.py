@@ -11,8 +11,6 @@ from gymmesh_resource.tools import tool
 from .office import Office
 from .searching import page_of, require
 
-__all__ = ["PRODUCTS", "STATUSES", "CustomerTools"]
-
 CustomerId: TypeAlias = Annotated[str, "the customer's id"]
 LeadStatus: TypeAlias = Literal["Qualified", "Won", "Lost", "Lead", "Proposal"]
 Product: TypeAlias = Literal["Software", "Hardware", "Services", "Consulting", "Training"]

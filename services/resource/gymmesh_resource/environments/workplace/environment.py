@@ -30,8 +30,6 @@ from .synthetic import synthetic_office
 from .tables import read_office
 from .verdict import differing_tables
 
-__all__ = ["WorkplaceEnvironment"]
-
 # Failed calls that are kept as evidence, and characters of their answers.
 _SHOWN = 10
 _TOLD = 200

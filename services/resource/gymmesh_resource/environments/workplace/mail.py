@@ -11,8 +11,6 @@ from gymmesh_resource.tools import tool
 from .office import NOW, Office, OfficeRecord
 from .searching import page_of, read_date, require
 
-__all__ = ["DirectoryTools", "MailTools"]
-
 EmailId: TypeAlias = Annotated[str, "the email's id"]
 
 

@@ -1,16 +1,5 @@
 """The words that the synthetic office is made of."""
 
-__all__ = [
-    "CHORES",
-    "COLLEAGUES",
-    "COMPANIES",
-    "FIRST_NAMES",
-    "LAST_NAMES",
-    "MEETINGS",
-    "NOTES",
-    "TOPICS",
-]
-
 # The colleagues that rows of NeMo Gym's workplace_assistant speak of are among them.
 COLLEAGUES = (
     "aisha.chen", "akira.sato", "amir.hassan", "anya.novak", "carlos.rodriguez", "chinedu.okoro",

@@ -12,8 +12,6 @@ from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 
 from .office import Office, OfficeData
 
-__all__ = ["Replayed", "WrittenCall", "replay"]
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:

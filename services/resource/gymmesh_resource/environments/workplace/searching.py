@@ -8,8 +8,6 @@ from typing import Any
 
 from gymmesh_resource.errors import ToolError
 
-__all__ = ["page_of", "read_date", "read_moment", "require"]
-
 LARGEST_PAGE = 100
 
 

@@ -17,8 +17,6 @@ from .customers import PRODUCTS, STATUSES
 from .office import NOW, OfficeData, OfficeRecord
 from .people import CHORES, COLLEAGUES, COMPANIES, FIRST_NAMES, LAST_NAMES, MEETINGS, NOTES, TOPICS
 
-__all__ = ["synthetic_office"]
-
 _NOW = datetime.datetime.fromisoformat(NOW)
 _SOURCES = ("direct", "referral", "search engine", "social media")
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from .office import OfficeData, OfficeRecord
 
-__all__ = ["read_office"]
-
 _EMAIL = ("email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body")
 _EVENT = ("event_id", "event_name", "participant_email", "event_start", "duration")
 _TASK = ("task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board")

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from .office import Office
 
-__all__ = ["differing_tables"]
-
 
 def differing_tables(left: Office, right: Office) -> list[str]:
     """The names of the tables that differ; none where the states are the same."""
