@@ -112,8 +112,8 @@ class Rollout:
         """The sample for a trainer with room for one: the root agent's last path, else the last of
         all. Its reward is `reward_of` its actor. None where there is no sample.
         """
-        own = [one for one in self.samples if not one.actor]
-        return (own or self.samples or [None])[-1]
+        found = [one for one in self.samples if not one.actor] or self.samples
+        return found[-1] if found else None
 
     @property
     def by_actor(self) -> dict[str, list[TrainingSample]]:
