@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups.store import weights_of
+from gymmesh_client.rollout import final_call
 from gymmesh_resource import Task
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import from_status
@@ -141,10 +142,11 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        """What the model said last; empty where that was no text."""
-        if not self.message.model_calls:
-            return ""
-        output = self.message.model_calls[-1].response.output
+        """What the root agent said last (where it called no model, what was said last of all);
+        empty where that was no text.
+        """
+        last = final_call(self.message)
+        output = last.response.output if last is not None else ()
         return "".join(text_of(item) for item in output if item.HasField("message"))
 
     @property

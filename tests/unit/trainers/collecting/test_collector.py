@@ -356,6 +356,7 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     assert low == again
     assert [low, high, again] == pytest.approx(advantages([0.25, 0.75, 0.25]))
     assert group.advantages_of("") == pytest.approx(group.advantages)
+    assert [one.text for one in group.rollouts] == ["no", "sure", "maybe", "no"]
     asked = group.rollouts[0]
     assert asked.reward_of("critic") == 0.25
     assert asked.reward_of("planner") == asked.reward  # no component of that name
@@ -363,4 +364,5 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     resumed = collect(config, [{"prompt": "What?"}], resume=True, **settings)
     [stored] = [one async for one in resumed]
     assert [one.by_actor for one in stored.rollouts] == [one.by_actor for one in group.rollouts]
+    assert [one.text for one in stored.rollouts] == [one.text for one in group.rollouts]
     assert stored.advantages_of("critic") == group.advantages_of("critic")
