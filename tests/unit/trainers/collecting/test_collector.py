@@ -183,6 +183,18 @@ async def test_weights_of_a_model_that_nobody_trains_make_nothing_stale(tmp_path
             assert sum(rollout.mask) == 2  # of the policy's answer alone
 
 
+@pytest.mark.parametrize("weights", [[(3, 1)], [(3, 0), (4, 2), (5, 1)], [("3", 0)], [3]], ids=str)
+async def test_weights_that_leave_a_token_open_are_no_answer(weights: Any) -> None:
+    async def engine(prompt: list[int], params: SamplingParams) -> Generation:
+        return Generation([*CharTokenizer().encode("12"), EOS], weights=weights)
+
+    async with TrainerCollector(Sums, model=backend(engine), max_attempts=1) as collector:
+        found = await collector.one(rows(1)[0])
+    assert isinstance(found, FailedRollout)
+    assert found.reason == "MODEL_ANSWER_INVALID"
+    assert "weight versions" in found.why
+
+
 async def test_rollouts_under_way_are_carried_into_the_next_step() -> None:
     gate = asyncio.Event()
 
