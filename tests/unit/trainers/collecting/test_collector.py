@@ -276,6 +276,19 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
         assert [one.mask for one in stored.rollouts] == [one.mask for one in group.rollouts]
 
 
+async def test_a_task_of_the_same_id_is_not_gone_on_with_as_another_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"repeats": 2, "output": tmp_path / "rollouts.jsonl"}
+    settings["model"] = backend(ScriptEngine(lambda prompt: "1"))
+    task = rows(1)[0] | {"reward": "the task's", "metadata": {"of": "it"}, "n": 1}
+    assert [one.rewards async for one in collect(Sums, [task], **settings)] == [[1.0, 1.0]]
+    settings["resume"] = True
+    assert [one.rewards async for one in collect(Sums, [task], **settings)] == [[1.0, 1.0]]
+    for change in ({"prompt": "What is 5 + 5?"}, {"answer": "10"}, {"reward": 1}, {"n": 1.0}):
+        key = "input" if "prompt" in change else next(iter(change))
+        with pytest.raises(UserError, match=f"task t0: the files .* with another '{key}'"):
+            await anext(aiter(collect(Sums, [task | change], **settings)))
+
+
 async def test_what_is_gone_on_with_says_what_it_said_before(tmp_path: Path) -> None:
     """Answers, tools and the causes of failures, with token ids and without."""
     call = {"tool": "add", "arguments": {"left": 1, "right": 0}}
