@@ -210,6 +210,8 @@ class TrainerCollector:
         policy, settings = self._opened(), self.settings
         kept = KeptRollouts(settings.repeats)
         output = self._output(kept)
+        for version in kept.versions:
+            self._see(version)
         options = CollectOptions(
             repeats=settings.repeats,
             concurrency=settings.concurrency,

@@ -36,6 +36,7 @@ class KeptRollouts:
 
     Attributes:
         whole: tasks that have all their rollouts already.
+        versions: of the weights that sampled them.
     """
 
     def __init__(self, repeats: int) -> None:
@@ -44,6 +45,7 @@ class KeptRollouts:
         # By task, what rows say of it.
         self._said: dict[str, list[Json]] = {}
         self.whole: list[tuple[pb.Task, list[pb.Rollout]]] = []
+        self.versions = set[int]()
 
     def completed(self, row: Any) -> None:
         """Take a completed row."""
@@ -57,6 +59,7 @@ class KeptRollouts:
         said = {key: value for key, value in row.items() if key not in OWN_KEYS}
         said |= row.get("task_extras") or {}
         said["input"] = (row.get("responses_create_params") or {}).get("input")
+        self.versions.update((row.get("metadata") or {}).get("weights_versions") or ())
         self._rollouts.setdefault(rollout.task_id, []).append(rollout)
         self._said.setdefault(rollout.task_id, []).append(said)
 

@@ -276,6 +276,20 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
         assert [one.mask for one in stored.rollouts] == [one.mask for one in group.rollouts]
 
 
+async def test_staleness_of_what_is_gone_on_with_is_counted_from_the_newest(tmp_path: Path) -> None:
+    async def engine(prompt: list[int], params: SamplingParams) -> Generation:
+        version = 1 if "What is 0" in CharTokenizer().decode(prompt) else 5
+        return Generation([*CharTokenizer().encode("1"), EOS], weights=[(version, 0)])
+
+    settings: dict[str, Any] = {"repeats": 1, "output": tmp_path / "rollouts.jsonl"}
+    settings |= {"model": backend(engine), "concurrency": 1}
+    assert len([one async for one in collect(Sums, rows(2), **settings)]) == 2
+    again = collect(Sums, rows(2), resume=True, max_staleness=3, **settings)
+    found = {one.task.id: one async for one in again}
+    assert [one.staleness for one in found["t0"].stale] == [4]
+    assert [one.staleness for one in found["t1"].rollouts] == [0]
+
+
 async def test_a_task_of_the_same_id_is_not_gone_on_with_as_another_one(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"repeats": 2, "output": tmp_path / "rollouts.jsonl"}
     settings["model"] = backend(ScriptEngine(lambda prompt: "1"))
