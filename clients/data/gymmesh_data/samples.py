@@ -70,7 +70,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
             writer.add(item)
         except WrongItem as wrong:
             raise UserError(f"{_place(rollout, place)}{wrong}") from None
-    samples = [one for one in writer.samples if 1 in one.mask]
+    samples = [one for one, trains in zip(writer.samples, writer.trains, strict=True) if trains]
     if not samples:
         raise NoTokens(
             f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
@@ -90,11 +90,13 @@ class _SampleWriter:
     """Puts the tokens of calls together.
 
     Attributes:
+        trains: of each sample, whether any of its ids was sampled.
         captured: whether each call had a log probability for each of its ids.
     """
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
+        self.trains: list[bool] = []
         self.captured = True
         # How a prompt begins, as JSON text, that goes on from the last sample.
         self._beginning = b""
@@ -142,6 +144,7 @@ class _SampleWriter:
             if prompt[:held] == self.samples[-1].input_ids:
                 return prompt[held:]
         self.samples.append(Sample())
+        self.trains.append(False)
         return prompt
 
     def _extend(self, read: list[int], sampled: list[int], logprobs: list[float]) -> None:
@@ -154,6 +157,8 @@ class _SampleWriter:
         sample.labels += sampled
         sample.logprobs += [0.0] * len(read)
         sample.logprobs += logprobs
+        if sampled:
+            self.trains[-1] = True
         if len(logprobs) != len(sampled):
             self.captured = False
 

@@ -93,7 +93,8 @@ class TransformersEngine:
         device = self._model.device
         temperature = 1.0 if params.temperature is None else params.temperature
         limits = [one.params.max_tokens or self._max_tokens for one in batch]
-        sampling: dict[str, Any] = {"do_sample": temperature > 0}
+        # A checkpoint may ask for a penalty of its own, which the log probabilities do not know.
+        sampling: dict[str, Any] = {"do_sample": temperature > 0, "repetition_penalty": 1.0}
         if temperature > 0:
             sampling |= {
                 "temperature": temperature,

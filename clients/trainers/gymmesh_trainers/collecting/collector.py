@@ -46,7 +46,7 @@ from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.collecting.settings import Settings
-from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
+from gymmesh_trainers.collecting.stored import KeptRollouts
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
@@ -206,8 +206,10 @@ class TrainerCollector:
 
     async def _start(self, tasks: Iterable[TaskLike] | Path | str, number: int) -> None:
         policy, settings = self._opened(), self.settings
-        kept = _Kept(settings.repeats)
+        kept = KeptRollouts(settings.repeats)
         output = self._output(kept)
+        for version in kept.versions:
+            self._see(version)
         options = CollectOptions(
             repeats=settings.repeats,
             concurrency=settings.concurrency,
@@ -223,7 +225,7 @@ class TrainerCollector:
         messages = kept.watch(messages_of(tasks, _defaults(policy)))
         self._runs.add(_Run(collector, messages, kept, number, self._queue))
 
-    def _output(self, kept: _Kept) -> Outcomes:
+    def _output(self, kept: KeptRollouts) -> Outcomes:
         path = self.settings.output
         if path is None:
             return MemoryOutput()
@@ -362,44 +364,13 @@ class _Ended:
     error: Exception | None
 
 
-class _Kept:
-    """What a resumed step's files hold already, until its groups are whole."""
-
-    def __init__(self, repeats: int) -> None:
-        self._repeats = repeats
-        self._rollouts: dict[str, list[pb.Rollout]] = {}
-        self.whole: list[tuple[pb.Task, list[pb.Rollout]]] = []
-
-    def completed(self, row: Any) -> None:
-        """Take a completed row."""
-        self._add(completed_of_row(row, f"rollout {row.get('rollout_id')}"))
-
-    def failed(self, row: Any) -> None:
-        """Take a failed row."""
-        self._add(failed_of_row(row))
-
-    def _add(self, rollout: pb.Rollout) -> None:
-        self._rollouts.setdefault(rollout.task_id, []).append(rollout)
-
-    def watch(self, tasks: Iterable[pb.Task]) -> Iterable[pb.Task]:
-        """The tasks; groups that are whole already are put aside on the way."""
-        for task in tasks:
-            if len(self._rollouts.get(task.task_id, ())) >= self._repeats:
-                self.whole.append((task, self.take(task.task_id)))
-            yield task
-
-    def take(self, task_id: str) -> list[pb.Rollout]:
-        """The rollouts of a task that an earlier session ended; none stay."""
-        return self._rollouts.pop(task_id, [])
-
-
 @dataclass(eq=False, slots=True)
 class _Run:
     """A run in a task of its own, which begins in the running event loop."""
 
     collector: Collector
     tasks: Iterable[pb.Task]
-    kept: _Kept
+    kept: KeptRollouts
     step: int
     queue: asyncio.Queue[_Ended | _Came]
     work: asyncio.Task[None] = field(init=False)

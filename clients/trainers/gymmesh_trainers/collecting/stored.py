@@ -8,20 +8,93 @@ the weights the oldest counts.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import UserError
+from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data import actors_of, stored_rollout
-from gymmesh_responses import item_from_json
+from gymmesh_responses import dumps_sorted, item_from_json, loads, params_to_dict
 from gymmesh_runtime.errors import MeshError, to_status
 
 Json = dict[str, Any]
 _OTHERS: Final = ("user", "system", "developer")
 # More tokens than any call before has: of a prompt that could not be put together.
 _UNKNOWN: Final = 2**31 - 1
+
+
+class KeptRollouts:
+    """What a resumed step's files hold already, until its groups are whole.
+
+    Args:
+        repeats: rollouts of a task.
+
+    Attributes:
+        whole: tasks that have all their rollouts already.
+        versions: of the weights that sampled them.
+    """
+
+    def __init__(self, repeats: int) -> None:
+        self._repeats = repeats
+        self._rollouts: dict[str, list[pb.Rollout]] = {}
+        # By task, what rows say of it.
+        self._said: dict[str, list[Json]] = {}
+        self.whole: list[tuple[pb.Task, list[pb.Rollout]]] = []
+        self.versions = set[int]()
+
+    def completed(self, row: Any) -> None:
+        """Take a completed row."""
+        self._add(completed_of_row(row, f"rollout {row.get('rollout_id')}"), row)
+
+    def failed(self, row: Any) -> None:
+        """Take a failed row."""
+        self._add(failed_of_row(row), row)
+
+    def _add(self, rollout: pb.Rollout, row: Json) -> None:
+        said = {key: value for key, value in row.items() if key not in OWN_KEYS}
+        said |= row.get("task_extras") or {}
+        said["input"] = (row.get("responses_create_params") or {}).get("input")
+        self.versions.update((row.get("metadata") or {}).get("weights_versions") or ())
+        self._rollouts.setdefault(rollout.task_id, []).append(rollout)
+        self._said.setdefault(rollout.task_id, []).append(said)
+
+    def watch(self, tasks: Iterable[pb.Task]) -> Iterable[pb.Task]:
+        """The tasks; groups that are whole already are put aside on the way.
+
+        Raises UserError for a task of which the files have rollouts with another prompt or other
+        keys: they would be in a group with those of this one.
+        """
+        for task in tasks:
+            asked = _asked(task) if task.task_id in self._said else {}
+            for said in self._said.pop(task.task_id, ()):
+                other = [key for key, value in asked.items() if _differs(said.get(key), value)]
+                if other:
+                    raise UserError(
+                        f"task {task.task_id}: the files of this step have rollouts of a task of "
+                        f"this id with another {other[0]!r}; resume with the same tasks, in the "
+                        "same steps, or choose another output"
+                    )
+            if len(self._rollouts.get(task.task_id, ())) >= self._repeats:
+                self.whole.append((task, self.take(task.task_id)))
+            yield task
+
+    def take(self, task_id: str) -> list[pb.Rollout]:
+        """The rollouts of a task that an earlier session ended; none stay."""
+        return self._rollouts.pop(task_id, [])
+
+
+def _asked(task: pb.Task) -> Json:
+    """A task's keys as its rows have them, but for `metadata`, with which theirs is merged."""
+    asked: Json = loads(task.payload_json) if task.payload_json else {}
+    asked.pop("metadata", None)
+    return asked | {"input": params_to_dict(task.params).get("input")}
+
+
+def _differs(one: Any, other: Any) -> bool:
+    return bool(dumps_sorted(one) != dumps_sorted(other))
 
 
 def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups.store import weights_of
+from gymmesh_client.rollout import final_call
 from gymmesh_resource import Task
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import from_status
@@ -110,8 +111,8 @@ class Rollout:
         """The sample for a trainer with room for one: the root agent's last path, else the last of
         all. Its reward is `reward_of` its actor. None where there is no sample.
         """
-        own = [one for one in self.samples if not one.actor]
-        return (own or self.samples or [None])[-1]
+        found = [one for one in self.samples if not one.actor] or self.samples
+        return found[-1] if found else None
 
     @property
     def by_actor(self) -> dict[str, list[TrainingSample]]:
@@ -139,10 +140,11 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        """What the model said last; empty where that was no text."""
-        if not self.message.model_calls:
-            return ""
-        output = self.message.model_calls[-1].response.output
+        """What the root agent said last (where it called no model, what was said last of all);
+        empty where that was no text.
+        """
+        last = final_call(self.message)
+        output = last.response.output if last is not None else ()
         return "".join(text_of(item) for item in output if item.HasField("message"))
 
     @property

@@ -69,7 +69,7 @@ class TrlRollouts:
         for message in messages_of(tasks, _UNNAMED):
             self._add(message)
 
-    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """One rollout for each prompt, as TRL wants them."""
         collector = self._opened(trainer)
         step = int(trainer.state.global_step)
@@ -157,7 +157,7 @@ def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
 
 def trl_rows(
     rollouts: Sequence[Rollout | FailedRollout], counts: Any, stop_token: int
-) -> dict[str, list[Any]]:
+) -> dict[str, Any]:
     """The rollouts as `rollout_func` returns them. Pure, but for what is counted.
 
     A row has room for one path: see Rollout.last_sample; the others are counted under
@@ -181,6 +181,5 @@ def trl_rows(
         rows["logprobs"].append(logprobs)
         rows["env_mask"].append(mask)
         rows[_REWARD].append(reward)
-    if not all(rows["logprobs"]):
-        return rows | {"logprobs": None}  # not known of each; 0.0 would be a certainty
-    return rows
+    known = all(rows["logprobs"])  # of each; 0.0 in place of one would be a certainty
+    return rows if known else {**rows, "logprobs": None}

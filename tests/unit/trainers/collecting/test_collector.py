@@ -183,6 +183,18 @@ async def test_weights_of_a_model_that_nobody_trains_make_nothing_stale(tmp_path
             assert sum(rollout.mask) == 2  # of the policy's answer alone
 
 
+@pytest.mark.parametrize("weights", [[(3, 1)], [(3, 0), (4, 2), (5, 1)], [("3", 0)], [3]], ids=str)
+async def test_weights_that_leave_a_token_open_are_no_answer(weights: Any) -> None:
+    async def engine(prompt: list[int], params: SamplingParams) -> Generation:
+        return Generation([*CharTokenizer().encode("12"), EOS], weights=weights)
+
+    async with TrainerCollector(Sums, model=backend(engine), max_attempts=1) as collector:
+        found = await collector.one(rows(1)[0])
+    assert isinstance(found, FailedRollout)
+    assert found.reason == "MODEL_ANSWER_INVALID"
+    assert "weight versions" in found.why
+
+
 async def test_rollouts_under_way_are_carried_into_the_next_step() -> None:
     gate = asyncio.Event()
 
@@ -262,6 +274,33 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
         assert stored.rewards == group.rewards
         assert [one.tokens for one in stored.rollouts] == [one.tokens for one in group.rollouts]
         assert [one.mask for one in stored.rollouts] == [one.mask for one in group.rollouts]
+
+
+async def test_staleness_of_what_is_gone_on_with_is_counted_from_the_newest(tmp_path: Path) -> None:
+    async def engine(prompt: list[int], params: SamplingParams) -> Generation:
+        version = 1 if "What is 0" in CharTokenizer().decode(prompt) else 5
+        return Generation([*CharTokenizer().encode("1"), EOS], weights=[(version, 0)])
+
+    settings: dict[str, Any] = {"repeats": 1, "output": tmp_path / "rollouts.jsonl"}
+    settings |= {"model": backend(engine), "concurrency": 1}
+    assert len([one async for one in collect(Sums, rows(2), **settings)]) == 2
+    again = collect(Sums, rows(2), resume=True, max_staleness=3, **settings)
+    found = {one.task.id: one async for one in again}
+    assert [one.staleness for one in found["t0"].stale] == [4]
+    assert [one.staleness for one in found["t1"].rollouts] == [0]
+
+
+async def test_a_task_of_the_same_id_is_not_gone_on_with_as_another_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"repeats": 2, "output": tmp_path / "rollouts.jsonl"}
+    settings["model"] = backend(ScriptEngine(lambda prompt: "1"))
+    task = rows(1)[0] | {"reward": "the task's", "metadata": {"of": "it"}, "n": 1}
+    assert [one.rewards async for one in collect(Sums, [task], **settings)] == [[1.0, 1.0]]
+    settings["resume"] = True
+    assert [one.rewards async for one in collect(Sums, [task], **settings)] == [[1.0, 1.0]]
+    for change in ({"prompt": "What is 5 + 5?"}, {"answer": "10"}, {"reward": 1}, {"n": 1.0}):
+        key = "input" if "prompt" in change else next(iter(change))
+        with pytest.raises(UserError, match=f"task t0: the files .* with another '{key}'"):
+            await anext(aiter(collect(Sums, [task | change], **settings)))
 
 
 async def test_what_is_gone_on_with_says_what_it_said_before(tmp_path: Path) -> None:
@@ -356,6 +395,7 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     assert low == again
     assert [low, high, again] == pytest.approx(advantages([0.25, 0.75, 0.25]))
     assert group.advantages_of("") == pytest.approx(group.advantages)
+    assert [one.text for one in group.rollouts] == ["no", "sure", "maybe", "no"]
     asked = group.rollouts[0]
     assert asked.reward_of("critic") == 0.25
     assert asked.reward_of("planner") == asked.reward  # no component of that name
@@ -363,4 +403,5 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     resumed = collect(config, [{"prompt": "What?"}], resume=True, **settings)
     [stored] = [one async for one in resumed]
     assert [one.by_actor for one in stored.rollouts] == [one.by_actor for one in group.rollouts]
+    assert [one.text for one in stored.rollouts] == [one.text for one in group.rollouts]
     assert stored.advantages_of("critic") == group.advantages_of("critic")

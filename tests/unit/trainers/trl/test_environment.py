@@ -25,7 +25,7 @@ from tests.unit.trainers.environments import Sums, rows
 TOKENIZER = SimpleNamespace(eos_token_id=2, pad_token_id=0)
 
 
-def said(text: str, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+def said(text: str, *calls: tuple[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = [
@@ -227,7 +227,8 @@ def test_a_call_that_did_not_reach_the_environment_ends_no_episode() -> None:
     or it calls, before the environment's first tool, another one in vain.
     """
     called = [CalledTool("finish", "call_1", done=True)]
-    for first in (("finish", [1]), ("add", {})):
+    unreached: list[tuple[str, Any]] = [("finish", [1]), ("add", {})]
+    for first in unreached:
         messages = [
             said("", first),
             answered(first[0], "no"),
