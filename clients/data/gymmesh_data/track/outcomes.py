@@ -49,6 +49,9 @@ class WatchedOutput:
     def has_outcome(self, task_id: str, repeat_index: int, /) -> bool:
         return self._output.has_outcome(task_id, repeat_index)
 
+    def has_completed(self, task_id: str, repeats: int, /) -> bool:
+        return self._output.has_completed(task_id, repeats)
+
     def reserving(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str], /
     ) -> Iterator[tuple[J, int]]:

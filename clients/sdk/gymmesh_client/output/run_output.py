@@ -112,6 +112,13 @@ class RunOutput:
         """Whether the rollout has a current outcome on disk, completed or failed."""
         return self.is_done(self.rollout_id(task_id, repeat_index))
 
+    def has_completed(self, task_id: str, repeats: int) -> bool:
+        """Whether any repeat of the task is completed on disk; there are so many, or were more."""
+        state = self._journal.state
+        most = max(repeats, int(state.session.get("repeats", 1)))
+        names = self.rollout_ids(task_id, range(most))
+        return any(state.status(rollout_key(name)) == COMPLETED for name in names)
+
     def is_done(self, rollout: str) -> bool:
         """As `has_outcome`, by the rollout's id."""
         return bool(self._journal.state.status(rollout_key(rollout)))
