@@ -55,6 +55,19 @@ async def test_the_task_file_is_no_output(
     assert endpoint.requests == []
 
 
+@pytest.mark.parametrize("command", [("collect", "-o", "rollouts.jsonl"), ("run",)])
+async def test_tasks_from_a_pipe_are_refused(bench: Bench, command: tuple[str, ...]) -> None:
+    """It was read once for its digest, and then said to hold no tasks."""
+    reading, writing = os.pipe()
+    os.write(writing, bench.tasks.read_bytes())
+    os.close(writing)
+    name, *more = command
+    done = await gym(name, "-i", f"/proc/{os.getpid()}/fd/{reading}", *more, *bench.mesh)
+    os.close(reading)
+    assert done.code == 1
+    done.said("is no regular file, and tasks are read several times")
+
+
 async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint) -> None:
     folder = bench.tasks.parent
     (folder / "rollouts.failures.jsonl").write_bytes(bench.tasks.read_bytes())

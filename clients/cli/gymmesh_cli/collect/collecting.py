@@ -17,7 +17,7 @@ from gymmesh_cli.options.shared import OutputOptions
 from gymmesh_cli.options.track import TrackOptions
 from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
 from gymmesh_cli.shared.session import MeshPlan, connector
-from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks
+from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.terminal.logs import logged_to
@@ -126,6 +126,7 @@ def exit_code(summary: RunSummary) -> int:
 
 
 async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
+    refuse_pipe(command.tasks)
     identity = RunIdentity.of(command.tasks, plan.identity())
     chosen: TaskChoice | None = None
     if not plan.agents:

@@ -92,3 +92,11 @@ def choose_tasks(
     if not ids:
         raise UserError(f"{path}: holds no tasks")
     return TaskChoice(ids, problems, seeded)
+
+
+def refuse_pipe(tasks: Path) -> None:
+    """Raise UserError for what can be read only once, and would seem to hold no tasks then."""
+    if tasks.exists() and not tasks.is_file():
+        raise UserError(
+            f"{tasks}: is no regular file, and tasks are read several times; write them to a file"
+        )
