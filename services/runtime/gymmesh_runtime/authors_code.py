@@ -1,0 +1,35 @@
+"""What the code of environments and agents may raise besides exceptions.
+
+`sys.exit()`, a panic of an extension written in Rust, or what test libraries raise is no Exception.
+It would end the process, or a task of ours whose outcome somebody waits for, without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+# What is ours, or the user's: a cancellation, a coroutine that is closed, Ctrl-C.
+OURS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The error itself, or one that says what was raised where that is no Exception.
+
+    Raises:
+        BaseException: the error, where it is one of `OURS`.
+    """
+    if isinstance(error, OURS):
+        raise error
+    if isinstance(error, Exception):
+        return error
+    said = f"({error.code!r})" if isinstance(error, SystemExit) else f": {error}"
+    made = RuntimeError(f"{type(error).__name__}{said}")
+    made.__cause__ = error
+    return made
+
+
+def described(error: BaseException) -> str:
+    """The type and the text of an error, for a sentence."""
+    made = as_exception(error)
+    return str(made) if made is not error else f"{type(error).__name__}: {error}"
