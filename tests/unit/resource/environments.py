@@ -212,6 +212,7 @@ class Judge(Environment[None]):
             "rounded_up": 1.00001,
             "verdict_two": Verdict(2.0),
             "true_component": Verdict(1.0, {"c": True}),
+            "list_evidence": Verdict(1.0, evidence=[1]),  # type: ignore[arg-type]
             "text_component": Verdict(1.0, {"c": "1"}),  # type: ignore[dict-item]
         }
         return values[kind]  # type: ignore[no-any-return]
