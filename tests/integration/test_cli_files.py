@@ -73,7 +73,7 @@ async def test_a_retry_gives_up_only_what_the_command_asks_for(
 ) -> None:
     """A forgotten --num-repeats took the other repeats' outcomes out, and did not run them."""
     folder = bench.tasks.parent
-    asked = ["collect", "-i", bench.tasks, "-o", "rollouts.jsonl", "-q", "--json", *bench.mesh]
+    asked = ["collect", "-i", str(bench.tasks), "-o", "rollouts.jsonl", "-q", "--json", *bench.mesh]
     endpoint.default = fake.status(400)
     first = await gym(*asked, "-n", "3", "--limit", "2", cwd=folder)
     assert json.loads(first.out)["failed"] == 6, first.err
