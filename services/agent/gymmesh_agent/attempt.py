@@ -27,10 +27,10 @@ from gymmesh_agent.telemetry import (
     record_verdict,
     verify_span,
 )
-from gymmesh_runtime.authors_code import as_exception
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout
+from gymmesh_runtime.text.authors_code import as_exception
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""

@@ -21,13 +21,13 @@ from gymmesh_agent.model.client import ModelServices
 from gymmesh_agent.plan import RolloutPlans
 from gymmesh_agent.telemetry import RolloutMetrics
 from gymmesh_responses import new_message
-from gymmesh_runtime.authors_code import described
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.text.authors_code import described
 from gymmesh_runtime.text.faults import place_of
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"

@@ -13,8 +13,8 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError, TaskInvalid
 from gymmesh_resource.registry import make_environment
 from gymmesh_resource.task import Task
-from gymmesh_runtime.authors_code import as_exception
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.text.authors_code import as_exception
 
 _PAYLOAD: Final = "payload_json"
 _LOGGER: Final = logging.getLogger("gymmesh.mesh")

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gymmesh_runtime.authors_code import described
 from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.text.authors_code import described
 from gymmesh_runtime.text.faults import place_of
 
 from ..environment import Environment

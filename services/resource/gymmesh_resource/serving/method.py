@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.authors_code import as_exception
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.timers import Limit
 
 from ..errors import TookTooLong

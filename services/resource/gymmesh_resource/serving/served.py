@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
-from gymmesh_runtime.authors_code import as_exception
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
+from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.text.faults import shown_place
 
 from ..config import EnvironmentConfig

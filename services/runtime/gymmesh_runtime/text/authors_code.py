@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from gymmesh_runtime.text.faults import words_of
+from gymmesh_runtime.text.secrets import mask_secrets
+
 # What is ours, or the user's: a cancellation, a coroutine that is closed, Ctrl-C.
 OURS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
@@ -30,6 +33,6 @@ def as_exception(error: BaseException) -> Exception:
 
 
 def described(error: BaseException) -> str:
-    """The type and the text of an error, for a sentence."""
+    """The type and the text of an error, for a sentence; secrets are masked."""
     made = as_exception(error)
-    return str(made) if made is not error else f"{type(error).__name__}: {error}"
+    return words_of(error) if made is error else mask_secrets(str(made))
