@@ -55,6 +55,43 @@ async def test_the_task_file_is_no_output(
     assert endpoint.requests == []
 
 
+@pytest.mark.parametrize("command", [("collect", "-o", "rollouts.jsonl"), ("run",)])
+async def test_tasks_from_a_pipe_are_refused(bench: Bench, command: tuple[str, ...]) -> None:
+    """It was read once for its digest, and then said to hold no tasks."""
+    reading, writing = os.pipe()
+    os.write(writing, bench.tasks.read_bytes())
+    os.close(writing)
+    name, *more = command
+    done = await gym(name, "-i", f"/proc/{os.getpid()}/fd/{reading}", *more, *bench.mesh)
+    os.close(reading)
+    assert done.code == 1
+    done.said("is no regular file, and tasks are read several times")
+
+
+async def test_a_retry_gives_up_only_what_the_command_asks_for(
+    bench: Bench, endpoint: FakeEndpoint
+) -> None:
+    """A forgotten --num-repeats took the other repeats' outcomes out, and did not run them."""
+    folder = bench.tasks.parent
+    asked = ["collect", "-i", str(bench.tasks), "-o", "rollouts.jsonl", "-q", "--json", *bench.mesh]
+    endpoint.default = fake.status(400)
+    first = await gym(*asked, "-n", "3", "--limit", "2", cwd=folder)
+    assert json.loads(first.out)["failed"] == 6, first.err
+    endpoint.default = solve
+    again = await gym(*asked, "--limit", "1", "--resume", "--retry", "failed", cwd=folder)
+    figures = json.loads(again.out)
+    assert (again.code, figures["requested"]) == (3, 6)
+    assert (figures["completed"], figures["failed"], figures["not_finished"]) == (1, 5, 0)
+    again.said("--num-repeats and --limit do not ask for, stay: 5")
+    assert len(rows_of(folder / "rollouts.failures.jsonl")) == 5
+    unknown = await gym(*asked, "-n", "3", "--resume", "--retry", "task=none", cwd=folder)
+    unknown.said("--retry task=none: ")
+    unknown.said("has no such task")
+    assert unknown.code == 1
+    rest = await gym(*asked, "-n", "3", "--limit", "2", "--resume", "--retry", "failed", cwd=folder)
+    assert (rest.code, json.loads(rest.out)["completed"]) == (0, 6)
+
+
 async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint) -> None:
     folder = bench.tasks.parent
     (folder / "rollouts.failures.jsonl").write_bytes(bench.tasks.read_bytes())

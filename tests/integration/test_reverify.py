@@ -45,6 +45,9 @@ VERIFIER = """
 
     class Live(Sums):
         verify_needs_session = True
+
+    class LiveRanked(Ranked):
+        verify_needs_session = True
 """
 TASKS = 6
 
@@ -168,8 +171,11 @@ async def test_what_is_refused_before_anything_runs(folder: Path) -> None:
     assert not (folder / "new.jsonl").exists()
 
 
-async def test_repeats_are_judged_together_where_the_environment_does(folder: Path) -> None:
-    done = await reverify(folder, "-o", "new.jsonl", "--json", name="Ranked")
+@pytest.mark.parametrize("name", ["Ranked", "LiveRanked"])
+async def test_repeats_are_judged_together_where_the_environment_does(
+    folder: Path, name: str
+) -> None:
+    done = await reverify(folder, "-o", "new.jsonl", "--json", name=name)
     assert done.code == 0, done.err
     assert changed(done)["changes"] == {"1 -> 0.5": 6, "0 -> 0.5": 6}
     assert {row["apart"] for row in rows_of(folder / "new.jsonl")} == {1}

@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_runtime.text.authors_code import described
 
 __all__ = ["Agent", "Completion", "ContextExceeded", "StopRollout", "find_agent"]
 
@@ -104,6 +105,8 @@ def _load_path(path: str, use: str) -> Any:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError, OSError) as error:
         raise ValueError(f"use: {use!r} cannot be imported: {error}") from None
+    except BaseException as error:
+        raise ValueError(f"use: {use!r} cannot be imported: {described(error)}") from error
 
 
 def _load_file(file: Path) -> ModuleType:

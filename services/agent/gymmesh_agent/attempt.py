@@ -30,6 +30,7 @@ from gymmesh_agent.telemetry import (
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout
+from gymmesh_runtime.text.authors_code import as_exception
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
@@ -89,15 +90,22 @@ async def run_agent(agent: Agent, context: RolloutContext) -> Completion:
 
     Raises:
         TypeError: the agent returned something else.
+        Exception: what the agent raises; for what is none (sys.exit()), one that says so.
     """
     try:
         completion = await agent.run(context)
     except StopRollout as stop:
         completion = stop.completion
+    except BaseException as error:
+        if (fault := as_exception(error)) is error:
+            raise
+        raise fault from error
     finally:
         context.close()
     if not isinstance(completion, Completion) or not completion.reason:
-        raise TypeError(f"an agent returns a Completion with a reason, not {completion!r}")
+        raise TypeError(
+            f"{type(agent).__name__}.run must return a Completion with a reason, not {completion!r}"
+        )
     return completion
 
 

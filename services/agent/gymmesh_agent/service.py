@@ -27,6 +27,8 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.text.authors_code import described
+from gymmesh_runtime.text.faults import place_of
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
@@ -73,6 +75,10 @@ class AgentService:
             agent = find_agent(self._config.use)(self._config.options)
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
+        except BaseException as error:
+            at = f" at {place}" if (place := place_of(error)) else ""
+            cause = f"the agent cannot be made: {described(error)}{at}"
+            raise ConfigError(cause, path=f"agents.{self.name}") from error
         config = self._config
         prompt = config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []

@@ -213,6 +213,9 @@ def _number(value: object, what: str) -> float:
 def _evidence(evidence: Mapping[str, Any]) -> bytes:
     if not evidence:
         return b""
+    given: object = evidence  # authors write anything
+    if not isinstance(given, Mapping):
+        raise WrongResult(f"the evidence is {_shown(given)}: give a dict, whose keys are its parts")
     try:
         return dumps(_plain(dict(evidence)))
     except CodecError as error:

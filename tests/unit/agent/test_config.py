@@ -75,6 +75,9 @@ def test_agent_in_a_file_is_loaded_once(tmp_path: Path) -> None:
     found = find_agent(f"{file}:Mine")
     assert found.__name__ == "Mine"
     assert find_agent(f"{file}:Mine") is found
+    file.with_name("script.py").write_text("import sys\nsys.exit(4)", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"cannot be imported: SystemExit\(4\)"):
+        find_agent(f"{file.with_name('script.py')}:Mine")
     file.with_name("bad.py").write_text("class (", encoding="utf-8")
     with pytest.raises(ValueError, match="cannot be imported: invalid syntax"):
         find_agent(f"{tmp_path}/bad.py:Mine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -163,7 +164,23 @@ class WrongTurn(Agent):
         raise AssertionError("there was a turn")
 
 
-@pytest.mark.parametrize("agent", [Broken, Forgetful, SelfCancelled, Hasty, WrongTurn])
+class Leaves(Agent):
+    """Ends its process, as libraries for command lines do."""
+
+    async def run(self, context: RolloutContext) -> Completion:
+        sys.exit(4)
+
+
+class Panics(Agent):
+    """Raises what is no Exception, as extensions written in Rust do."""
+
+    async def run(self, context: RolloutContext) -> Completion:
+        raise type("Panic", (BaseException,), {})("the rope is cut")
+
+
+@pytest.mark.parametrize(
+    "agent", [Broken, Forgetful, SelfCancelled, Hasty, WrongTurn, Leaves, Panics]
+)
 async def test_fault_of_the_agent_is_its_own(agent: type[Agent]) -> None:
     events = await run(agent)
     assert failure_in(events) == ("BOUNDARY_AGENT", "AGENT_FAULT")

@@ -49,10 +49,10 @@ def good(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
 
 
 def prepared(
-    folder: Path, *, resume: bool = False, retry: RetryChoice | None = None
+    folder: Path, *, resume: bool = False, retry: RetryChoice | None = None, repeats: int = 1
 ) -> tuple[OutputFiles, RunOutput]:
     files = OutputFiles(folder / "rollouts.jsonl")
-    return files, prepare(files, ONE, overwrite=False, resume=resume, retry=retry)
+    return files, prepare(files, ONE, overwrite=False, resume=resume, retry=retry, repeats=repeats)
 
 
 def collector(
@@ -63,7 +63,8 @@ def collector(
     again: RetryChoice | None = None,
     **options: Any,
 ) -> tuple[Collector, OutputFiles]:
-    files, output = prepared(folder, resume=resume, retry=again)
+    repeats = options.get("repeats", 1)
+    files, output = prepared(folder, resume=resume, retry=again, repeats=repeats)
 
     async def connect(name: str) -> AgentPeer:
         return agent

@@ -15,6 +15,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judged
+from gymmesh_client.output.retry_choice import RetryChoice
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     ScriptedAgent,
@@ -158,3 +159,43 @@ async def test_an_interrupt_before_the_group_is_whole_loses_nothing(tmp_path: Pa
     await asyncio.wait_for(going, 60)
     (row,) = rows(files.rows)
     assert (row["repeat_index"], row["reward"]) == (0, None)
+
+
+async def test_part_of_a_group_is_not_judged_by_itself(tmp_path: Path) -> None:
+    """A retried repeat would have won against nobody."""
+    agent = Ranking(1)
+    run, files = collector(tmp_path, agent, repeats=3)
+    await run.run(tasks(2))
+    assert [len(group) for group in agent.groups] == [2, 2]
+    before = {row["rollout_id"]: row["reward"] for row in rows(files.rows)}
+
+    mended = Ranking()
+    choice = RetryChoice(failed=True)
+    run, files = collector(tmp_path, mended, repeats=3, resume=True, again=choice)
+    tally = await run.run(tasks(2))
+    assert (tally.completed, mended.groups) == (2, [])
+    for row in rows(files.rows):
+        assert row["reward"] == before.get(row["rollout_id"])
+        if row["repeat_index"] == 1:
+            assert row["verification"]["status"] == "PENDING"
+            assert "earlier session" in row["verification"]["reason"]
+
+    # All again is a whole group, and so is one of which nothing was completed.
+    choice = RetryChoice(tasks=frozenset(["t-0"]))
+    run, files = collector(tmp_path, mended, repeats=3, resume=True, again=choice)
+    await run.run(tasks(2))
+    assert [len(group) for group in mended.groups] == [3]
+
+
+async def test_a_group_whose_completed_repeats_were_lost_is_judged_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    agent = Ranking(0, 1, 2)
+    run, files = collector(tmp_path, agent, repeats=3)
+    await run.run(tasks(1))
+    mended = Ranking()
+    choice = RetryChoice(failed=True)
+    run, files = collector(tmp_path, mended, repeats=3, resume=True, again=choice)
+    await run.run(tasks(1))
+    assert [len(group) for group in mended.groups] == [3]
+    assert sorted(row["reward"] for row in rows(files.rows)) == [0, 1, 2]

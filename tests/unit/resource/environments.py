@@ -39,6 +39,10 @@ class Notes:
     runs: int = 0
 
 
+class Panic(BaseException):
+    """No Exception."""
+
+
 class Notebook(Environment[Notes]):
     """Keeps notes."""
 
@@ -101,6 +105,16 @@ class Notebook(Environment[Notes]):
     def exits(self) -> str:
         """Call sys.exit."""
         raise SystemExit(3)
+
+    @tool
+    async def panics(self) -> str:
+        """Raise what is no Exception, as extensions written in Rust do."""
+        raise Panic("the rope is cut")
+
+    @tool
+    def panics_in_a_thread(self) -> str:
+        """The same, in a thread."""
+        raise Panic("the rope is cut")
 
     @tool
     async def unsayable(self) -> float:
@@ -198,6 +212,7 @@ class Judge(Environment[None]):
             "rounded_up": 1.00001,
             "verdict_two": Verdict(2.0),
             "true_component": Verdict(1.0, {"c": True}),
+            "list_evidence": Verdict(1.0, evidence=[1]),  # type: ignore[arg-type]
             "text_component": Verdict(1.0, {"c": "1"}),  # type: ignore[dict-item]
         }
         return values[kind]  # type: ignore[no-any-return]

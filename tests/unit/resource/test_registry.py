@@ -18,6 +18,7 @@ from gymmesh_resource import (
     Task,
     tool,
 )
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.registry import environment_class, environment_names, make_environment
 from gymmesh_runtime.config import ConfigError
 
@@ -153,3 +154,27 @@ async def test_pages_that_there_are_not(request_fields: dict[str, Any]) -> None:
 
 def gymmesh_request(name: str, fields: dict[str, Any]) -> Any:
     return getattr(resource_pb2, name)(**fields)
+
+
+@pytest.mark.parametrize(
+    ("init", "said"),
+    [
+        ("sys.exit(4)", r"SystemExit\(4\) at .*own\.py:5"),
+        ("{}['key']", r"KeyError: 'key' at .*own\.py:5"),
+        ("raise BaseException('panic')", r"BaseException: panic at .*own\.py:5"),
+    ],
+)
+def test_what_an_init_raises_is_one_sentence(init: str, said: str, tmp_path: Path) -> None:
+    """It ended the command with its own exit code, or with a traceback."""
+    own = "from gymmesh_resource import Environment\nimport sys\nclass Own(Environment):\n"
+    (tmp_path / "own.py").write_text(
+        f"{own}    def __init__(self, *, size: int = 1):\n        {init}"
+    )
+    with pytest.raises(DefinitionError, match=rf"cannot be made: {said}"):
+        make_environment(f"{tmp_path / 'own.py'}:Own", {})
+
+
+def test_a_script_that_ends_its_process_is_no_module(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(4)")
+    with pytest.raises(DefinitionError, match=r"cannot be imported: SystemExit\(4\)"):
+        make_environment(f"{tmp_path / 'script.py'}:Own", {})

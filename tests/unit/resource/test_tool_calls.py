@@ -10,6 +10,8 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Environment, Rollout, Session, tool
+from gymmesh_resource.errors import WrongResult
+from gymmesh_resource.tools import answer_of
 from gymmesh_runtime.errors import MeshError
 
 from .environments import Blocking, Notebook
@@ -45,7 +47,7 @@ async def test_a_tool_error_is_shown() -> None:
     assert answer.text == b"Ask for something else."
 
 
-@pytest.mark.parametrize("name", ["broken", "exits", "unsayable"])
+@pytest.mark.parametrize("name", ["broken", "exits", "panics", "panics_in_a_thread", "unsayable"])
 async def test_a_fault_is_typed_and_not_shown(name: str) -> None:
     async with served(Notebook()) as mesh:
         session = await mesh.create()
@@ -184,3 +186,9 @@ async def test_a_tool_that_never_waits_acts_once_too_whatever_comes_of_it() -> N
     assert environment.runs == 2
     assert {fault.reason for fault in faults} == {errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT}
     assert faults[0].metadata == faults[1].metadata
+
+
+@pytest.mark.parametrize("value", [b"x", [bytearray(b"x")], {"out": memoryview(b"x")}])
+def test_bytes_are_refused_and_not_shown_in_base64(value: object) -> None:
+    with pytest.raises(WrongResult, match="JSON cannot hold"):
+        answer_of(value)

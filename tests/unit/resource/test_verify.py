@@ -29,6 +29,7 @@ from .served import TIMEOUT, Served, served, task
 _FAULTS = [
     *("raise", "nan", "inf", "none", "text", "huge", "bad_component", "bad_evidence"),
     *("true", "two", "minus", "verdict_two", "true_component", "text_component", "rounded_up"),
+    "list_evidence",
 ]
 
 
@@ -50,6 +51,7 @@ async def test_trouble_is_a_fault_and_never_a_reward(kind: str) -> None:
         ("true", ["is True", "float(right)"]),
         ("text", ["of the type str", "float(right)"]),
         ("true_component", ["the component 'c' is True"]),
+        ("list_evidence", ["the evidence is of the type list", "give a dict"]),
         ("raise", ["ZeroDivisionError: secret detail", "environments.py:"]),
     ],
 )

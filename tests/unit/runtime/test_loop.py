@@ -55,3 +55,30 @@ def test_extension_modules_have_nothing_to_report_at_the_end(require: Require) -
     words, errors = said("import duckdb\nrun(main())")
     assert words == ["True", "100000"]
     assert errors == ""
+
+
+def test_a_task_that_catches_its_cancellation_is_left_behind_and_named() -> None:
+    """An agent's or a tool's; the process stayed for ever, with all rollouts on disk."""
+    script = """
+import asyncio
+from gymmesh_runtime.serving import loop
+
+loop._CANCELLED_S = 0.1
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+async def begins():
+    begins.task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    return "ended"
+
+print(run(begins()))
+"""
+    words, errors = said(script)
+    assert words == ["ended"]
+    assert "left behind, since it goes on when it is cancelled: stubborn at <string>:" in errors

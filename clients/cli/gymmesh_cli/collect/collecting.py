@@ -17,7 +17,7 @@ from gymmesh_cli.options.shared import OutputOptions
 from gymmesh_cli.options.track import TrackOptions
 from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
 from gymmesh_cli.shared.session import MeshPlan, connector
-from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks
+from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.terminal.logs import logged_to
@@ -127,6 +127,7 @@ def exit_code(summary: RunSummary) -> int:
 
 
 async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
+    refuse_pipe(command.tasks)
     identity = RunIdentity.of(command.tasks, plan.identity())
     chosen: TaskChoice | None = None
     if not plan.agents:
@@ -173,7 +174,7 @@ async def _collect_with(
     options, tally = command.options, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
-    output = _prepare(command, chosen, identity, tally)
+    output = _prepare(command, chosen, own, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
@@ -261,17 +262,25 @@ async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
 
 
 def _prepare(
-    command: CollectCommand, chosen: TaskChoice, identity: RunIdentity, tally: Tally
+    command: CollectCommand,
+    chosen: TaskChoice,
+    own: list[str],
+    identity: RunIdentity,
+    tally: Tally,
 ) -> RunOutput:
-    """The output, with `tally` counting the rows that are there already."""
+    """The output, with `tally` counting the rows that are there already. `own`: the tasks of this
+    shard.
+    """
     asked = command.output
-    return prepare(
+    chosen.refuse_unknown(asked.retry.tasks if asked.retry else (), command.tasks)
+    output = prepare(
         asked.files,
         identity,
         overwrite=asked.overwrite,
         resume=asked.resume,
         accept=asked.accept,
         retry=asked.retry,
+        retry_of=own,
         repeats=command.options.repeats,
         skipped=chosen.skipped,
         inputs=command.inputs,
@@ -282,6 +291,13 @@ def _prepare(
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
+    if output.not_retried:
+        echo(
+            "gym-cli: outcomes that --retry names, but --num-repeats and --limit do not ask for, "
+            f"stay: {output.not_retried}",
+            err=True,
+        )
+    return output
 
 
 def _summary(

@@ -82,10 +82,9 @@ def run(
         raise click.UsageError("give the task by exactly one of --prompt, --task and --input")
     if extras and prompt is None:
         raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
-    import asyncio
-
     from gymmesh_cli.collect import run_one
     from gymmesh_cli.shared.session import MeshPlan
+    from gymmesh_runtime.serving import run_bounded
 
     row = run_one.prompt_row(prompt or "", extras)
     plan = MeshPlan.of(mesh, agent, security)
@@ -100,4 +99,4 @@ def run(
         return run_one.task_at_index(reader, tasks, index)
 
     running = run_one.run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json)
-    return asyncio.run(running)
+    return run_bounded(running)

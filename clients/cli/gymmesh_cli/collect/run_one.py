@@ -12,6 +12,7 @@ import click
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.shared.task_choice import refuse_pipe
 from gymmesh_cli.terminal import echo_json_line, one_line
 from gymmesh_cli.terminal.events import EventPrinter
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
@@ -117,6 +118,7 @@ def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
 
 def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Task:
     """The task of an index, from 0; raises UserError."""
+    refuse_pipe(path)
     entry = next(islice(reader.read(path), index, None), None)
     if entry is None:
         raise UserError(f"{path}: has no task {index}; indices count from 0")

@@ -84,16 +84,16 @@ def test(
     A warning is for what works, but should be looked at, such as a reward for saying nothing.
     Exit code 0 when nothing is wrong but warnings, 1 when something is.
     """
-    import asyncio
-
     from gymmesh_mesh.authoring.environments import places, trial
+    from gymmesh_runtime.serving import run_bounded
 
     config = mesh.load()
     tasks = _tasks(tasks_file) if tasks_file else []
     reports: dict[str, list[Finding]] = {}
     for name, environment in places(place, config).items():
         known = config if mesh.config or mesh.sets else None
-        reports[name] = asyncio.run(trial(name, environment, known, tasks=tasks, sessions=sessions))
+        trying = trial(name, environment, known, tasks=tasks, sessions=sessions)
+        reports[name] = run_bounded(trying)
         if not as_json:
             _print_findings(name, reports[name])
     if as_json:

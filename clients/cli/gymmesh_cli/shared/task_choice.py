@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,6 +34,13 @@ class TaskChoice:
     def lines_skipped(self) -> frozenset[int]:
         """The lines, from 1, that are left out."""
         return frozenset(problem.line for problem in self.skipped)
+
+    def refuse_unknown(self, retried: Collection[str], path: Path) -> None:
+        """Raise UserError for a task to be retried that is none of these."""
+        for task in sorted(set(retried).difference(self.ids)):
+            raise UserError(
+                f"--retry task={task}: {path} has no such task among those that are asked for"
+            )
 
 
 def checked_rows(
@@ -92,3 +99,11 @@ def choose_tasks(
     if not ids:
         raise UserError(f"{path}: holds no tasks")
     return TaskChoice(ids, problems, seeded)
+
+
+def refuse_pipe(tasks: Path) -> None:
+    """Raise UserError for what can be read only once, and would seem to hold no tasks then."""
+    if tasks.exists() and not tasks.is_file():
+        raise UserError(
+            f"{tasks}: is no regular file, and tasks are read several times; write them to a file"
+        )

@@ -51,6 +51,10 @@ class ReverifyOptions:
     tasks: TaskSource | None = None
 
 
+# An environment, a run and a task.
+_GroupKey = tuple[str, str, str]
+
+
 @dataclass(slots=True)
 class _RolloutJob:
     """A rollout to judge, and its id in the output."""
@@ -59,6 +63,14 @@ class _RolloutJob:
     path: Path
     environment: str
     rollout_id: str
+
+    @property
+    def group(self) -> _GroupKey:
+        """Which rollouts it is judged together with, where that is done: those of its run, too,
+        since there may be several runs in the source.
+        """
+        rollout = self.rollout
+        return (self.environment, str(rollout.row.get("run_id", "")), rollout.task_id)
 
 
 @dataclass(slots=True)
@@ -81,7 +93,8 @@ class Reverification:
     stopped: bool = False
     _tasks: dict[Path, TaskSource] = field(default_factory=dict)
     _seen: set[bytes] = field(default_factory=set)
-    _groups: dict[tuple[str, str], list[tuple[_RolloutJob, int]]] = field(default_factory=dict)
+    # The groups to judge; of a member that an earlier session has judged, no attempt.
+    _groups: dict[_GroupKey, list[tuple[_RolloutJob, int | None]]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Judge all rollouts that have no new verdict yet.
@@ -120,21 +133,44 @@ class Reverification:
         return self.output.reserving(jobs, lambda job: job.rollout_id)
 
     def _jobs(self) -> Iterator[_RolloutJob]:
-        """The rollouts to judge, in the order of the source."""
-        taken = 0
+        """The rollouts to judge, in the order of the source.
+
+        Behind the limit only those that belong to a group of which others are before it.
+        """
+        taken, begun = 0, set[_GroupKey]()
         for rollout, path in self.source.rollouts():
-            if self.stopped or taken == self.options.limit:
+            full = taken == self.options.limit
+            if self.stopped or (full and not begun):
                 return
-            if rollout.failed:
-                self.changes.left_out["failed rollouts, which have nothing to judge"] += 1
-            elif not self.source.takes(rollout):
-                self.changes.left_out["of other environments"] += 1
-            elif (name := self._new_id(rollout)) is not None:
-                taken += 1
-                yield _RolloutJob(rollout, path, self.source.environment_of(rollout), name)
+            if rollout.failed or not self.source.takes(rollout):
+                if not full:
+                    self._leave_out(rollout)
+                continue
+            job = _RolloutJob(rollout, path, self.source.environment_of(rollout), "")
+            if full and job.group not in begun:
+                continue
+            if (name := self._new_id(rollout)) is None:
+                continue
+            taken += not full
+            job.rollout_id = name
+            together = self.verifiers.judges_groups(job.environment)
+            if together:
+                begun.add(job.group)
+            if self.output is None or not self.output.is_done(name):
+                yield job
+            elif together:
+                self._groups.setdefault(job.group, []).append((job, None))
+
+    def _leave_out(self, rollout: StoredRollout) -> None:
+        why = (
+            "failed rollouts, which have nothing to judge"
+            if rollout.failed
+            else ("of other environments")
+        )
+        self.changes.left_out[why] += 1
 
     def _new_id(self, rollout: StoredRollout) -> str | None:
-        """The rollout's id in the output; None where it is there already."""
+        """The rollout's id in the output; None where another row of the source had it."""
         made = f"{rollout.where}"  # of another program's row
         if rollout.task_id and not rollout.rollout_id and self.output is not None:
             made = self.output.rollout_id(rollout.task_id, rollout.repeat_index)
@@ -144,16 +180,13 @@ class Reverification:
             self.changes.left_out["a second time in the source"] += 1
             return None
         self._seen.add(key)
-        if self.output is not None and self.output.is_done(name):
-            return None
         return name
 
     async def _work(self, numbered: Iterator[tuple[_RolloutJob, int]]) -> None:
         while not self.stopped and (one := next(numbered, None)) is not None:
             job, attempt = one
             if self.verifiers.judges_groups(job.environment):
-                of_task = (job.environment, job.rollout.task_id)
-                self._groups.setdefault(of_task, []).append(one)
+                self._groups.setdefault(job.group, []).append(one)
                 continue
             try:
                 verdict = await self.verifiers.verify(job.environment, self._request(job))
@@ -162,30 +195,49 @@ class Reverification:
                 continue
             await self._judged(job, attempt, verdict)
 
-    async def _work_on_groups(self, groups: Iterator[list[tuple[_RolloutJob, int]]]) -> None:
-        """Judge the repeats of tasks together; all of a task's rollouts have been read."""
+    async def _work_on_groups(self, groups: Iterator[list[tuple[_RolloutJob, int | None]]]) -> None:
+        """Judge the repeats of tasks together; all of a task's rollouts have been read.
+
+        Members that an earlier session has judged are among them, and keep their verdicts.
+        """
         for group in groups:
             if self.stopped:
                 return
-            request = verify_pb2.VerifyGroupRequest()
+            wanted = [(job, attempt) for job, attempt in group if attempt is not None]
+            if not wanted:
+                continue
             try:
-                for place, (job, _) in enumerate(group):
-                    one = self._request(job)
-                    if not place:
-                        request.task.CopyFrom(one.task)
-                    request.members.add(
-                        rollout_id=job.rollout_id,
-                        attempt=one.attempt,
-                        transcript=one.transcript,
-                        stop_reason=one.stop_reason,
-                    )
-                verdicts = await self.verifiers.verify_group(group[0][0].environment, request)
+                verdicts = await self._judge_together([job for job, _ in group])
             except MeshError as error:
-                for job, attempt in group:
+                for job, attempt in wanted:
                     await self._failed(job, attempt, error)
                 continue
-            for (job, attempt), verdict in zip(group, verdicts, strict=True):
-                await self._judged(job, attempt, verdict)
+            # Side by side, so that they are on disk together.
+            async with asyncio.TaskGroup() as writing:
+                for job, attempt in wanted:
+                    verdict = verdicts[job.rollout_id]
+                    writing.create_task(self._judged(job, attempt, verdict))
+
+    async def _judge_together(self, group: list[_RolloutJob]) -> dict[str, pb.Verification]:
+        """The verdicts of a task's repeats, in whose order they are judged, by their ids.
+
+        Raises:
+            MeshError: there are none.
+        """
+        request = verify_pb2.VerifyGroupRequest()
+        for job in sorted(group, key=lambda job: job.rollout.repeat_index):
+            one = self._request(job)
+            if not request.members:
+                request.task.CopyFrom(one.task)
+            request.members.add(
+                rollout_id=job.rollout_id,
+                attempt=one.attempt,
+                transcript=one.transcript,
+                stop_reason=one.stop_reason,
+            )
+        verdicts = await self.verifiers.verify_group(group[0].environment, request)
+        names = (member.rollout_id for member in request.members)
+        return dict(zip(names, verdicts, strict=True))
 
     def _request(self, job: _RolloutJob) -> verify_pb2.VerifyRequest:
         """What the verifier is asked. Raises MeshError TASK_INVALID where the task is missing."""

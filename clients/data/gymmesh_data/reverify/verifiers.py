@@ -121,7 +121,8 @@ class Verifiers:
 
 
 def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
-    if about.verify_needs_session:
+    # A group is judged without sessions, whatever its rollouts had.
+    if about.verify_needs_session and not about.judges_groups:
         raise UserError(
             f"environment {name!r} judges with the live session of a rollout, which a stored one "
             "has no more, so its rollouts cannot be judged again; leave them out with "

@@ -14,6 +14,7 @@ from gymmesh_resource.errors import DefinitionError, TaskInvalid
 from gymmesh_resource.registry import make_environment
 from gymmesh_resource.task import Task
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.text.authors_code import as_exception
 
 _PAYLOAD: Final = "payload_json"
 _LOGGER: Final = logging.getLogger("gymmesh.mesh")
@@ -48,7 +49,8 @@ class TaskChecks:
         except TaskInvalid as error:
             key = "" if error.field == _PAYLOAD else error.field
             return key, f"{error.problem}; the environment {name!r} refuses the row"
-        except Exception:
+        except BaseException as error:
+            as_exception(error)  # lets Ctrl-C pass
             # A fault of the environment's is no fault of the row's; the rollouts will tell.
             _LOGGER.debug("environment %s failed in check_task", name, exc_info=True)
             self._unable[name] += 1

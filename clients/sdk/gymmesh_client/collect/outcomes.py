@@ -32,6 +32,8 @@ class Outcomes(Protocol):
 
     def has_outcome(self, task_id: str, repeat_index: int, /) -> bool: ...
 
+    def has_completed(self, task_id: str, repeats: int, /) -> bool: ...
+
     def reserving(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str], /
     ) -> Iterator[tuple[J, int]]: ...
@@ -75,6 +77,10 @@ class MemoryOutput:
 
     def has_outcome(self, task_id: str, repeat_index: int, /) -> bool:
         """False: each rollout is collected once."""
+        return False
+
+    def has_completed(self, task_id: str, repeats: int, /) -> bool:
+        """False, as with `has_outcome`."""
         return False
 
     def reserving(

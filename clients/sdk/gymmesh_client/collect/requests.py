@@ -61,7 +61,8 @@ def missing_rollouts(
             count = len(missing) + len(later)
             if begun_before:
                 count -= sum(has_outcome(task_id, one) for one in later)
-            judged.expect(task_id, count)
+            in_part = begun_before and count and output.has_completed(task_id, everything.stop)
+            judged.expect(task_id, count, in_part=bool(in_part))
             if store is not None and count:
                 store.expect(task, count, options.repeats)
         names = output.rollout_ids(task_id, missing)

@@ -14,7 +14,7 @@ from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest
 from gymmesh_client.collect.runner import Runner, ended_by
 from gymmesh_client.dispatch import Decision, Dispatcher
-from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, unjudged
+from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, left_pending, unjudged
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import from_status
@@ -97,7 +97,11 @@ class Worker:
         rollout = attempt.assignment.work
         if attempt.awaits_group:
             held = HeldRollout(rollout.task, attempt.take_parts().message())
-            group = self._groups.hold(held)
+            if self._groups.in_part(rollout.group):
+                await self.record([left_pending(held)])
+                group = self._groups.ended(rollout.group)
+            else:
+                group = self._groups.hold(held)
         else:
             await self._recorder.completed(rollout.task, attempt.take_parts())
             group = self._groups.ended(rollout.group)

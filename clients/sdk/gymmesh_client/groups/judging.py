@@ -3,14 +3,16 @@
 A rollout whose verdict awaits its group is held until every repeat of its task that this run
 asked for has ended, completed or not. Then the held ones are judged together, and each has
 its outcome. What cannot be judged, because judging failed or the run ended first, keeps its
-PENDING verdict with the reason: never a reward of 0, and never lost.
+PENDING verdict with the reason: never a reward of 0, and never lost. So does what belongs to a
+group of which an earlier session of the run has completed repeats: a part of a group judged by
+itself would be given rewards that mean something else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -26,9 +28,16 @@ class HeldRollout(NamedTuple):
     rollout: pb.Rollout
 
 
+_IN_PART: Final = (
+    "repeats of its group were completed in an earlier session of the run; gym-cli reverify judges "
+    "them together, and --retry task=ID runs them all again"
+)
+
+
 @dataclass(slots=True)
 class _Group:
     outstanding: int
+    in_part: bool = False
     held: list[HeldRollout] = field(default_factory=list)
 
 
@@ -38,10 +47,17 @@ class JudgedGroups:
 
     _groups: dict[str, _Group] = field(default_factory=dict)
 
-    def expect(self, task_id: str, repeats: int) -> None:
-        """This many rollouts of the task are to end in this run."""
+    def expect(self, task_id: str, repeats: int, *, in_part: bool = False) -> None:
+        """This many rollouts of the task are to end in this session of the run.
+
+        in_part: others of it were completed in an earlier one.
+        """
         if repeats:
-            self._groups[task_id] = _Group(repeats)
+            self._groups[task_id] = _Group(repeats, in_part)
+
+    def in_part(self, task_id: str) -> bool:
+        """Whether repeats of the task that this session does not have were completed before."""
+        return self._groups[task_id].in_part
 
     def hold(self, held: HeldRollout) -> list[HeldRollout]:
         """A rollout has ended and awaits its group; the whole group, if that was the last."""
@@ -110,6 +126,11 @@ def unjudged(group: Sequence[HeldRollout], reason: str) -> list[HeldRollout]:
         verdict.reason = f"{verdict.reason}; {reason}" if verdict.reason else reason
         changed.append(_with_verdict(held, verdict))
     return changed
+
+
+def left_pending(held: HeldRollout) -> HeldRollout:
+    """A rollout of a group that is there in part, with its pending verdict that says so."""
+    return unjudged([held], _IN_PART)[0]
 
 
 def _transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:

@@ -29,7 +29,6 @@ from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     FAILURES,
-    RETRY,
     ROWS,
     AttemptFailed,
     Released,
@@ -43,6 +42,7 @@ from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output.retrying import Retried, give_up
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import (
@@ -72,6 +72,8 @@ class RunOutput:
         files: where its files are.
         shard: which part of the run this is; None: all of it.
         retried: outcomes superseded because a retry was asked for.
+        not_retried: outcomes that the retry names and that stay, since their rollouts are not
+            asked for.
         traced: whether every event is kept.
         on_row: called with each row once it is on disk, and whether its rollout completed.
         closed: whether all is written.
@@ -83,6 +85,7 @@ class RunOutput:
         *,
         delay_s: float,
         retried: int = 0,
+        not_retried: int = 0,
         traces: TraceWriter | None = None,
         about: RunFile | None = None,
     ) -> None:
@@ -90,6 +93,7 @@ class RunOutput:
         self.files = journal.files
         self.shard = shard_of(journal.state.session)
         self.retried = retried
+        self.not_retried = not_retried
         self._journal = journal
         self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
@@ -116,6 +120,13 @@ class RunOutput:
     def has_outcome(self, task_id: str, repeat_index: int) -> bool:
         """Whether the rollout has a current outcome on disk, completed or failed."""
         return self.is_done(self.rollout_id(task_id, repeat_index))
+
+    def has_completed(self, task_id: str, repeats: int) -> bool:
+        """Whether any repeat of the task is completed on disk; there are so many, or were more."""
+        state = self._journal.state
+        most = max(repeats, int(state.session.get("repeats", 1)))
+        names = self.rollout_ids(task_id, range(most))
+        return any(state.status(rollout_key(name)) == COMPLETED for name in names)
 
     def is_done(self, rollout: str) -> bool:
         """As `has_outcome`, by the rollout's id."""
@@ -303,6 +314,7 @@ def prepare(
     resume: bool,
     accept: Collection[str] = (),
     retry: RetryChoice | None = None,
+    retry_of: Collection[str] | None = None,
     repeats: int = 1,
     skipped: Sequence[TaskProblem] = (),
     inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
@@ -319,6 +331,8 @@ def prepare(
     Args:
         accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
         retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
+        retry_of: the tasks that are asked for, with so many repeats each; outcomes of other
+            rollouts would be given up and not come again, so they stay. None: all may be given up.
         repeats: rollouts per task.
         skipped: why rows of the task file were left out; kept beside the run.
         inputs: as for `check`; `run_id` and `shard` likewise.
@@ -341,10 +355,10 @@ def prepare(
         run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
         session = part | session_info(files, run_id, identity, repeats, left_out)
         journal = Journal.create(files, session, Disk())
-        return _traced(journal, identity, skipped, trace, delay_s, 0)
+        return _traced(journal, identity, skipped, trace, delay_s, Retried())
     journal = Journal.resume(files)
     try:
-        retried = _give_up(journal, retry or RetryChoice())
+        retried = give_up(journal, retry or RetryChoice(), retry_of, repeats)
         _kept(journal, on_row, on_failure)
         journal.commit([RunOpened(_next_session(journal, identity, repeats, left_out) | part)])
     except BaseException:
@@ -369,7 +383,7 @@ def _traced(
     skipped: Sequence[TaskProblem],
     trace: bool,
     delay_s: float,
-    retried: int,
+    retried: Retried,
 ) -> RunOutput:
     try:
         _keep_skipped(journal.files, skipped)
@@ -378,7 +392,14 @@ def _traced(
     except BaseException:
         journal.close()
         raise
-    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces, about=about)
+    return RunOutput(
+        journal,
+        delay_s=delay_s,
+        retried=retried.superseded,
+        not_retried=retried.left,
+        traces=traces,
+        about=about,
+    )
 
 
 def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
@@ -406,17 +427,6 @@ def _make_index(files: OutputFiles) -> None:
     """Make it now, so that the first look-up need not wait."""
     with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
         open_index(files).close()
-
-
-def _give_up(journal: Journal, retry: RetryChoice) -> int:
-    """Supersede the outcomes that are to be retried; how many."""
-    if not retry:
-        return 0
-    session = journal.state.session
-    keys = retry.keys(str(session["run_id"]), int(session.get("repeats", 1)))
-    chosen = journal.current(lambda outcome: retry.matches(outcome, keys))
-    journal.supersede(chosen, RETRY)
-    return len(chosen)
 
 
 def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:

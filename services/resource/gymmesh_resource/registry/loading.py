@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.text.authors_code import described
+from gymmesh_runtime.text.faults import place_of
 
 from ..environment import Environment
 from ..errors import FILE_MODULE, DefinitionError
@@ -65,6 +67,8 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
         return kind(**{name: getattr(checked, name) for name in names})
     except (ValueError, OSError) as error:
         raise DefinitionError(f"The environment {use!r} cannot be made: {error}") from None
+    except BaseException as error:
+        raise DefinitionError(_not_made(use, error)) from error
 
 
 def missing_extra(kind: type[Environment[Any]], use: str) -> str:
@@ -107,7 +111,7 @@ def _module(place: str, use: str) -> ModuleType:
     importlib.invalidate_caches()
     try:
         return importlib.import_module(place)
-    except Exception as error:
+    except BaseException as error:
         raise DefinitionError(_not_loaded(use, place, error)) from error
 
 
@@ -127,14 +131,19 @@ def load_file(place: str, use: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
         raise DefinitionError(_not_loaded(use, place, error)) from error
     return module
 
 
-def _not_loaded(use: str, place: str, error: Exception) -> str:
-    return f"{use!r}: {place} cannot be imported: {type(error).__name__}: {error}."
+def _not_loaded(use: str, place: str, error: BaseException) -> str:
+    return f"{use!r}: {place} cannot be imported: {described(error)}."
+
+
+def _not_made(use: str, error: BaseException) -> str:
+    at = f" at {place}" if (place := place_of(error)) else ""
+    return f"The environment {use!r} cannot be made: {described(error)}{at}"
 
 
 def _is_environment(value: object) -> bool:

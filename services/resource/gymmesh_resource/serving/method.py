@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.timers import Limit
 
 from ..errors import TookTooLong
@@ -105,10 +106,7 @@ class Method:
             if limit.expired:
                 raise TookTooLong(f"longer than {self._limit_s:g} s") from None
             raise
-        except SystemExit as error:
-            raise exit_error(error) from error
-
-
-def exit_error(error: SystemExit) -> RuntimeError:
-    """The error for environment code that calls sys.exit(), which must not end the service."""
-    return RuntimeError(f"SystemExit({error.code!r})")
+        except BaseException as error:
+            if (fault := as_exception(error)) is error:
+                raise
+            raise fault from error

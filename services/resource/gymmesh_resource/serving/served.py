@@ -13,6 +13,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
+from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.text.faults import shown_place
 
 from ..config import EnvironmentConfig
@@ -24,7 +25,7 @@ from ..task import Task
 from ..tools import Toolset
 from ..workers import Threads
 from .faults import environment_fault, items_fault, task_invalid
-from .method import Method, exit_error
+from .method import Method
 from .sessions import SessionStore
 
 #: Seconds that an environment may take to free one session.
@@ -111,10 +112,8 @@ class ServedEnvironment:
             task.check()
             if self._checks_tasks:
                 self._check(task)
-        except SystemExit as error:
-            raise self._fault(exit_error(error), "check_task", task) from error
-        except Exception as error:
-            raise self._fault(error, "check_task", task) from error
+        except BaseException as error:
+            raise self._fault(as_exception(error), "check_task", task) from error
 
     def _check(self, task: Task) -> None:
         check = self.environment.check_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -99,6 +99,10 @@ class Toolset(dict[str, Tool]):
             )
 
 
+# Left as they are, so that they are refused: in base64 the model would read something else.
+_NO_BASE64: Final = (bytes, bytearray, memoryview)
+
+
 def answer_of(
     value: Any, function: Callable[..., Any] | None = None
 ) -> bytes | responses_pb2.ContentParts:
@@ -113,7 +117,7 @@ def answer_of(
     if value is None:
         return b""
     try:
-        return dumps(msgspec.to_builtins(value, str_keys=True))
+        return dumps(msgspec.to_builtins(value, str_keys=True, builtin_types=_NO_BASE64))
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongResult(
             f"returned what JSON cannot hold ({error}): return text, ContentParts, or plain values",

@@ -12,7 +12,7 @@ directory_watch  follows which instances are alive
 
 from gymmesh_runtime.serving.directory_watch import DirectoryWatch
 from gymmesh_runtime.serving.exposition import MetricsEndpoint, heartbeat
-from gymmesh_runtime.serving.loop import run
+from gymmesh_runtime.serving.loop import run, run_bounded
 from gymmesh_runtime.serving.processors import usable_processors
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serving.service import Service
@@ -27,5 +27,6 @@ __all__ = [
     "give_back_spare_memory",
     "heartbeat",
     "run",
+    "run_bounded",
     "usable_processors",
 ]

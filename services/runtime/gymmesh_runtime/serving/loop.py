@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Coroutine, Iterator
+import logging
+import sysconfig
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from gymmesh_runtime.serving.scheduling import batch_scheduling
 
 T = TypeVar("T")
+_log = logging.getLogger("gymmesh.runtime")
+
+_STANDARD_LIBRARY: Final = sysconfig.get_path("stdlib")
+# What is cancelled closes its connections and sessions; services have drained before.
+_CANCELLED_S: Final = 5.0
 
 # A process that serves thousands of rollouts allocates fast, keeps most of it for a while and
 # leaves hardly any circles. With Python's own thresholds (700, 10, 10) the collector looks at
@@ -29,10 +37,53 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """
     with _collecting_rarely(), batch_scheduling():
         try:
-            import uvloop
+            from uvloop import new_event_loop
         except ImportError:
-            return asyncio.run(main)
-        return uvloop.run(main)
+            return run_bounded(main)
+        return run_bounded(main, new_event_loop)
+
+
+def run_bounded(
+    main: Coroutine[Any, Any, T],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> T:
+    """`asyncio.run`, but a task that does not end when it is cancelled is left behind, and named.
+
+    Tasks run code of others (agents, tools), and one that catches its cancellation would keep the
+    process for ever, with all its work done.
+    """
+    runner = asyncio.Runner(loop_factory=loop_factory)
+    try:
+        return runner.run(main)
+    finally:
+        if _tasks_end(runner.get_loop()):
+            runner.close()
+
+
+def _tasks_end(loop: asyncio.AbstractEventLoop) -> bool:
+    """Cancel all tasks, and give them some time; whether they have ended."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCELLED_S))
+    stuck = [task for task in tasks if not task.done()]
+    for task in stuck:
+        _log.warning("left behind, since it goes on when it is cancelled: %s", _place_of(task))
+    return not stuck
+
+
+def _place_of(task: asyncio.Task[Any]) -> str:
+    """Where a task waits: the innermost function of its coroutines that is not Python's own."""
+    awaited: Any = task.get_coro()
+    place = repr(awaited)
+    while awaited is not None:
+        frame: FrameType | None = getattr(awaited, "cr_frame", None)
+        if frame is not None and not frame.f_code.co_filename.startswith(_STANDARD_LIBRARY):
+            code = frame.f_code
+            place = f"{code.co_qualname} at {code.co_filename}:{frame.f_lineno}"
+        awaited = getattr(awaited, "cr_await", None)
+    return place
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Text of others as it may be shown and stored.
 
-faults      an exception in words: where it was raised, without the frames of this project
-plain_text  control characters written out
-secrets     secrets masked
+authors_code  what others' code raises that is no exception
+faults        an exception in words: where it was raised, without the frames of this project
+plain_text    control characters written out
+secrets       secrets masked
 """
 
 from gymmesh_runtime.text.faults import os_reason

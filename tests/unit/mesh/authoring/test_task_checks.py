@@ -68,12 +68,18 @@ class Late(Environment[None]):
 
     def verify(self, session, rollout):
         return 1.0
+
+
+class Leaves(Late):
+    def check_task(self, task):
+        raise SystemExit(4)
 """
 
 
-def test_a_fault_of_the_environment_s_is_none_of_the_row_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Late", "Leaves"])
+def test_a_fault_of_the_environment_s_is_none_of_the_row_s(name: str, tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(CODE)
-    checks = TaskChecks({"late": EnvironmentConfig(use=f"{tmp_path}/late.py:Late")})
+    checks = TaskChecks({"late": EnvironmentConfig(use=f"{tmp_path}/late.py:{name}")})
     assert [checks.problem(task("late")), checks.problem(task("late"))] == [None, None]
     assert checks.unable == {"late": 2}
 

@@ -1,0 +1,38 @@
+"""What the code of environments and agents may raise besides exceptions.
+
+`sys.exit()`, a panic of an extension written in Rust, or what test libraries raise is no Exception.
+It would end the process, or a task of ours whose outcome somebody waits for, without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from gymmesh_runtime.text.faults import words_of
+from gymmesh_runtime.text.secrets import mask_secrets
+
+# What is ours, or the user's: a cancellation, a coroutine that is closed, Ctrl-C.
+OURS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The error itself, or one that says what was raised where that is no Exception.
+
+    Raises:
+        BaseException: the error, where it is one of `OURS`.
+    """
+    if isinstance(error, OURS):
+        raise error
+    if isinstance(error, Exception):
+        return error
+    said = f"({error.code!r})" if isinstance(error, SystemExit) else f": {error}"
+    made = RuntimeError(f"{type(error).__name__}{said}")
+    made.__cause__ = error
+    return made
+
+
+def described(error: BaseException) -> str:
+    """The type and the text of an error, for a sentence; secrets are masked."""
+    made = as_exception(error)
+    return words_of(error) if made is error else mask_secrets(str(made))
