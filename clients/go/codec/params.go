@@ -103,8 +103,11 @@ func ParamsToJSON(params *responsesv1.ResponseParams) ([]byte, error) {
 	return write(value)
 }
 
-// ParamsToValue gives parameters as a parsed document.
+// ParamsToValue gives parameters as a parsed document; nil ones are empty ones.
 func ParamsToValue(params *responsesv1.ResponseParams) (*jsonvalue.Object, error) {
+	if params == nil {
+		params = &responsesv1.ResponseParams{}
+	}
 	out := &jsonvalue.Object{}
 	put(out, "model", params.Model)
 	put(out, "instructions", params.Instructions)

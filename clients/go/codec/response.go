@@ -69,7 +69,7 @@ func ResponseToJSON(response *responsesv1.Response) ([]byte, error) {
 	return write(value)
 }
 
-// ResponseToValue gives a response as a parsed document.
+// ResponseToValue gives a response as a parsed document; nil is an empty one.
 func ResponseToValue(response *responsesv1.Response) (*jsonvalue.Object, error) {
 	return responseToValue(response, true)
 }
@@ -81,6 +81,9 @@ func ResponseHeadToValue(response *responsesv1.Response) (*jsonvalue.Object, err
 }
 
 func responseToValue(response *responsesv1.Response, whole bool) (*jsonvalue.Object, error) {
+	if response == nil {
+		response = &responsesv1.Response{}
+	}
 	out := &jsonvalue.Object{}
 	put(out, "id", response.Id)
 	put(out, "model", response.Model)

@@ -146,7 +146,11 @@ func FromStatus(said *spb.Status) *Error {
 	err := &Error{Code: codes.Code(said.GetCode()), Message: said.GetMessage()}
 	named := false
 	for _, detail := range said.GetDetails() {
-		message, _ := detail.UnmarshalNew()
+		message, fault := detail.UnmarshalNew()
+		if fault != nil { // of a later contract, or no message at all
+			err.Details = append(err.Details, detail)
+			continue
+		}
 		switch message := message.(type) {
 		case *errdetails.ErrorInfo:
 			if message.GetDomain() == Domain && !named {
@@ -158,7 +162,7 @@ func FromStatus(said *spb.Status) *Error {
 			err.RetryAfter = message.GetRetryDelay().AsDuration()
 			continue
 		}
-		err.Details = append(err.Details, detail) // those of a later contract, too
+		err.Details = append(err.Details, detail)
 	}
 	if !named {
 		err.Reason = reasonOfCode(err.Code, err.Message)

@@ -59,6 +59,23 @@ func TestRowVectors(t *testing.T) {
 	}
 }
 
+func TestARowOfWhatIsMissing(t *testing.T) {
+	rollout := &rolloutv1.Rollout{
+		RolloutId:  "r",
+		Started:    &rolloutv1.Started{},
+		ModelCalls: []*rolloutv1.ModelCallCompleted{{CallId: "c1", Model: "m"}}, // no answer
+		Outcome:    &rolloutv1.Rollout_Completed{Completed: &rolloutv1.Completed{}},
+	}
+	row, err := Completed(&rolloutv1.Task{TaskId: "t"}, rollout) // no params
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, _ := row.Get("responses_create_params")
+	if text, err := jsonvalue.Write(params); err != nil || string(text) != `{"input":[],"tools":[]}` {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
 func TestTaskVectors(t *testing.T) {
 	var cases struct {
 		Rows []struct {

@@ -132,6 +132,11 @@ impl Fold {
         self.sequence > 0
     }
 
+    /// How many events have come, which is the sequence of the last one.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Takes the next event.
     ///
     /// # Errors

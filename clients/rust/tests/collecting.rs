@@ -138,6 +138,68 @@ async fn a_lost_stream_means_new_attempts() {
 }
 
 #[tokio::test]
+async fn another_instance_gets_new_attempts() {
+    // Nothing has come when the connection breaks, so the other instance takes the stream for new.
+    let script = Script {
+        cuts: vec![0],
+        moves: true,
+        ..Default::default()
+    };
+    let (channel, agent) = serve(script).await;
+    let outcomes = collect(channel, 4, options()).await;
+    assert_completed(&outcomes, 4);
+    let seen = agent.seen.lock().expect("no test failed");
+    let mut started = HashSet::new();
+    for start in &seen.starts {
+        let name = (start.rollout_id.clone(), start.attempt);
+        assert!(
+            started.insert(name),
+            "twice: {} {}",
+            start.rollout_id,
+            start.attempt
+        );
+    }
+    assert!(seen.starts.iter().any(|start| start.attempt == 2));
+}
+
+#[tokio::test]
+async fn a_task_larger_than_a_message_fails_alone() {
+    let (channel, agent) = serve(Script::default()).await;
+    let agents = Agents::new([channel], StreamLimits::default());
+    let mut given = tasks(3);
+    given[1].payload_json = vec![b' '; 64 * 1024 * 1024];
+    let outcomes: Vec<_> = agents.collect(given, options()).collect().await;
+    for one in &outcomes {
+        if one.task.task_id == "t1" {
+            assert_eq!(reason(one), "MESSAGE_TOO_LARGE");
+        } else {
+            assert!(one.outcome.is_ok(), "{:?}", one.outcome);
+        }
+    }
+    let seen = agent.seen.lock().expect("no test failed");
+    assert_eq!((seen.hellos.len(), seen.starts.len()), (1, 2));
+}
+
+#[tokio::test]
+async fn patience_is_not_for_failures_that_count() {
+    let script = Script {
+        fate: |request| match request.attempt {
+            1 => Fate::Fails(MeshError::new("MODEL_TIMEOUT", "slow", &[])),
+            _ => Fate::Completes,
+        },
+        ..Default::default()
+    };
+    let (channel, agent) = serve(script).await;
+    let options = CollectOptions {
+        patience: Duration::ZERO,
+        deadline: Duration::MAX,
+        ..options()
+    };
+    assert_completed(&collect(channel, 1, options).await, 1);
+    assert_attempts(&agent, 2);
+}
+
+#[tokio::test]
 async fn a_refusal_for_want_of_room_is_no_attempt() {
     static STARTS: AtomicUsize = AtomicUsize::new(0);
     let fate = |_: &_| match STARTS.fetch_add(1, Ordering::Relaxed) {

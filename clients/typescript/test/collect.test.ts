@@ -415,6 +415,19 @@ describe("a connection that breaks", () => {
     assert.ok(starts.length === 2 && starts.every((one) => one.endsWith("#2")), `${starts}`);
   });
 
+  it("gives what an agent that went down had taken another number", async () => {
+    const fake = await served(async function* ({ attempt }) {
+      if (attempt === 1) await new Promise(() => undefined);
+      yield* WHOLE;
+    });
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    const running = all(agent, tasks(1));
+    await until(() => fake.said.some((one) => one.startsWith("start")), "a start");
+    fake.drain();
+    const [outcome] = await running;
+    assert.deepEqual([outcome?.kind, outcome?.attempt], ["completed", 2]);
+  });
+
   it("ends all in failures when the connection was closed from here", async () => {
     const fake = await served(async function* () {
       yield STARTED();

@@ -95,6 +95,13 @@ export class FakeAgent {
     return `127.0.0.1:${this.port}`;
   }
 
+  /** Ends its streams as an agent does that goes down. */
+  drain(): void {
+    for (const leave of this.leaves) leave();
+  }
+
+  private readonly leaves: (() => void)[] = [];
+
   stop(): void {
     this.server.forceShutdown();
   }
@@ -140,6 +147,11 @@ export class FakeAgent {
       wake();
     };
     signal.addEventListener("abort", end);
+    let drained = false;
+    this.leaves.push(() => {
+      drained = true;
+      end();
+    });
     const reading = this.read(requests, send).then(end, end);
     for (;;) {
       const message = out.shift();
@@ -150,6 +162,7 @@ export class FakeAgent {
           wake = resolve;
         });
     }
+    if (drained) throw new MeshError("DRAINING", "going down");
     await reading;
   }
 

@@ -25,6 +25,8 @@ use crate::service::{Key, NAME, Shared};
 const WINDOW_S: u32 = 30;
 const LOAD: Duration = Duration::from_secs(5);
 const MOST_WAITING: usize = 4096;
+// What comes after a collector's cursor has larger ones.
+const LAST_CURSOR: u64 = u64::MAX / 2;
 const BATCH_EVENTS: usize = 512;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
@@ -210,7 +212,12 @@ impl Streams {
                 }
                 let stream = Arc::new(Stream::default());
                 // One cursor is left out: who did not hear that the stream is lost must not find it.
-                stream.lock().first = if last == 0 { 0 } else { last + 1 };
+                let first = if last == 0 {
+                    0
+                } else {
+                    last.min(LAST_CURSOR) + 1
+                };
+                stream.lock().first = first;
                 streams.insert(hello.stream_id.clone(), stream.clone());
                 (stream, last == 0)
             }

@@ -84,7 +84,12 @@ pub(super) fn broken_off(fold: Fold, error: MeshError) -> Ended {
             | Code::Cancelled
             | Code::Unknown
     );
-    let safe = fold.begun() || passing || error.reason == "ROLLOUT_EXISTS";
+    let again = match error.reason.as_str() {
+        "MESSAGE_TOO_LARGE" => false, // it would be as large again
+        "ROLLOUT_EXISTS" => true,     // the next attempt has a number of its own
+        _ => passing,
+    };
+    let safe = fold.begun() || again;
     Err(failed(fold.into_rollout(), error, safe))
 }
 

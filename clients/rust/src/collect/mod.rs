@@ -1,6 +1,7 @@
 //! Collecting: many rollouts over the agents' Collect streams, with retries.
 
 mod attempt;
+mod live;
 mod pool;
 mod stream;
 
@@ -191,7 +192,7 @@ async fn run_job(
 /// Whether and when a rollout is tried again.
 struct Retries {
     left: u32,
-    until: Option<Instant>,
+    refused_since: Option<Instant>,
     patience: Duration,
     backoff: Duration,
     times: u32,
@@ -201,7 +202,7 @@ impl Retries {
     fn new(options: &CollectOptions) -> Self {
         Self {
             left: options.max_attempts.max(1),
-            until: None,
+            refused_since: None,
             patience: options.patience,
             backoff: options.backoff,
             times: 0,
@@ -213,12 +214,11 @@ impl Retries {
         if !failed.failure.retry_safe {
             return None;
         }
-        let now = Instant::now();
-        if counts(failed) {
+        let counted = counts(failed);
+        if counted {
             self.left -= 1;
-            self.until = None;
+            self.refused_since = None;
         }
-        let until = *self.until.get_or_insert(now + self.patience);
         let asked = failed.failure.status.as_ref().map(MeshError::from_rpc);
         let asked = asked
             .and_then(|error| error.retry_after)
@@ -226,7 +226,11 @@ impl Retries {
         let doubled = self.backoff.saturating_mul(1 << self.times.min(7));
         let wait = doubled.max(asked).min(LONGEST_WAIT);
         self.times += 1;
-        (self.left > 0 && now + wait < until).then_some(wait)
+        if counted {
+            return (self.left > 0).then_some(wait);
+        }
+        let since = *self.refused_since.get_or_insert_with(Instant::now);
+        (since.elapsed().saturating_add(wait) < self.patience).then_some(wait)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::proto::agent::v1::{GetAgentRequest, GetAgentResponse, RunRolloutReque
 const ASSUMED_CAPACITY: u32 = 1024;
 // How long past its deadline an attempt is waited for before it is left.
 const SLACK: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 // For so long, an instance that failed is asked only when no other can be.
 const AVOID: Duration = Duration::from_secs(2);
 
@@ -140,6 +141,26 @@ impl Pool {
         deadline: Duration,
         call_per_rollout: bool,
     ) -> Ended {
+        let deadline = deadline.min(LONGEST); // no clock goes on for ever
+        let task = request.task.as_ref();
+        let agent = task.map(|task| task.agent.clone()).unwrap_or_default();
+        let run = self.run_unnamed(request, repeat_index, deadline, call_per_rollout);
+        let mut outcome = run.await;
+        if let Err(failed) = &mut outcome
+            && failed.partial.outcome.is_none()
+        {
+            failed.failure.component = agent; // the call's failure, not the rollout's own
+        }
+        outcome
+    }
+
+    async fn run_unnamed(
+        &self,
+        request: RunRolloutRequest,
+        repeat_index: u32,
+        deadline: Duration,
+        call_per_rollout: bool,
+    ) -> Ended {
         let fold = fold_for(&request, repeat_index);
         let least_busy = self
             .seats
@@ -164,7 +185,7 @@ impl Pool {
                 seat.call(request, fold, deadline).await
             }
         };
-        let outcome = timeout(deadline + SLACK, run).await;
+        let outcome = timeout(deadline.saturating_add(SLACK), run).await;
         let outcome = outcome.unwrap_or_else(|_| broken_off(left_with, overdue(deadline)));
         if let Err(failed) = &outcome
             && failed.partial.started.is_none()

@@ -1,31 +1,23 @@
 //! The stream to one agent instance, over any number of connections.
 
 use std::collections::{HashMap, HashSet};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use prost::Message;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
+use tokio::time::Instant;
 
-use super::attempt::{Ended, broken_off, ended, unlawful};
-use crate::dial::{CONTRACT_VERSION, Channel, agent_client, within};
+use super::attempt::{Ended, broken_off};
+use super::live::Live;
+use crate::dial::{Channel, MAX_MESSAGE_BYTES};
 use crate::errors::MeshError;
 use crate::fold::Fold;
-use crate::proto::agent::v1::collect_request::Message as Up;
-use crate::proto::agent::v1::collect_response::Message as Down;
-use crate::proto::agent::v1::{
-    AttemptRef, CollectAck, CollectCancels, CollectCredit, CollectEvents, CollectHello,
-    CollectRequest, CollectResponse, CollectStart, CollectStartRefused, CollectStarts,
-    CollectWelcome, RunRolloutRequest,
-};
+use crate::proto::agent::v1::RunRolloutRequest;
 
-// A connection lives as long as it is needed; after a week it is made anew.
-const LONGEST: Duration = Duration::from_secs(7 * 86_400);
-const CLOSE: Duration = Duration::from_secs(2);
+// A start stands in a message of its own, beside what the message adds to it.
+const MAX_START_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
 
 /// Bounds of a stream to an agent.
 #[derive(Clone, Debug)]
@@ -57,30 +49,25 @@ impl Default for StreamLimits {
     }
 }
 
-type Key = (String, u32);
+pub(super) type Key = (String, u32);
 
-fn key_of(rollout_id: &str, attempt: u32) -> Key {
+pub(super) fn key_of(rollout_id: &str, attempt: u32) -> Key {
     (rollout_id.to_owned(), attempt.max(1))
 }
 
-fn ref_of(key: &Key) -> AttemptRef {
-    AttemptRef {
-        rollout_id: key.0.clone(),
-        attempt: key.1,
-    }
-}
-
 /// An attempt that was asked for.
-struct Asked {
-    request: RunRolloutRequest,
-    due: Instant,
-    fold: Fold,
-    done: oneshot::Sender<Ended>,
+pub(super) struct Asked {
+    pub request: RunRolloutRequest,
+    pub due: Instant,
+    pub fold: Fold,
+    pub done: oneshot::Sender<Ended>,
     /// Whether the agent may have heard of it.
-    sent: bool,
+    pub sent: bool,
+    /// Events up to this sequence may come again, and are dropped.
+    pub repeated: u64,
 }
 
-enum Command {
+pub(super) enum Command {
     Start(Box<Asked>),
     Abandon(Key),
 }
@@ -103,6 +90,7 @@ impl CollectStream {
             heard,
             capacity: capacity.clone(),
             stream_id: stream_id(),
+            instance: String::new(),
             in_flight: HashMap::new(),
             abandoned: HashSet::new(),
             received: 0,
@@ -126,6 +114,11 @@ impl CollectStream {
 
     /// Runs one attempt. Dropping the call cancels it.
     pub async fn run(&self, request: RunRolloutRequest, fold: Fold, deadline: Duration) -> Ended {
+        // Others share the stream's messages: what no agent takes must not break it for them.
+        let size = request.encoded_len();
+        if size > MAX_START_BYTES {
+            return broken_off(fold, too_large(size));
+        }
         let key = key_of(&request.rollout_id, request.attempt);
         let due = Instant::now() + deadline;
         let (done, outcome) = oneshot::channel();
@@ -135,6 +128,7 @@ impl CollectStream {
             fold,
             done,
             sent: false,
+            repeated: 0,
         });
         if let Err(mpsc::error::SendError(Command::Start(asked))) =
             self.commands.send(Command::Start(asked))
@@ -174,347 +168,15 @@ fn stream_id() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unavailable(sentence: &str) -> MeshError {
+fn too_large(size: usize) -> MeshError {
+    let limits = [
+        ("limit_bytes", &*MAX_START_BYTES.to_string()),
+        ("size_bytes", &*size.to_string()),
+    ];
+    let sentence = format!("the task has {size} bytes, and no message is as large");
+    MeshError::new("MESSAGE_TOO_LARGE", sentence, &limits)
+}
+
+pub(super) fn unavailable(sentence: &str) -> MeshError {
     MeshError::new("PEER_UNAVAILABLE", sentence, &[])
-}
-
-fn violation(expected: &str) -> MeshError {
-    let sentence = format!("the agent's side of Collect broke the contract: {expected} was due");
-    MeshError::new(
-        "CONTRACT_VIOLATED",
-        sentence,
-        &[("rule", "collect"), ("expected", expected)],
-    )
-}
-
-/// After one of these, connecting again to this instance does not help.
-fn is_final(error: &MeshError) -> bool {
-    matches!(
-        error.reason.as_str(),
-        "NOT_OFFERED"
-            | "CONTRACT_MISMATCH"
-            | "CONTRACT_VIOLATED"
-            | "DRAINING"
-            | "CREDENTIAL_INVALID"
-            | "NOT_PERMITTED"
-            | "REQUIRED_FIELD_MISSING"
-            | "FIELD_INVALID"
-            | "CALLER_CANCELLED"
-    )
-}
-
-type Link = mpsc::UnboundedSender<CollectRequest>;
-
-struct Live {
-    channel: Channel,
-    limits: StreamLimits,
-    heard: mpsc::UnboundedReceiver<Command>,
-    capacity: Arc<AtomicU32>,
-    stream_id: String,
-    in_flight: HashMap<Key, Asked>,
-    /// Attempts that nobody waits for any more, though they may run at the agent.
-    abandoned: HashSet<Key>,
-    /// The cursor of the last batch that came.
-    received: u64,
-    /// Events that came since credit was last granted.
-    owed: u64,
-    progressed: bool,
-    closing: bool,
-}
-
-impl Live {
-    async fn run(mut self) {
-        let error = self.serve().await;
-        self.heard.close();
-        while let Ok(command) = self.heard.try_recv() {
-            self.obey(command, None);
-        }
-        for (_, asked) in self.in_flight.drain() {
-            let _ = asked.done.send(broken_off(asked.fold, error.clone()));
-        }
-    }
-
-    /// Connects, and again, for as long as that makes sense; returns why it ended.
-    async fn serve(&mut self) -> MeshError {
-        let limits = self.limits.clone();
-        let mut failing_since = Instant::now();
-        let mut wait = limits.backoff;
-        loop {
-            self.progressed = false;
-            let error = match self.connect().await {
-                Ok(()) => unavailable("the agent ended the stream"),
-                Err(error) => error,
-            };
-            let now = Instant::now();
-            if self.progressed {
-                (failing_since, wait) = (now, limits.backoff);
-            }
-            let known = self.capacity.load(Ordering::Relaxed) > 0;
-            let worth_it = known && !self.in_flight.is_empty() && !self.closing;
-            if is_final(&error) || now - failing_since >= limits.reconnect || !worth_it {
-                return error;
-            }
-            self.listen_for(wait).await;
-            wait = (wait * 2).min(limits.backoff_cap);
-        }
-    }
-
-    /// Waits, and takes commands meanwhile.
-    async fn listen_for(&mut self, wait: Duration) {
-        let mut over = pin!(sleep(wait));
-        loop {
-            tokio::select! {
-                () = &mut over => return,
-                command = self.heard.recv() => match command {
-                    Some(command) => self.obey(command, None),
-                    None => { self.closing = true; return; }
-                },
-            }
-        }
-    }
-
-    /// One connection, from hello to its end.
-    async fn connect(&mut self) -> Result<(), MeshError> {
-        let (link, requests) = mpsc::unbounded_channel();
-        say(
-            &link,
-            Up::Hello(CollectHello {
-                stream_id: self.stream_id.clone(),
-                last_cursor: self.received,
-                credit: self.limits.credit,
-                contract_version: CONTRACT_VERSION.to_owned(),
-            }),
-        );
-        self.owed = 0;
-        let hello = self.limits.hello;
-        let mut client = agent_client(self.channel.clone());
-        let open = async {
-            let requests = within(LONGEST, UnboundedReceiverStream::new(requests));
-            let mut responses = client.collect(requests).await?.into_inner();
-            let first = responses.message().await?;
-            Ok::<_, tonic::Status>((responses, first))
-        };
-        let (responses, first) = match timeout(hello, open).await {
-            Err(_) => return Err(unavailable("the agent did not answer hello")),
-            Ok(opened) => opened?,
-        };
-        match first.and_then(|first| first.message) {
-            Some(Down::Welcome(welcome)) => self.welcomed(&welcome, &link)?,
-            _ => return Err(violation("welcome")),
-        }
-        self.converse(responses, link).await
-    }
-
-    fn welcomed(&mut self, welcome: &CollectWelcome, link: &Link) -> Result<(), MeshError> {
-        let theirs = &welcome.contract_version;
-        if !theirs.is_empty() && theirs.split('.').next() != CONTRACT_VERSION.split('.').next() {
-            let sentence = format!("the agent speaks contract version {theirs:?}");
-            let versions = [("ours", CONTRACT_VERSION), ("theirs", theirs.as_str())];
-            return Err(MeshError::new("CONTRACT_MISMATCH", sentence, &versions));
-        }
-        self.capacity
-            .store(welcome.capacity.max(1), Ordering::Relaxed);
-        if !welcome.resumed {
-            self.lose();
-        }
-        // Starts and cancels may have been lost with the last connection.
-        let again: Vec<Key> = self
-            .in_flight
-            .iter()
-            .filter(|(_, asked)| !asked.fold.begun())
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in again {
-            self.start(&key, link);
-        }
-        if !self.abandoned.is_empty() {
-            let attempts = self.abandoned.iter().map(ref_of).collect();
-            say(link, Up::Cancels(CollectCancels { attempts }));
-        }
-        Ok(())
-    }
-
-    /// The agent knows nothing of what it was asked for.
-    fn lose(&mut self) {
-        self.received = 0;
-        self.abandoned.clear();
-        for (_, asked) in self.in_flight.extract_if(|_, asked| asked.sent) {
-            let error = unavailable("the agent lost the rollout");
-            let _ = asked.done.send(broken_off(asked.fold, error));
-        }
-    }
-
-    async fn converse(
-        &mut self,
-        mut responses: Streaming<CollectResponse>,
-        link: Link,
-    ) -> Result<(), MeshError> {
-        let mut heard_at = Instant::now();
-        loop {
-            if self.in_flight.is_empty() {
-                heard_at = Instant::now();
-            }
-            let silent = sleep_until(heard_at + self.limits.silence);
-            tokio::select! {
-                response = responses.message() => {
-                    heard_at = Instant::now();
-                    match response?.map(|response| response.message) {
-                        None => return Ok(()),
-                        Some(message) => self.hear(message, &link)?,
-                    }
-                }
-                command = self.heard.recv(), if !self.closing => match command {
-                    Some(command) => self.obey(command, Some(&link)),
-                    None => {
-                        self.closing = true;
-                        break;
-                    }
-                },
-                () = silent, if !self.in_flight.is_empty() => {
-                    return Err(unavailable("the agent sent nothing for too long"));
-                }
-            }
-        }
-        // All is said: the agent ends its side once what was cancelled has ended.
-        drop(link);
-        let rest = async { while let Ok(Some(_)) = responses.message().await {} };
-        let _ = timeout(CLOSE, rest).await;
-        Ok(())
-    }
-
-    fn hear(&mut self, message: Option<Down>, link: &Link) -> Result<(), MeshError> {
-        self.progressed = true;
-        match message {
-            Some(Down::Events(batch)) => self.take(batch, link),
-            Some(Down::StartRefused(refusal)) => self.refused(&refusal),
-            Some(Down::Load(_)) => {}
-            _ => return Err(violation("events, start_refused or load")),
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, batch: CollectEvents, link: &Link) {
-        self.owed += batch.events.len() as u64;
-        if batch.cursor > self.received {
-            self.received = batch.cursor;
-            for event in batch.events {
-                self.take_event(event, link);
-            }
-            // What came is folded here, and lost only with this process.
-            say(
-                link,
-                Up::Ack(CollectAck {
-                    cursor: self.received,
-                }),
-            );
-        }
-        if 2 * self.owed >= self.limits.credit {
-            say(link, Up::Credit(CollectCredit { events: self.owed }));
-            self.owed = 0;
-        }
-    }
-
-    fn take_event(&mut self, event: crate::proto::rollout::v1::RolloutEvent, link: &Link) {
-        use crate::proto::rollout::v1::rollout_event::Event;
-        let key = key_of(&event.rollout_id, event.attempt);
-        let Some(asked) = self.in_flight.get_mut(&key) else {
-            if matches!(event.event, Some(Event::Completed(_) | Event::Failed(_))) {
-                self.abandoned.remove(&key);
-            }
-            return;
-        };
-        let problem = asked.fold.add(event).err();
-        if problem.is_none() && !asked.fold.ended() {
-            return;
-        }
-        let Some(asked) = self.in_flight.remove(&key) else {
-            return;
-        };
-        let outcome = match problem {
-            None => ended(asked.fold),
-            Some(violation) => {
-                say(
-                    link,
-                    Up::Cancels(CollectCancels {
-                        attempts: vec![ref_of(&key)],
-                    }),
-                );
-                self.abandoned.insert(key);
-                Err(unlawful(asked.fold, &violation))
-            }
-        };
-        let _ = asked.done.send(outcome);
-    }
-
-    fn refused(&mut self, refusal: &CollectStartRefused) {
-        let error = MeshError::from_rpc(&refusal.status.clone().unwrap_or_default());
-        for one in &refusal.attempts {
-            let key = key_of(&one.rollout_id, one.attempt);
-            self.abandoned.remove(&key);
-            if let Some(asked) = self.in_flight.remove(&key) {
-                let _ = asked.done.send(broken_off(asked.fold, error.clone()));
-            }
-        }
-    }
-
-    fn obey(&mut self, command: Command, link: Option<&Link>) {
-        match command {
-            Command::Start(asked) => {
-                let key = key_of(&asked.request.rollout_id, asked.request.attempt);
-                if self.in_flight.contains_key(&key) {
-                    let error = MeshError::new("ROLLOUT_EXISTS", "it is in flight already", &[]);
-                    let _ = asked.done.send(broken_off(asked.fold, error));
-                    return;
-                }
-                self.in_flight.insert(key.clone(), *asked);
-                if let Some(link) = link {
-                    self.start(&key, link);
-                }
-            }
-            Command::Abandon(key) => {
-                let Some(asked) = self.in_flight.remove(&key) else {
-                    return;
-                };
-                if asked.sent {
-                    if let Some(link) = link {
-                        say(
-                            link,
-                            Up::Cancels(CollectCancels {
-                                attempts: vec![ref_of(&key)],
-                            }),
-                        );
-                    }
-                    self.abandoned.insert(key);
-                }
-            }
-        }
-    }
-
-    fn start(&mut self, key: &Key, link: &Link) {
-        let Some(asked) = self.in_flight.get_mut(key) else {
-            return;
-        };
-        asked.sent = true;
-        let left = asked
-            .due
-            .saturating_duration_since(Instant::now())
-            .as_millis();
-        let start = CollectStart {
-            request: Some(asked.request.clone()),
-            timeout_ms: u64::try_from(left).unwrap_or(u64::MAX).max(1),
-        };
-        say(
-            link,
-            Up::Starts(CollectStarts {
-                starts: vec![start],
-            }),
-        );
-    }
-}
-
-/// What cannot be said any more is said on the next connection.
-fn say(link: &Link, message: Up) {
-    let _ = link.send(CollectRequest {
-        message: Some(message),
-    });
 }

@@ -43,6 +43,8 @@ pub struct Script {
     pub cuts: Vec<usize>,
     /// The stream is lost with the first connection.
     pub forgets: bool,
+    /// Each connection is to another instance, none of which knows of the others' attempts.
+    pub moves: bool,
     pub fate: fn(&RunRolloutRequest) -> Fate,
 }
 
@@ -52,6 +54,7 @@ impl Default for Script {
             collects: true,
             cuts: Vec::new(),
             forgets: false,
+            moves: false,
             fate: |_| Fate::Completes,
         }
     }
@@ -162,12 +165,16 @@ impl FakeAgent {
             seen.hellos.len()
         };
         let lost = self.script.forgets && connection > 1;
-        if lost {
+        if lost || self.script.moves {
             self.kept.lock().expect("no test failed").clear();
         }
         let welcome = CollectWelcome {
             resumed: !lost,
             capacity: 8,
+            instance_id: match self.script.moves {
+                true => format!("fake-{connection}"),
+                false => "fake".into(),
+            },
             contract_version: "1.7".into(),
             ..Default::default()
         };
@@ -225,7 +232,8 @@ impl FakeAgent {
                         continue;
                     }
                     let mut seen = self.seen.lock().expect("no test failed");
-                    let again = seen.starts.contains(&request) && !self.script.forgets;
+                    let anew = self.script.forgets || self.script.moves;
+                    let again = seen.starts.contains(&request) && !anew;
                     if !again {
                         self.kept
                             .lock()

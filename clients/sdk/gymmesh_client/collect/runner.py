@@ -14,7 +14,7 @@ from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import RolloutRequest, agent_request
-from gymmesh_client.collect_stream.state import tried_in_vain_s
+from gymmesh_client.collect_stream.state import SENT, tried_in_vain_s
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended
 from gymmesh_client.rollout import Fold, RolloutParts
 from gymmesh_client.rows import FailedAttempt
@@ -116,4 +116,5 @@ def ended_by(failure: pb.Failure, error: MeshError, *, begun: bool) -> Ended:
         message=error.message,
         metadata=error.metadata,
         away_s=tried_in_vain_s(error),
+        sent=SENT in error.metadata,
     )

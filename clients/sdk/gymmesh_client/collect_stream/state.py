@@ -174,7 +174,7 @@ class ClientState:
         self.in_flight.clear()
         self._abandoned.clear()
         for attempt in failed:
-            attempt.ended(copy_of(error))
+            attempt.ended(copy_of(error, sent=attempt.sent))
 
     def _take_event(self, event: pb.RolloutEvent, batch: _Batch) -> None:
         key = (event.rollout_id, event.attempt)
@@ -219,7 +219,7 @@ class ClientState:
                     errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
                     f"the agent at {address} lost the rollout; it was restarted, or was out of "
                     "reach for too long",
-                    metadata={"address": address},
+                    metadata={"address": address, SENT: "true"},
                 )
             )
 
@@ -228,12 +228,19 @@ class ClientState:
             self.acknowledged = self._batches.popleft().cursor
 
 
-def copy_of(error: MeshError) -> MeshError:
-    """The error once more: one object that is raised in many places gathers their tracebacks."""
+SENT: Final = "sent"
+"""Metadata of the error that ends an attempt whose agent may have heard of it, and may run it."""
+
+
+def copy_of(error: MeshError, *, sent: bool = False) -> MeshError:
+    """The error once more: one object that is raised in many places gathers their tracebacks.
+
+    sent: whether the agent may have heard of the attempt that it ends.
+    """
     return MeshError(
         error.reason,
         error.message,
-        metadata=error.metadata,
+        metadata=error.metadata | ({SENT: "true"} if sent else {}),
         retry_after_s=error.retry_after_s,
         code=error.code,
         usage=error.usage,

@@ -94,6 +94,7 @@ class CollectStream:
         self._address = address
         self._limits = limits or StreamLimits()
         self._id = secrets.token_urlsafe(24)
+        self._instance = ""  # whose stream it is; empty: none has answered yet
         self._state = ClientState()
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -277,7 +278,12 @@ class CollectStream:
         welcome = first.welcome
         check_contract(welcome.contract_version, self._address)
         self.capacity = welcome.capacity or 1
-        starts, cancels = self._state.connected(resumed=welcome.resumed, address=self._address)
+        # Another instance than before knows nothing of what runs at that one, whatever it says: the
+        # same attempt at both would share one session.
+        moved = self._instance not in ("", welcome.instance_id)
+        self._instance = welcome.instance_id
+        resumed = welcome.resumed and not moved
+        starts, cancels = self._state.connected(resumed=resumed, address=self._address)
         self._heard_at = asyncio.get_running_loop().time()
         self._connection, self._acknowledged, self._owed = connection, 0, 0
         for attempt in starts:

@@ -59,6 +59,7 @@ class Ended:
         message: the failure's sentence.
         metadata: the failure's.
         away_s: for how long the agent had been tried in vain by then.
+        sent: whether an agent may have heard of it, and may run it still.
     """
 
     reason: int
@@ -70,6 +71,7 @@ class Ended:
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     away_s: float = 0.0
+    sent: bool = False
 
 
 _USUAL: Final = Cause()

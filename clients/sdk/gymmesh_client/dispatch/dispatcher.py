@@ -199,6 +199,10 @@ class Dispatcher(Generic[W]):
             if not assignment.failures:
                 # Nothing of it was begun, so its time has not begun either.
                 assignment.first_at = None
+            # Where an agent may run it still, the next one gets another number: the same attempt
+            # at both would share one session of the environment.
+            if ended.sent:
+                assignment = replace(assignment, attempt=assignment.attempt + 1)
             self._backlog.put_back(assignment)
             self._is_hopeless(now)
             return Decision.PUT_BACK

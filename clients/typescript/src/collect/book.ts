@@ -34,6 +34,9 @@ export interface Asked extends AttemptKey {
   repeated: bigint;
 }
 
+/** An agent's answers to a start that it has not taken. */
+const REFUSALS: ReadonlySet<string> = new Set(["QUEUE_FULL", "DRAINING"]);
+
 interface Batch {
   readonly cursor: bigint;
   unstored: number;
@@ -121,7 +124,7 @@ export class Book {
     const failed = [...this.inFlight.values()];
     this.inFlight.clear();
     this.abandoned.clear();
-    for (const asked of failed) asked.done(error);
+    for (const asked of failed) asked.done(asked.sent ? lost(error) : error);
   }
 
   /** Returns whether the event's sink objected, so that the agent must hear of it. */
@@ -171,6 +174,17 @@ export class Book {
       this.acknowledged = this.batches.shift()?.cursor ?? this.acknowledged;
     }
   }
+}
+
+/**
+ * The error for an attempt that the agent may have taken: what refuses a stream has not refused it,
+ * and it must not be said again by the same number.
+ */
+function lost(error: unknown): unknown {
+  if (!(error instanceof MeshError) || !REFUSALS.has(error.reason)) return error;
+  const { metadata, retryAfterMs } = error;
+  const sentence = `the agent has left the rollout: ${error.message}`;
+  return new MeshError("PEER_UNAVAILABLE", sentence, { metadata, retryAfterMs, cause: error });
 }
 
 function keyOf(attempt: AttemptKey): string {

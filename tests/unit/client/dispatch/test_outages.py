@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,17 @@ def test_an_agent_that_is_away_costs_no_attempts_and_is_probed() -> None:
     one.event_came(probe, "started")
     assert len([started(one, at) for _ in range(49)]) == 49
     assert not one.complaint
+
+
+def test_what_an_agent_may_run_still_gets_another_number_and_costs_no_attempt() -> None:
+    one = dispatcher(1, max_attempts=1)
+    lost = replace(AWAY, sent=True)
+    assert one.failed(started(one, 0.0), 0.1, lost) is Decision.PUT_BACK
+    at = one.wake_at()
+    assert at is not None
+    again = started(one, at)
+    assert (again.attempt, again.tries) == (2, 1)
+    assert one.completed(again) is Decision.RECORD
 
 
 def test_a_run_whose_agent_stays_away_drains_and_says_why() -> None:

@@ -11,6 +11,7 @@ attempt:
     {wait: seconds}
     cut                                the connection breaks, once; the stream is kept
     lose                               the connection breaks, once, and the stream is lost with it
+    move                               the same, and another instance answers from then on
     gap                                the next event's sequence leaves one out
     again                              the event before comes once more
     {unknown: ignorable | fatal}       an event of a kind that nobody knows
@@ -42,6 +43,7 @@ NAME: Final = "conformance-agent"
 _FIRST_CURSOR: Final = 1000
 _LOAD_S: Final = 1.0
 _UNKNOWN_EVENT: Final = b"\x9a\x06\x00"  # field 99, an empty message
+_BREAKS: Final = ("cut", "lose", "move")
 _WHOLE: Final = ("started", "model", {"verified": 1.0}, "completed")
 _UNAVAILABLE: Final = grpc.StatusCode.UNAVAILABLE
 Key = tuple[str, int]
@@ -72,6 +74,7 @@ class ScriptedAgent:
         self._capacity = capacity
         self._streams: dict[str, _Stream] = {}
         self._done: set[tuple[str, int, int]] = set()  # breaks that were made already
+        self._instance = 0
         self.violations: list[str] = []
         self.connections = 0
         self.connected = 0  # those that are open
@@ -108,7 +111,7 @@ class ScriptedAgent:
             resumed=resumed,
             resume_window_s=30,
             capacity=self._capacity,
-            instance_id=f"{NAME}-0",
+            instance_id=f"{NAME}-{self._instance}",
             contract_version="1.0",
         )
         try:
@@ -237,6 +240,11 @@ class ScriptedAgent:
             if task is not asyncio.current_task():
                 task.cancel()
 
+    def move(self, stream: _Stream) -> None:
+        """Loses a stream, and is another instance from then on."""
+        self._instance += 1
+        self.forget(stream)
+
     def _blame(self, what: str) -> None:
         self.violations.append(what)
 
@@ -268,14 +276,14 @@ class _Runner:
                 name, value = next(iter(step.items()))
             if name == "wait":
                 await asyncio.sleep(value)
-            elif name in ("cut", "lose"):
+            elif name in _BREAKS:
                 await asyncio.sleep(0.2)  # what came before is sent
                 if self._agent.once(task_id, self._place, number):
-                    if name == "lose":
-                        self._agent.forget(self._stream)
+                    if name != "cut":
+                        (self._agent.move if name == "move" else self._agent.forget)(self._stream)
                     self._stream.broken = True
                     self._stream.changed.set()
-                    if name == "lose":
+                    if name != "cut":
                         return
             elif name == "stop":
                 await asyncio.sleep(0.2)

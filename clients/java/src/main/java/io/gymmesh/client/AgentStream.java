@@ -1,20 +1,11 @@
 package io.gymmesh.client;
 
 import io.grpc.ManagedChannel;
-import io.grpc.stub.ClientCallStreamObserver;
-import io.grpc.stub.ClientResponseObserver;
-import io.gymmesh.agent.v1.AgentServiceGrpc;
 import io.gymmesh.agent.v1.AttemptRef;
-import io.gymmesh.agent.v1.CollectAck;
-import io.gymmesh.agent.v1.CollectCancels;
-import io.gymmesh.agent.v1.CollectCredit;
 import io.gymmesh.agent.v1.CollectEvents;
 import io.gymmesh.agent.v1.CollectHello;
-import io.gymmesh.agent.v1.CollectRequest;
 import io.gymmesh.agent.v1.CollectResponse;
-import io.gymmesh.agent.v1.CollectStart;
 import io.gymmesh.agent.v1.CollectStartRefused;
-import io.gymmesh.agent.v1.CollectStarts;
 import io.gymmesh.agent.v1.CollectWelcome;
 import io.gymmesh.client.Attempt.Key;
 import io.gymmesh.errors.v1.ErrorReason;
@@ -22,7 +13,6 @@ import io.gymmesh.rollout.v1.RolloutEvent;
 import io.gymmesh.rollout.v1.RolloutEvent.EventCase;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Deque;
 import java.util.EnumSet;
 import java.util.HashMap;
@@ -44,15 +34,14 @@ import java.util.concurrent.TimeUnit;
  * When that cannot be, all attempts in flight end in an error, and the next one begins a new
  * stream. Everything happens on one thread, that of {@code loop}.
  */
-final class AgentStream implements AttemptRunner {
+final class AgentStream implements AttemptRunner, AgentConnection.Listener {
   static final String CONTRACT_VERSION = "1.0";
   private static final int ASSUMED_CAPACITY = 1024;
-  private static final long LONGEST_DAYS = 7;
   private static final long LONGEST_BACKOFF_MS = 2000;
   private static final long ACKNOWLEDGE_MS = 100;
   private static final long AVOID_NANOS = TimeUnit.SECONDS.toNanos(2);
-  private static final int MAX_STARTS = 256;
-  private static final int MAX_START_BYTES = 256 * 1024;
+  // A start stands in a message of its own, beside what the message adds to it.
+  private static final int MAX_START_BYTES = Channels.MAX_MESSAGE_BYTES - 1024;
 
   // After one of these, going on with this stream does not help.
   private static final Set<ErrorReason> FINAL =
@@ -66,6 +55,8 @@ final class AgentStream implements AttemptRunner {
           ErrorReason.ERROR_REASON_REQUIRED_FIELD_MISSING,
           ErrorReason.ERROR_REASON_FIELD_INVALID,
           ErrorReason.ERROR_REASON_CALLER_CANCELLED);
+
+  private static final Set<EventCase> TERMINAL = EnumSet.of(EventCase.COMPLETED, EventCase.FAILED);
 
   /** A batch that came: its cursor, and how many outcomes in it are not stored yet. */
   private static final class Batch {
@@ -84,10 +75,10 @@ final class AgentStream implements AttemptRunner {
   private final Set<Key> abandoned = new HashSet<>();
   private final Deque<Batch> batches = new ArrayDeque<>();
   private final Map<Key, Batch> unstored = new HashMap<>();
-  private final List<Attempt> unsaid = new ArrayList<>();
   private final ScheduledFuture<?> watch;
   private String id = UUID.randomUUID().toString();
-  private Connection connection;
+  private String instance = "";
+  private AgentConnection connection;
   private ScheduledFuture<?> reconnecting;
   private boolean acknowledging;
   private boolean closed;
@@ -131,9 +122,15 @@ final class AgentStream implements AttemptRunner {
 
   @Override
   public void start(Attempt attempt) {
+    int size = attempt.request.getSerializedSize();
+    if (size > MAX_START_BYTES) {
+      // Others share the stream's messages: what no agent takes must not break it for them.
+      attempt.done.accept(tooLarge(size));
+      return;
+    }
     inFlight.put(attempt.key, attempt);
-    if (connection != null && connection.welcomed) {
-      say(attempt);
+    if (connection != null && connection.welcomed()) {
+      connection.start(attempt);
     } else if (connection == null && reconnecting == null) {
       failingSince = System.nanoTime();
       backoffMs = limits.backoff().toMillis();
@@ -147,10 +144,14 @@ final class AgentStream implements AttemptRunner {
     if (attempt == null) {
       return;
     }
-    unsaid.remove(attempt);
+    if (connection != null) {
+      connection.forget(attempt);
+    }
     if (attempt.sent) {
       abandoned.add(key);
-      sayCancels(List.of(key));
+      if (connection != null) {
+        connection.cancel(List.of(key));
+      }
     }
   }
 
@@ -174,101 +175,55 @@ final class AgentStream implements AttemptRunner {
     }
     if (connection != null) {
       List<Key> keys = inFlight.values().stream().filter(a -> a.sent).map(a -> a.key).toList();
-      sayCancels(keys);
+      connection.cancel(keys);
       acknowledge();
-      connection.requests.onCompleted();
-      Connection last = connection;
-      loop.schedule(() -> last.requests.cancel("the collector ended", null), 2, TimeUnit.SECONDS);
+      connection.finish();
     }
     inFlight.clear();
   }
 
   // -- connections --------------------------------------------------------------------------------
 
-  /** One connection; hands what comes to the loop. */
-  private final class Connection
-      implements ClientResponseObserver<CollectRequest, CollectResponse> {
-    ClientCallStreamObserver<CollectRequest> requests;
-    boolean welcomed;
-
-    @Override
-    public void beforeStart(ClientCallStreamObserver<CollectRequest> requests) {
-      this.requests = requests;
-    }
-
-    @Override
-    public void onNext(CollectResponse response) {
-      later(() -> hear(this, response));
-    }
-
-    @Override
-    public void onError(Throwable thrown) {
-      later(() -> lost(this, MeshException.from(thrown)));
-    }
-
-    @Override
-    public void onCompleted() {
-      later(() -> lost(this, unavailable("ended the stream")));
-    }
-
-    private void later(Runnable work) {
-      if (!loop.isShutdown()) {
-        loop.execute(work);
-      }
-    }
-
-    void end(String why) {
-      requests.cancel(why, null);
-    }
-  }
-
   private void connect() {
     reconnecting = null;
     progressed = false;
     beganAt = System.nanoTime();
     owed = 0;
-    // Otherwise gRPC would refuse at once for as long as its own wait lasts.
-    channel.resetConnectBackoff();
-    Connection made = new Connection();
+    AgentConnection made = new AgentConnection(channel, loop, this);
     connection = made;
-    AgentServiceGrpc.newStub(channel)
-        .withDeadlineAfter(LONGEST_DAYS, TimeUnit.DAYS)
-        .withMaxInboundMessageSize(Channels.MAX_MESSAGE_BYTES)
-        .collect(made);
-    CollectHello hello =
+    made.open(
         CollectHello.newBuilder()
             .setStreamId(id)
             .setLastCursor(received)
             .setCredit(limits.credit())
             .setContractVersion(CONTRACT_VERSION)
-            .build();
-    made.requests.onNext(CollectRequest.newBuilder().setHello(hello).build());
+            .build());
     loop.schedule(() -> checkWelcome(made), limits.hello().toMillis(), TimeUnit.MILLISECONDS);
   }
 
-  private void checkWelcome(Connection made) {
-    if (made == connection && !made.welcomed) {
+  private void checkWelcome(AgentConnection made) {
+    if (made == connection && !made.welcomed()) {
       made.end("no welcome came");
-      lost(made, unavailable("did not answer hello"));
+      lost(made, made.unavailable("did not answer hello"));
     }
   }
 
   private void checkSilence() {
-    if (connection == null || !connection.welcomed || inFlight.isEmpty()) {
+    if (connection == null || !connection.welcomed() || inFlight.isEmpty()) {
       heardAt = System.nanoTime();
     } else if (System.nanoTime() - heardAt > limits.silence().toNanos()) {
-      Connection dead = connection;
+      AgentConnection dead = connection;
       dead.end("nothing came");
-      lost(dead, unavailable("sent nothing for " + limits.silence().toSeconds() + " s"));
+      lost(dead, dead.unavailable("sent nothing for " + limits.silence().toSeconds() + " s"));
     }
   }
 
-  private void lost(Connection which, MeshException error) {
+  @Override
+  public void lost(AgentConnection which, MeshException error) {
     if (which != connection || closed) {
       return;
     }
     connection = null;
-    unsaid.clear();
     long now = System.nanoTime();
     if (progressed || now - beganAt >= limits.reconnect().toNanos()) {
       failingSince = now;
@@ -297,7 +252,20 @@ final class AgentStream implements AttemptRunner {
     List<Attempt> failed = new ArrayList<>(inFlight.values());
     inFlight.clear();
     forget();
-    failed.forEach(attempt -> attempt.done.accept(error));
+    failed.forEach(attempt -> attempt.done.accept(attempt.sent ? lost(error) : error));
+  }
+
+  /**
+   * The error for an attempt that the agent may have taken: what refuses a stream has not refused
+   * it, and it must not be said again by the same number.
+   */
+  private MeshException lost(MeshException error) {
+    return Run.REFUSALS.contains(error.reason())
+        ? MeshException.of(
+            ErrorReason.ERROR_REASON_PEER_UNAVAILABLE,
+            "the agent has left the rollout: " + error.getMessage(),
+            error.metadata())
+        : error;
   }
 
   /** The next connection begins another stream. */
@@ -316,13 +284,14 @@ final class AgentStream implements AttemptRunner {
 
   // -- what comes ---------------------------------------------------------------------------------
 
-  private void hear(Connection from, CollectResponse response) {
+  @Override
+  public void hear(AgentConnection from, CollectResponse response) {
     if (from != connection || closed) {
       return;
     }
     heardAt = System.nanoTime();
     try {
-      if (!from.welcomed) {
+      if (!from.welcomed()) {
         welcomed(from, response);
         return;
       }
@@ -340,7 +309,7 @@ final class AgentStream implements AttemptRunner {
     }
   }
 
-  private void welcomed(Connection from, CollectResponse response) {
+  private void welcomed(AgentConnection from, CollectResponse response) {
     if (!response.hasWelcome()) {
       throw violation("welcome", response.getMessageCase().name());
     }
@@ -348,27 +317,31 @@ final class AgentStream implements AttemptRunner {
     checkContract(welcome.getContractVersion());
     capacity = Math.max(1, Integer.toUnsignedLong(welcome.getCapacity()));
     target = 0;
-    from.welcomed = true;
-    if (!welcome.getResumed()) {
-      loseSent();
+    from.welcome();
+    // Another instance than before knows nothing of what runs at that one, whatever it says: the
+    // same attempt at both would share one session.
+    boolean moved = !instance.isEmpty() && !instance.equals(welcome.getInstanceId());
+    instance = welcome.getInstanceId();
+    if (!welcome.getResumed() || moved) {
+      loseSent(from);
     }
     // Starts and cancels may have been lost with the last connection.
     for (Attempt attempt : List.copyOf(inFlight.values())) {
       attempt.repeated = attempt.sequence;
       if (attempt.sequence == 0) {
-        say(attempt);
+        from.start(attempt);
       }
     }
-    sayCancels(abandoned);
+    from.cancel(abandoned);
     acknowledge();
   }
 
   /** The agent knows nothing of what it was asked for. */
-  private void loseSent() {
+  private void loseSent(AgentConnection from) {
     forgetEvents();
     List<Attempt> gone = inFlight.values().stream().filter(attempt -> attempt.sent).toList();
     gone.forEach(attempt -> inFlight.remove(attempt.key));
-    MeshException error = unavailable("lost the rollout");
+    MeshException error = from.unavailable("lost the rollout");
     gone.forEach(attempt -> attempt.done.accept(error));
   }
 
@@ -385,17 +358,17 @@ final class AgentStream implements AttemptRunner {
       advance();
     }
     if (2 * owed >= limits.credit() && connection != null) {
-      CollectCredit credit = CollectCredit.newBuilder().setEvents(owed).build();
-      connection.requests.onNext(CollectRequest.newBuilder().setCredit(credit).build());
+      connection.grant(owed);
       owed = 0;
     }
   }
 
   private void take(RolloutEvent event, Batch batch) {
     Key key = new Key(event.getRolloutId(), event.getAttempt());
+    boolean last = TERMINAL.contains(event.getEventCase());
     Attempt attempt = inFlight.get(key);
     if (attempt == null) {
-      if (event.getEventCase() == EventCase.COMPLETED || event.getEventCase() == EventCase.FAILED) {
+      if (last) {
         abandoned.remove(key);
       }
       return;
@@ -409,6 +382,9 @@ final class AgentStream implements AttemptRunner {
     } catch (RuntimeException objection) {
       // Whatever is wrong with an event is its attempt's affair, and no other's.
       cancel(key);
+      if (last) {
+        abandoned.remove(key); // it has ended there, too
+      }
       attempt.done.accept(objection);
       return;
     }
@@ -435,50 +411,7 @@ final class AgentStream implements AttemptRunner {
     }
   }
 
-  // -- what leaves --------------------------------------------------------------------------------
-
-  /** Starts an attempt together with others of this moment. */
-  private void say(Attempt attempt) {
-    attempt.sent = true;
-    unsaid.add(attempt);
-    if (unsaid.size() == 1) {
-      loop.execute(this::sayStarts);
-    }
-  }
-
-  private void sayStarts() {
-    if (connection == null || !connection.welcomed || closed) {
-      return;
-    }
-    List<Attempt> attempts = List.copyOf(unsaid);
-    unsaid.clear();
-    CollectStarts.Builder starts = CollectStarts.newBuilder();
-    int bytes = 0;
-    for (Attempt attempt : attempts) {
-      int size = attempt.request.getSerializedSize();
-      if (starts.getStartsCount() == MAX_STARTS || bytes > 0 && bytes + size > MAX_START_BYTES) {
-        connection.requests.onNext(CollectRequest.newBuilder().setStarts(starts).build());
-        starts.clear();
-        bytes = 0;
-      }
-      bytes += size;
-      long left = TimeUnit.NANOSECONDS.toMillis(attempt.dueNanos - System.nanoTime());
-      starts.addStarts(
-          CollectStart.newBuilder().setRequest(attempt.request).setTimeoutMs(Math.max(1, left)));
-    }
-    if (starts.getStartsCount() > 0) {
-      connection.requests.onNext(CollectRequest.newBuilder().setStarts(starts).build());
-    }
-  }
-
-  private void sayCancels(Collection<Key> keys) {
-    if (connection == null || !connection.welcomed || keys.isEmpty()) {
-      return;
-    }
-    CollectCancels cancels =
-        CollectCancels.newBuilder().addAllAttempts(keys.stream().map(Key::ref).toList()).build();
-    connection.requests.onNext(CollectRequest.newBuilder().setCancels(cancels).build());
-  }
+  // -- what is stored -----------------------------------------------------------------------------
 
   private void advance() {
     long before = stored;
@@ -493,27 +426,25 @@ final class AgentStream implements AttemptRunner {
 
   private void acknowledge() {
     acknowledging = false;
-    if (connection != null && connection.welcomed && stored != 0) {
-      CollectAck ack = CollectAck.newBuilder().setCursor(stored).build();
-      connection.requests.onNext(CollectRequest.newBuilder().setAck(ack).build());
+    if (connection != null && stored != 0) {
+      connection.acknowledge(stored);
     }
   }
 
   // -- errors -------------------------------------------------------------------------------------
-
-  private MeshException unavailable(String what) {
-    String address = channel.authority();
-    return MeshException.of(
-        ErrorReason.ERROR_REASON_PEER_UNAVAILABLE,
-        "the agent at " + address + " " + what,
-        Map.of("address", address));
-  }
 
   private static MeshException violation(String expected, String got) {
     return MeshException.of(
         ErrorReason.ERROR_REASON_CONTRACT_VIOLATED,
         "the agent broke the contract of Collect: " + expected + " was due, " + got + " came",
         Map.of("rule", "collect", "expected", expected, "got", got));
+  }
+
+  private static MeshException tooLarge(int size) {
+    return MeshException.of(
+        ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE,
+        "the task has " + size + " bytes, and no message is as large",
+        Map.of("limit_bytes", String.valueOf(MAX_START_BYTES), "size_bytes", String.valueOf(size)));
   }
 
   private static void checkContract(String theirs) {

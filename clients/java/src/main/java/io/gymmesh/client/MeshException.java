@@ -25,6 +25,7 @@ import java.util.Set;
 public final class MeshException extends RuntimeException {
   private static final long serialVersionUID = 1L;
   static final String DOMAIN = "gymmesh";
+  private static final long LONGEST_SECONDS = 315_576_000_000L; // of google.protobuf.Duration
   private static final Set<Status.Code> PASSING_CODES =
       EnumSet.of(
           Status.Code.UNAVAILABLE,
@@ -95,7 +96,7 @@ public final class MeshException extends RuntimeException {
           }
         } else if (detail.is(RetryInfo.class)) {
           com.google.protobuf.Duration delay = detail.unpack(RetryInfo.class).getRetryDelay();
-          retryAfter = Duration.ofSeconds(delay.getSeconds(), delay.getNanos());
+          retryAfter = wait(delay);
         }
       } catch (InvalidProtocolBufferException e) {
         // A detail that is none says nothing.
@@ -105,6 +106,12 @@ public final class MeshException extends RuntimeException {
     String name = reason == null ? Reasons.name(ofBareCode(code, status.getMessage())) : reason;
     return new MeshException(
         code, name, status.getMessage(), metadata, retryAfter, status.getDetailsList(), cause);
+  }
+
+  /** A duration; none where it is no duration that protobuf allows. */
+  private static Duration wait(com.google.protobuf.Duration delay) {
+    boolean sound = delay.getSeconds() >= 0 && delay.getSeconds() <= LONGEST_SECONDS;
+    return sound ? Duration.ofSeconds(delay.getSeconds(), Math.max(0, delay.getNanos())) : null;
   }
 
   private static com.google.rpc.Status bare(Status status) {

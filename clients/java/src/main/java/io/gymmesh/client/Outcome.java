@@ -18,10 +18,16 @@ public sealed interface Outcome {
   /**
    * The row that gym-cli writes for it.
    *
-   * @throws IllegalArgumentException the agent's rollout cannot be written; it is then to be taken
-   *     for {@link Completed#unwritable}
+   * @throws IllegalArgumentException the agent's rollout cannot be written, such as one whose
+   *     evidence is no JSON; {@link #unwritable} stands for it then
    */
   Map<String, Object> row();
+
+  /**
+   * A failure with the rollout's identity and no more: of the agent for a completed rollout, the
+   * same as before for one that failed.
+   */
+  Failed unwritable(IllegalArgumentException why);
 
   /** A rollout with an outcome to learn from. */
   record Completed(Task task, Rollout rollout) implements Outcome {
@@ -30,7 +36,7 @@ public sealed interface Outcome {
       return Rows.completed(task, rollout);
     }
 
-    /** The failure of a rollout that is complete but cannot be written as a row. */
+    @Override
     public Failed unwritable(IllegalArgumentException why) {
       MeshException error =
           MeshException.of(
@@ -43,15 +49,7 @@ public sealed interface Outcome {
               .setStatus(error.toStatus())
               .setComponent(task.getAgent())
               .build();
-      Rollout bare =
-          Rollout.newBuilder()
-              .setRunId(rollout.getRunId())
-              .setTaskId(rollout.getTaskId())
-              .setRepeatIndex(rollout.getRepeatIndex())
-              .setRolloutId(rollout.getRolloutId())
-              .setAttempt(rollout.getAttempt())
-              .build();
-      return new Failed(task, bare, failure);
+      return new Failed(task, bare(rollout), failure);
     }
   }
 
@@ -62,9 +60,24 @@ public sealed interface Outcome {
       return Rows.failed(task, failure, rollout);
     }
 
+    @Override
+    public Failed unwritable(IllegalArgumentException why) {
+      return new Failed(task, bare(rollout), failure);
+    }
+
     /** The failure's status as a typed error. */
     public MeshException error() {
       return MeshException.from(failure.getStatus());
     }
+  }
+
+  private static Rollout bare(Rollout rollout) {
+    return Rollout.newBuilder()
+        .setRunId(rollout.getRunId())
+        .setTaskId(rollout.getTaskId())
+        .setRepeatIndex(rollout.getRepeatIndex())
+        .setRolloutId(rollout.getRolloutId())
+        .setAttempt(rollout.getAttempt())
+        .build();
   }
 }

@@ -5,6 +5,7 @@ import com.google.protobuf.ByteString;
 import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.protobuf.ProtocolMessageEnum;
 import com.google.rpc.ErrorInfo;
+import io.gymmesh.errors.v1.ModelUsage;
 import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Completed;
 import io.gymmesh.rollout.v1.Failure;
@@ -289,28 +290,18 @@ public final class Rows {
     }
   }
 
-  /** What a failed turn or verdict says that its model calls consumed. */
+  /** What a failed turn or verdict had models consume: a further detail of its status. */
   private static List<ModelCallUsage> usageOf(Failure failure) {
-    String said = info(failure.getStatus()).getMetadataOrDefault("model_usage", "");
-    List<ModelCallUsage> usage = new ArrayList<>();
-    try {
-      for (Object entry : said.isEmpty() ? List.of() : (List<?>) Json.parse(said)) {
-        List<?> numbers = (List<?>) entry;
-        usage.add(
-            ModelCallUsage.newBuilder()
-                .setModel((String) numbers.get(0))
-                .setCalls(Math.toIntExact((Long) numbers.get(1)))
-                .setInputTokens((Long) numbers.get(2))
-                .setOutputTokens((Long) numbers.get(3))
-                .build());
+    for (Any detail : failure.getStatus().getDetailsList()) {
+      if (detail.is(ModelUsage.class)) {
+        try {
+          return detail.unpack(ModelUsage.class).getUsageList();
+        } catch (InvalidProtocolBufferException e) {
+          continue; // a detail that is none says nothing
+        }
       }
-    } catch (IllegalArgumentException
-        | ClassCastException
-        | IndexOutOfBoundsException
-        | ArithmeticException e) {
-      return List.of(); // what another implementation means by it
     }
-    return usage;
+    return List.of();
   }
 
   private static Map<String, Object> failure(Failure failure) {

@@ -51,7 +51,7 @@ final class Run implements Flow.Subscription {
           ErrorReason.ERROR_REASON_DRAINING,
           ErrorReason.ERROR_REASON_QUEUE_FULL);
   // An agent's answer to an attempt that it has not taken.
-  private static final Set<ErrorReason> REFUSALS =
+  static final Set<ErrorReason> REFUSALS =
       EnumSet.of(ErrorReason.ERROR_REASON_QUEUE_FULL, ErrorReason.ERROR_REASON_DRAINING);
   // A call that failed with one of these before any event came may fare better the next time.
   private static final Set<Status.Code> PASSING =
@@ -248,7 +248,7 @@ final class Run implements Flow.Subscription {
             error -> {
               alarm[0].cancel(false);
               inFlight--;
-              ended(job, fold, error);
+              guarded(() -> ended(job, fold, error));
             });
     alarm[0] =
         loop.schedule(
@@ -359,10 +359,7 @@ final class Run implements Flow.Subscription {
       safe = false;
     } else {
       typed = MeshException.from(error);
-      safe =
-          begun
-              || PASSING.contains(typed.code())
-              || typed.reason() == ErrorReason.ERROR_REASON_ROLLOUT_EXISTS;
+      safe = begun || passes(typed);
     }
     boolean late = typed.code() == Status.Code.DEADLINE_EXCEEDED;
     return Failure.newBuilder()
@@ -371,6 +368,15 @@ final class Run implements Flow.Subscription {
         .setRetrySafe(safe && !late)
         .setComponent(agent)
         .build();
+  }
+
+  /** Whether what was refused so before any event came may fare better the next time. */
+  private static boolean passes(MeshException error) {
+    return switch (error.reason()) {
+      case ERROR_REASON_MESSAGE_TOO_LARGE -> false; // it would be as large again
+      case ERROR_REASON_ROLLOUT_EXISTS -> true; // the next attempt has a number of its own
+      default -> PASSING.contains(error.code());
+    };
   }
 
   private MeshException overdue() {

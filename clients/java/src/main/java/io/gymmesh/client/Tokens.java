@@ -103,11 +103,13 @@ final class Tokens {
     return ids;
   }
 
+  /** Null for what JSON has no number for, such as that of a token that could not be sampled. */
   private static List<Object> reals(ByteString packed) {
     ByteBuffer buffer = packed.asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
     List<Object> reals = new ArrayList<>(packed.size() / WIDTH);
     while (buffer.remaining() >= WIDTH) {
-      reals.add((double) buffer.getFloat());
+      double real = buffer.getFloat();
+      reals.add(Double.isFinite(real) ? real : null);
     }
     return reals;
   }

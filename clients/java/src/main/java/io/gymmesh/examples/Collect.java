@@ -101,19 +101,22 @@ public final class Collect {
         Results results = collector.collect(tasks)) {
       while (results.hasNext()) {
         Outcome outcome = results.next();
+        String line;
+        try {
+          line = Json.write(outcome.row());
+        } catch (IllegalArgumentException unwritable) {
+          outcome = outcome.unwritable(unwritable);
+          line = Json.write(outcome.row());
+        }
         if (outcome instanceof Outcome.Completed done) {
-          try {
-            write(rows, done.row());
-            count(done);
-            continue;
-          } catch (IllegalArgumentException unwritable) {
-            outcome = done.unwritable(unwritable);
-          }
+          write(rows, line);
+          count(done);
+          continue;
         }
         failed++;
         report((Outcome.Failed) outcome);
         if (failureRows != null) {
-          write(failureRows, outcome.row());
+          write(failureRows, line);
         }
       }
     }
@@ -142,8 +145,8 @@ public final class Collect {
   }
 
   /** Writes a row, and has it on its way to the disk before the agent may forget the rollout. */
-  private static void write(BufferedWriter file, Map<String, Object> row) throws IOException {
-    file.write(Json.write(row));
+  private static void write(BufferedWriter file, String line) throws IOException {
+    file.write(line);
     file.write('\n');
     file.flush();
   }

@@ -142,6 +142,9 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
   /** Whether it forgets its streams when the next hello comes. */
   boolean forget;
 
+  /** Which instance it says that it is. */
+  String instance = "fake-1";
+
   FakeAgent() throws IOException {
     this(0);
   }
@@ -248,7 +251,7 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
                     .setResumed(resumed)
                     .setCapacity(1000)
                     .setResumeWindowS(60)
-                    .setInstanceId("fake-1")
+                    .setInstanceId(instance)
                     .setContractVersion(contractVersion))
             .build());
     if (resumed) {

@@ -14,6 +14,7 @@ import com.google.rpc.ErrorInfo;
 import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
 import io.gymmesh.errors.v1.ErrorReason;
+import io.gymmesh.errors.v1.ModelUsage;
 import io.gymmesh.responses.v1.Item;
 import io.gymmesh.responses.v1.Response;
 import io.gymmesh.responses.v1.ResponseParams;
@@ -36,6 +37,9 @@ import org.junit.jupiter.api.TestFactory;
 
 /** The vectors of tests/contract, which clients in every language are tested with. */
 class VectorsTest {
+  // What details of a status there are in the vectors.
+  private static final JsonFormat.TypeRegistry DETAILS =
+      JsonFormat.TypeRegistry.newBuilder().add(ModelUsage.getDescriptor()).build();
   private static final Path CONTRACT = Path.of("../../tests/contract").toAbsolutePath();
 
   @TestFactory
@@ -232,7 +236,7 @@ class VectorsTest {
   @SuppressWarnings("unchecked")
   private static <M extends Message> M proto(Object json, Message.Builder builder)
       throws IOException {
-    JsonFormat.parser().merge(Json.write(json), builder);
+    JsonFormat.parser().usingTypeRegistry(DETAILS).merge(Json.write(json), builder);
     return (M) builder.build();
   }
 
