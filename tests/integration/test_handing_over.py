@@ -89,13 +89,43 @@ async def test_an_environment_goes_when_its_sessions_have_ended(transport: Trans
             listed = backend.snapshot(RESOURCE, "")[1]
             await until(lambda: backend.snapshot(RESOURCE, "")[1] != listed)
             assert backend.snapshot(RESOURCE, "")[1][0].health == discovery_pb2.HEALTH_DRAINING
-            # Nothing new begins, and what runs goes on as if nothing were.
-            with pytest.raises(MeshError) as refused:
-                await Caller(directory.peer(served.instance)).open("second")
-            assert refused.value.reason == errors_pb2.ERROR_REASON_DRAINING
+            # Nothing new begins soon, and what runs goes on as if nothing were.
+            refused = await _refused(directory.peer(served.instance))
+            assert refused.reason == errors_pb2.ERROR_REASON_DRAINING
             assert await caller.write("two") == b"one two"
             await caller.close()
             await until(lambda: not backend.snapshot(RESOURCE, "")[1], BOUND_S)
+    await directory.close()
+
+
+async def _refused(peer: Any) -> MeshError:
+    """What is said to who opens a session, once that is refused: the registry is told before."""
+    for attempt in range(10_000):
+        late = Caller(peer)
+        try:
+            await late.open(f"late-{attempt}")
+        except MeshError as error:
+            return error
+        await late.close()
+    raise AssertionError("sessions are opened for ever")
+
+
+async def test_several_environments_of_a_process_let_go_at_once() -> None:
+    directory = PeerDirectory()
+    both = [
+        ResourceService(EnvironmentConfig(), name, f"{name}-0", environment=Notebook())
+        for name in ("notes", "more")
+    ]
+    options = ServeOptions(metrics_port=None, drain_s=300.0, hands_over=True)
+    async with stoppable(serving(both, options)) as (served, stop):
+        first, second = (directory.peer(one) for one in served.instances)
+        holding = Caller(first)
+        await holding.open("first")
+        await stop()
+        for peer in (first, second):
+            refused = await _refused(peer)
+            assert refused.reason == errors_pb2.ERROR_REASON_DRAINING
+        await holding.close()
     await directory.close()
 
 

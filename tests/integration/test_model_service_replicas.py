@@ -384,8 +384,9 @@ async def test_a_live_run_agrees_with_the_simulation() -> None:
     """Three servers, one of them killed and brought back, under 24 rollouts at a time.
 
     Stated bounds: no call fails, the share of calls that find their prefix is within four points
-    of the simulated one, and each server's share of the calls within ten: when the one that is
-    back is tried again depends on the clock.
+    of the simulated one, and so within ten is each other server's share of the calls that the
+    killed one does not answer. How many that one answers depends on the clock: it is tried again
+    after seconds, in which a busy machine makes fewer calls.
     """
     async with AsyncExitStack() as stack:
         servers = [Replica() for _ in range(3)]
@@ -400,9 +401,12 @@ async def test_a_live_run_agrees_with_the_simulation() -> None:
     live_hits = sum(s.hits for s in servers) / sum(s.repeats for s in servers)
     print(f"hits: live {live_hits:.3f}, simulated {simulated.hit_rate:.3f}")
     assert abs(live_hits - simulated.hit_rate) < 0.04
-    for server, expected in zip(servers, simulated.answered, strict=True):
-        print(f"calls: live {server.calls}, simulated {expected}")
-        assert abs(server.calls - expected) < 0.1 * sum(LENGTHS)
+    live = [server.calls for server in servers]
+    print(f"calls: live {live}, simulated {simulated.answered}")
+    for place in (0, 2):
+        share = live[place] / (live[0] + live[2])
+        expected = simulated.answered[place] / (simulated.answered[0] + simulated.answered[2])
+        assert abs(share - expected) < 0.1
     assert servers[1].after > 0, "the one that is back gets calls again"
 
 

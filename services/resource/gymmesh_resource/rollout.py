@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,12 +70,15 @@ class Transcript:
 
     @cached_property
     def tool_calls(self) -> list[ToolCall]:
-        """The tool calls in the order in which the model made them."""
-        outputs = {
-            item.function_call_output.call_id: text_of(item)
-            for item in self.items
-            if item.WhichOneof("kind") == "function_call_output"
-        }
+        """The tool calls in the order in which the model made them.
+
+        Some models give the same call_id in every answer: of several outputs with one id, the
+        first is that of the first call with it.
+        """
+        outputs: defaultdict[str, deque[str]] = defaultdict(deque)
+        for item in self.items:
+            if item.WhichOneof("kind") == "function_call_output":
+                outputs[item.function_call_output.call_id].append(text_of(item))
         return [
             _tool_call(item.function_call, outputs)
             for item in self.items
@@ -150,7 +154,7 @@ class Member:
     verification: rollout_pb2.Verification | None
 
 
-def _tool_call(call: responses_pb2.FunctionCall, outputs: dict[str, str]) -> ToolCall:
+def _tool_call(call: responses_pb2.FunctionCall, outputs: Mapping[str, deque[str]]) -> ToolCall:
     try:
         arguments = loads(call.arguments)
     except CodecError:
@@ -160,5 +164,5 @@ def _tool_call(call: responses_pb2.FunctionCall, outputs: dict[str, str]) -> Too
         call_id=call.call_id,
         arguments_json=call.arguments,
         arguments=arguments if isinstance(arguments, dict) else None,
-        output=outputs.get(call.call_id),
+        output=answers.popleft() if (answers := outputs.get(call.call_id)) else None,
     )

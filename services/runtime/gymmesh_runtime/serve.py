@@ -284,14 +284,19 @@ class _Grace:
 
 async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
     """Until callers hold nothing of the services any more, which still answer them, bounded."""
-    for service in services:
-        let_go = getattr(service, "let_go", None)
-        if let_go is not None:
-            try:
-                async with asyncio.timeout(grace.left() * _DRAIN_SHARE):
-                    await let_go()
-            except TimeoutError:
-                _log.warning("%s goes down with sessions open", service.instance_id)
+    seconds = grace.left() * _DRAIN_SHARE
+    # All at once: a later one would take new sessions until the callers of the first had ended.
+    await asyncio.gather(*(_let_one_go(service, seconds) for service in services))
+
+
+async def _let_one_go(service: Service, seconds: float) -> None:
+    let_go = getattr(service, "let_go", None)
+    if let_go is not None:
+        try:
+            async with asyncio.timeout(seconds):
+                await let_go()
+        except TimeoutError:
+            _log.warning("%s goes down with sessions open", service.instance_id)
 
 
 async def _stop_all(servers: Sequence[_ServiceServer], grace: _Grace) -> None:

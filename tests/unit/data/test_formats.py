@@ -222,6 +222,20 @@ def test_otel_is_what_a_collector_reads(tmp_path: Path) -> None:
     assert exported(tmp_path, "otel", rows(1, 1))[0] == records
 
 
+def test_otel_has_each_calls_own_result(tmp_path: Path) -> None:
+    """Some models give the same call_id in every answer."""
+    made = [call("add", "{}", "c"), result("c", "5"), call("add", "{}", "c"), result("c", "7"),
+            call("add", "{}", "c")]  # fmt: skip
+    records, _ = exported(tmp_path, "otel", [row(*made)])
+    request = json_format.Parse(json.dumps(records[0]), ExportTraceServiceRequest())
+    told = [
+        {one.key: one.value.string_value for one in span.attributes}
+        for span in request.resource_spans[0].scope_spans[0].spans
+        if span.name == "execute_tool add"
+    ]
+    assert [one.get("gen_ai.tool.call.result") for one in told] == ["5", "7", "null"]
+
+
 def test_a_log_of_inspect_can_be_made_again(tmp_path: Path) -> None:
     exported(tmp_path, "inspect")
     made = (tmp_path / "out.inspect").read_bytes()

@@ -13,7 +13,7 @@ _ROOT = Path(gymmesh_runtime.__file__).parent
 
 
 @pytest.mark.parametrize(
-    "room", ["addresses", "config", "security", "serving", "telemetry", "text"]
+    "room", ["addresses", "config", "processes", "security", "serving", "telemetry", "text"]
 )
 def test_a_face_names_what_it_has_in_order(room: str) -> None:
     face = import_module(f"gymmesh_runtime.{room}")

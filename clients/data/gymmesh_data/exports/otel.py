@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from gymmesh_data.exports.chat import as_text
@@ -50,9 +51,6 @@ class _Spans:
         self._trace_id = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         self._model = text_of(rollout.row["response"], "model")
         self._start, self._end = _times(object_of(rollout.metadata, "timings"))
-        self._results = {
-            one["tool_call_id"]: one["content"] for one in said.messages if one["role"] == "tool"
-        }
         self._told = 0  # messages that an earlier span has
         if said.messages:
             said.losses["times of single calls"] += 1
@@ -118,7 +116,7 @@ class _Spans:
         self._span(f"chat {self._model}".strip(), _CLIENT, attributes)
         for call in message.get("tool_calls", ()):
             function, name = call["function"], call["function"]["name"]
-            result = self._results.get(call["id"])
+            result = self._result(place, call["id"])
             told = {
                 "gen_ai.operation.name": "execute_tool",
                 "gen_ai.tool.name": name,
@@ -128,6 +126,13 @@ class _Spans:
                 "gen_ai.tool.call.result": result if isinstance(result, str) else as_text(result),
             }
             self._span(f"execute_tool {name}", _INTERNAL, told)
+
+    def _result(self, place: int, call_id: str) -> Any:
+        """What a call in the message there was answered: some models use ids again later on."""
+        for message in islice(self._taken.said.messages, place + 1, None):
+            if message["role"] == "tool" and message["tool_call_id"] == call_id:
+                return message["content"]
+        return None
 
     def _span(self, name: str, kind: int, attributes: dict[str, Any]) -> Json:
         number = len(self.spans)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
+import shutil
 import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
@@ -15,6 +17,7 @@ from gymmesh_discovery.backends.consul import make_client
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_mesh.processes.process import end
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.processes import ending_with_us
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -70,6 +73,12 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
     scheme, host, port = split_address(config.address)
     if scheme != "http" or host not in ("127.0.0.1", "localhost"):
         raise ConsulError(f"a development agent listens on 127.0.0.1, not at {config.address}")
+    program = shutil.which(binary)
+    if program is None:
+        raise ConsulError(
+            f"no Consul answers at {config.address}, and '{binary}' cannot be run (there is no "
+            "such program); install Consul, or say where it is with --consul-binary"
+        )
     with contextlib.ExitStack() as held:
         ports = [_free_port(held) for _ in range(2)]
     arguments = [
@@ -79,14 +88,11 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
     ]  # fmt: skip
     try:
         return await asyncio.create_subprocess_exec(
-            binary, *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
-            start_new_session=True,
+            *ending_with_us([program, *arguments]),
+            stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        raise ConsulError(
-            f"no Consul answers at {config.address}, and '{binary}' cannot be run "
-            f"({error.strerror}); install Consul, or say where it is with --consul-binary"
-        ) from None
+        raise ConsulError(f"'{program}' cannot be run: {error.strerror}") from None
 
 
 async def _until_ready(config: ConsulConfig, process: Process) -> None:
@@ -103,7 +109,10 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
 
 
 def _free_port(held: contextlib.ExitStack) -> int:
+    """One below those that systems give to outgoing connections, which would take it meanwhile."""
     listener = held.enter_context(socket.socket())
-    listener.bind(("127.0.0.1", 0))
-    port: int = listener.getsockname()[1]
-    return port
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port

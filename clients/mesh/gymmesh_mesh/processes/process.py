@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.layout import ProcessPlan
-from gymmesh_runtime.pipes import write_to
+from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.telemetry import LogFormat
 
 _LOG_TAIL: Final = 20

@@ -25,6 +25,7 @@ import yaml
 from gymmesh_discovery.http_sd import PATH
 from gymmesh_mesh.processes.process import end, log_lines
 from gymmesh_runtime.addresses import free_port
+from gymmesh_runtime.processes import ending_with_us
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
 RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")
@@ -155,8 +156,9 @@ async def _start(program: str, config: Path, data: Path, address: str) -> Proces
     ]  # fmt: skip
     try:
         return await asyncio.create_subprocess_exec(
-            program, *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True
-        )
+            *ending_with_us([program, *arguments]),
+            stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
+        )  # fmt: skip
     except OSError as error:
         raise PrometheusError(f"'{program}' cannot be run: {error.strerror}") from None
 

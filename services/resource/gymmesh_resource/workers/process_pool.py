@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_runtime import metrics
-from gymmesh_runtime.pipes import write_to
+from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
 
 from .call_timer import limit_paused

@@ -15,13 +15,13 @@ import logging
 import math
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gymmesh_resource.errors import ToolError
+from gymmesh_runtime.processes import ending_with_us
 
 from .options import ServerOptions
 from .toolbox import ServerTool
@@ -142,14 +142,14 @@ class McpConnection:
             return streamable_http_client(options.url, http_client=http)
         from mcp import StdioServerParameters, stdio_client
 
-        launcher = str(Path(__file__).with_name("launcher.py"))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gymmesh-mcp-"))
         pid_file = Path(folder, "pid")
         # Called after the library has stopped the server, which spares what the server started.
         stack.callback(_kill_group, pid_file)
+        command, *arguments = ending_with_us(options.command, pid_file)
         parameters = StdioServerParameters(
-            command=sys.executable,
-            args=["-I", "-S", launcher, str(os.getpid()), str(pid_file), *options.command],
+            command=command,
+            args=arguments,
             env=options.env,
             cwd=options.cwd,
             encoding_error_handler="replace",
