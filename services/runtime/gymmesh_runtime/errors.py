@@ -34,6 +34,7 @@ _PREFIX: Final = "ERROR_REASON_"
 _MAX_MESSAGE: Final = 2000
 _MAX_METADATA_VALUE: Final = 500
 _LONGEST_RETRY_S: Final = 86_400.0
+_QUEUE_RETRY_S: Final = 1.0
 _MAX_USAGE_BYTES: Final = 2000
 
 _log = logging.getLogger("gymmesh.errors")
@@ -131,6 +132,23 @@ def field_invalid(field: str, problem: str) -> MeshError:
     """FIELD_INVALID: `field` is a path such as `instance.address`, `problem` the rest."""
     return MeshError(
         Reason.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
+    )
+
+
+def field_missing(field: str, method: str) -> MeshError:
+    """REQUIRED_FIELD_MISSING: the request of a method, by its full name, lacks a field."""
+    return MeshError(
+        Reason.ERROR_REASON_REQUIRED_FIELD_MISSING,
+        f"{method} needs the field '{field}'; set it and call again",
+        metadata={"field": field, "method": method},
+    )
+
+
+def queue_full(message: str, queue: str, limit: int | None = None) -> MeshError:
+    """QUEUE_FULL, to be tried again in a second: what waits at `queue`, at most `limit`."""
+    metadata = {"queue": queue} | ({} if limit is None else {"limit": str(limit)})
+    return MeshError(
+        Reason.ERROR_REASON_QUEUE_FULL, message, metadata=metadata, retry_after_s=_QUEUE_RETRY_S
     )
 
 
