@@ -152,6 +152,23 @@ def queue_full(message: str, queue: str, limit: int | None = None) -> MeshError:
     )
 
 
+def unavailable(message: str, address: str) -> MeshError:
+    """PEER_UNAVAILABLE: what should be at an address is not, or no longer."""
+    return MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, message, metadata={"address": address})
+
+
+def copy_of(error: MeshError) -> MeshError:
+    """The error once more: one object that is raised in many places gathers their tracebacks."""
+    return MeshError(
+        error.reason,
+        error.message,
+        metadata=error.metadata,
+        retry_after_s=error.retry_after_s,
+        code=error.code,
+        usage=error.usage,
+    )
+
+
 def unforeseen(exc: BaseException, where: str) -> MeshError:
     """Turns an exception that nobody foresaw into INTERNAL_FAULT.
 
@@ -304,11 +321,7 @@ def bounded_timeout(timeout: float, method: str) -> float:
 
 def connection_closed(address: str) -> MeshError:
     """The error of a call that was closed under it, by this process or without a status."""
-    return MeshError(
-        Reason.ERROR_REASON_PEER_UNAVAILABLE,
-        f"{address}: the connection was closed while the call ran",
-        metadata={"address": address},
-    )
+    return unavailable(f"{address}: the connection was closed while the call ran", address)
 
 
 def _status_in_trailers(exc: grpc.aio.AioRpcError) -> status_pb2.Status | None:

@@ -15,7 +15,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import EventSink
-from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.errors import MeshError, copy_of, from_status, unavailable
 from gymmesh_runtime.wire.event_batches import EventBatch
 
 Key = tuple[str, int]
@@ -215,29 +215,16 @@ class ClientState:
             del self.in_flight[attempt.key]
         for attempt in lost:
             attempt.ended(
-                MeshError(
-                    errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+                unavailable(
                     f"the agent at {address} lost the rollout; it was restarted, or was out of "
                     "reach for too long",
-                    metadata={"address": address},
+                    address,
                 )
             )
 
     def _advance(self) -> None:
         while self._batches and not self._batches[0].unstored:
             self.acknowledged = self._batches.popleft().cursor
-
-
-def copy_of(error: MeshError) -> MeshError:
-    """The error once more: one object that is raised in many places gathers their tracebacks."""
-    return MeshError(
-        error.reason,
-        error.message,
-        metadata=error.metadata,
-        retry_after_s=error.retry_after_s,
-        code=error.code,
-        usage=error.usage,
-    )
 
 
 TRIED_S: Final = "tried_s"
