@@ -18,6 +18,7 @@ from typing import Any, Final
 from gymmesh_data.track.names import TrackerRun
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.text import mask_secrets
+from gymmesh_runtime.waits import cancel_and_wait
 
 _MOST_WAITING: Final = 4 * 1024 * 1024
 _LONGEST_LINE: Final = 1024 * 1024
@@ -115,9 +116,7 @@ class TrackerLink:
         finally:
             # The process may have said all and not be over yet; a broken one gets no time.
             await _stopped(process, gently=reading.done() and not self._broken)
-            for task in (reading, cut):
-                task.cancel()
-            await asyncio.gather(reading, cut, return_exceptions=True)
+            await cancel_and_wait(reading, cut)
 
     def _send(self, message: dict[str, Any]) -> None:
         self.sent += 1
