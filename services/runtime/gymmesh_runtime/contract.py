@@ -23,7 +23,7 @@ from google.protobuf.descriptor import (
 from google.protobuf.message import DecodeError, Message
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_missing
 
 #: The contract's version. The minor part grows with every addition.
 CONTRACT_VERSION: Final = "1.0"
@@ -54,11 +54,7 @@ class MethodSpec:
         """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set."""
         missing = required_fields(self.request_class)(request)
         if missing is not None:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
-                f"{self.full_name} needs the field '{missing}'; set it and call again",
-                metadata={"field": missing, "method": self.full_name},
-            )
+            raise field_missing(missing, self.full_name)
 
     def request_of(self, data: bytes) -> Any:
         """Decodes a request. Raises FIELD_INVALID when the bytes are none of this method."""

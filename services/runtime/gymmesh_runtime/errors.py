@@ -34,7 +34,9 @@ _PREFIX: Final = "ERROR_REASON_"
 _MAX_MESSAGE: Final = 2000
 _MAX_METADATA_VALUE: Final = 500
 _LONGEST_RETRY_S: Final = 86_400.0
+_QUEUE_RETRY_S: Final = 1.0
 _MAX_USAGE_BYTES: Final = 2000
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 _log = logging.getLogger("gymmesh.errors")
 
@@ -131,6 +133,43 @@ def field_invalid(field: str, problem: str) -> MeshError:
     """FIELD_INVALID: `field` is a path such as `instance.address`, `problem` the rest."""
     return MeshError(
         Reason.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
+    )
+
+
+def field_missing(field: str, method: str) -> MeshError:
+    """REQUIRED_FIELD_MISSING: the request of a method, by its full name, lacks a field."""
+    return MeshError(
+        Reason.ERROR_REASON_REQUIRED_FIELD_MISSING,
+        f"{method} needs the field '{field}'; set it and call again",
+        metadata={"field": field, "method": method},
+    )
+
+
+def queue_full(message: str, queue: str, limit: int | None = None) -> MeshError:
+    """QUEUE_FULL, to be tried again in a second: what waits at `queue`, at most `limit`."""
+    metadata = {"queue": queue} | ({} if limit is None else {"limit": str(limit)})
+    return MeshError(
+        Reason.ERROR_REASON_QUEUE_FULL, message, metadata=metadata, retry_after_s=_QUEUE_RETRY_S
+    )
+
+
+def unavailable(message: str, address: str) -> MeshError:
+    """PEER_UNAVAILABLE: what should be at an address is not, or no longer."""
+    return MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, message, metadata={"address": address})
+
+
+def copy_of(error: MeshError, more: Mapping[str, str] = _NOTHING) -> MeshError:
+    """The error once more: one object that is raised in many places gathers their tracebacks.
+
+    `more` is put beside its metadata.
+    """
+    return MeshError(
+        error.reason,
+        error.message,
+        metadata={**error.metadata, **more},
+        retry_after_s=error.retry_after_s,
+        code=error.code,
+        usage=error.usage,
     )
 
 
@@ -286,11 +325,7 @@ def bounded_timeout(timeout: float, method: str) -> float:
 
 def connection_closed(address: str) -> MeshError:
     """The error of a call that was closed under it, by this process or without a status."""
-    return MeshError(
-        Reason.ERROR_REASON_PEER_UNAVAILABLE,
-        f"{address}: the connection was closed while the call ran",
-        metadata={"address": address},
-    )
+    return unavailable(f"{address}: the connection was closed while the call ran", address)
 
 
 def _status_in_trailers(exc: grpc.aio.AioRpcError) -> status_pb2.Status | None:

@@ -47,6 +47,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
+from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_data.track import Tracking
@@ -256,9 +257,8 @@ async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        asking.cancel()
         # A disk that takes nothing more ends the run by itself.
-        await asyncio.gather(asking, return_exceptions=True)
+        await cancel_and_wait(asking)
 
 
 def _prepare(

@@ -1,7 +1,7 @@
 """gym-cli data: files of tasks, and the rows of a run.
 
-data.py        the group of its commands, and gym-cli data validate, which validation.py does
+data.py        the group of its commands; gym-cli data compact; gym-cli data validate, which
+               validation.py does
 generate.py    gym-cli data generate
 show.py        gym-cli data show and gym-cli data trace
-compact.py     gym-cli data compact
 """

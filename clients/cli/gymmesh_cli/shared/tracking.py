@@ -33,7 +33,7 @@ async def tracked(tracking: Tracking, collector: Collector) -> AsyncIterator[Non
         try:
             yield
         finally:
-            on_interrupt(tracking.cut_short)
+            on_interrupt(tracking.link.cut_short)
     if tracking.lost:
         _warn(tracking.lost)
 
@@ -48,7 +48,7 @@ async def send_profile(
     tracking: ProfileTracking, made: Profile, on_begun: Callable[[dict[str, Any]], None]
 ) -> None:
     """Send a profile. Ctrl-C cuts short what the tracker takes. `on_begun` as for `send` there."""
-    on_interrupt(tracking.cut_short)
+    on_interrupt(tracking.link.cut_short)
     await tracking.send(made, on_begun)
     if tracking.lost:
         _warn(tracking.lost)

@@ -143,7 +143,7 @@ def _track(tracking: ProfileTracking, made: Profile, *, err: bool) -> None:
     asyncio.run(send_profile(tracking, made, begun.update))
     if begun:
         where = begun.get("url") or begun.get("id")
-        echo(f"tracked       {one_line(f'{tracking.tracker}: {where}')}", err=err)
+        echo(f"tracked       {one_line(f'{tracking.link.tracker}: {where}')}", err=err)
 
 
 def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:

@@ -18,10 +18,13 @@ from typing import Any, Final
 from gymmesh_data.track.names import TrackerRun
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.text import mask_secrets
+from gymmesh_runtime.waits import cancel_and_wait
 
 _MOST_WAITING: Final = 4 * 1024 * 1024
 _LONGEST_LINE: Final = 1024 * 1024
 _STOP_S: Final = 5.0
+#: Seconds that a tracker may take at the end.
+END_S: Final = 60.0
 
 
 class TrackerLink:
@@ -58,6 +61,7 @@ class TrackerLink:
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._broken = False
+        self._cut_short = asyncio.Event()
 
     async def begin(self, run: TrackerRun, on_begun: Callable[[dict[str, Any]], None]) -> None:
         """Start the process and have the run begun there, without waiting for that.
@@ -88,14 +92,20 @@ class TrackerLink:
         """Have a table of samples logged."""
         self._send({"do": "table", "step": step, "columns": list(columns), "rows": list(rows)})
 
-    async def end(
-        self, config: dict[str, Any], *, finished: bool, seconds: float, cut_short: asyncio.Event
-    ) -> None:
+    @property
+    def loss(self) -> str:
+        """What did not arrive, in words; empty where all did, as far as is known."""
+        return f"{self.lost} of {self.sent} messages did not arrive" if self.lost else ""
+
+    def cut_short(self) -> None:
+        """Wait for the tracker no longer, at the end."""
+        self._cut_short.set()
+
+    async def end(self, config: dict[str, Any], *, finished: bool, seconds: float = END_S) -> None:
         """Have the run ended, with its configuration as it is known now; so long at most.
 
         Args:
             finished: whether every rollout has an outcome.
-            cut_short: wait no longer once this is set.
         """
         process, reading = self._process, self._reading
         if process is None or reading is None:
@@ -103,7 +113,7 @@ class TrackerLink:
         self._send({"do": "end", "config": config, "finished": finished})
         if process.stdin is not None:
             process.stdin.close()
-        cut = asyncio.create_task(cut_short.wait())
+        cut = asyncio.create_task(self._cut_short.wait())
         try:
             await asyncio.wait(
                 [reading, cut],
@@ -115,9 +125,7 @@ class TrackerLink:
         finally:
             # The process may have said all and not be over yet; a broken one gets no time.
             await _stopped(process, gently=reading.done() and not self._broken)
-            for task in (reading, cut):
-                task.cancel()
-            await asyncio.gather(reading, cut, return_exceptions=True)
+            await cancel_and_wait(reading, cut)
 
     def _send(self, message: dict[str, Any]) -> None:
         self.sent += 1

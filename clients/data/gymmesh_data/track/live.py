@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gymmesh_client import Figures, RunOutput, RunSummary
 
 _EVERY_S: Final = 10.0
-_END_S: Final = 60.0
 
 
 class Tracking:
@@ -40,14 +39,13 @@ class Tracking:
         project: str | None = None,
         samples: int = 32,
     ) -> None:
-        self._link = link
+        self.link = link
         self._output = output
         self._project = project_of(link.tracker, project)
         self._samples: Reservoir[TableRow] = Reservoir(samples)
         self._table_at = 1
         self._recent = Recent()
         self._summary: RunSummary | None = None
-        self._cut_short = asyncio.Event()
         output.on_row = self._see
 
     @asynccontextmanager
@@ -57,19 +55,14 @@ class Tracking:
         groups: Callable[[], Mapping[str, int] | None] = lambda: None,
     ) -> AsyncIterator[None]:
         """Tracks the run meanwhile, and ends it at the tracker."""
-        await self._link.begin(self._run(), self._keep)
+        await self.link.begin(self._run(), self._keep)
         sending = asyncio.create_task(self._keep_sending(figures, groups))
         try:
             yield
         finally:
             await cancel_and_wait(sending)
             self._send(figures(), groups(), last=True)
-            await self._link.end(
-                self._config(),
-                finished=figures().state == "finished",
-                seconds=_END_S,
-                cut_short=self._cut_short,
-            )
+            await self.link.end(self._config(), finished=figures().state == "finished")
 
     def sum_up(self, summary: RunSummary) -> None:
         """What the run came to; before `live` ends."""
@@ -78,17 +71,10 @@ class Tracking:
     @property
     def lost(self) -> str:
         """What did not arrive, as a sentence; empty where all did, as far as is known."""
-        link, unread = self._link, self._recent.unread
-        parts = []
-        if link.lost:
-            parts.append(f"{link.lost} of {link.sent} messages did not arrive")
-        if unread:
-            parts.append(f"the figures of {unread} rows could not be read")
-        return f"{link.tracker}: {' and '.join(parts)}" if parts else ""
-
-    def cut_short(self) -> None:
-        """Wait for the tracker no longer."""
-        self._cut_short.set()
+        unread = self._recent.unread
+        rows = f"the figures of {unread} rows could not be read" if unread else ""
+        parts = [one for one in (self.link.loss, rows) if one]
+        return f"{self.link.tracker}: {' and '.join(parts)}" if parts else ""
 
     def _run(self) -> TrackerRun:
         shard, run_id = self._output.shard, self._output.run_id
@@ -98,7 +84,7 @@ class Tracking:
     def _known_id(self) -> str:
         """The tracker's id of this run, if an earlier session began it in the same project."""
         known = self._about().get("trackers")
-        mine = known.get(self._link.tracker) if isinstance(known, dict) else None
+        mine = known.get(self.link.tracker) if isinstance(known, dict) else None
         if not isinstance(mine, dict) or mine.get("project") != self._project:
             return ""
         return str(mine.get("id") or "")
@@ -116,7 +102,7 @@ class Tracking:
         others = known if isinstance(known, dict) else {}
         mine = {key: str(begun[key]) for key in ("id", "url") if begun.get(key)}
         mine["project"] = self._project
-        trackers = others | {self._link.tracker: mine}
+        trackers = others | {self.link.tracker: mine}
         with suppress(OutputError):  # a disk that takes nothing more ends the run by itself
             if not self._output.closed:
                 self._output.describe(trackers=trackers)
@@ -146,9 +132,9 @@ class Tracking:
         values = measures_of(figures, groups) | self._recent.take()
         if last and self._summary is not None:
             values |= measures_at_end(self._summary)
-        self._link.measures(step, values)
+        self.link.measures(step, values)
         # Each time that twice as many rollouts have ended, so that tables stay few.
         passed = self._samples.passed
         if self._samples.kept and (last or passed >= self._table_at):
             self._table_at = 2 * passed
-            self._link.table(step, COLUMNS, self._samples.kept)
+            self.link.table(step, COLUMNS, self._samples.kept)

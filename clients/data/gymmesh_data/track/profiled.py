@@ -5,12 +5,11 @@ Figures have the names that they have while a run goes on (measures.py), where t
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gymmesh_client import OutputFiles
 from gymmesh_client.run_file import read_run_file
@@ -22,8 +21,6 @@ from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of_r
 if TYPE_CHECKING:
     from gymmesh_data.profile import Figure, Profile
     from gymmesh_data.rollout import StoredRollout
-
-_END_S: Final = 60.0
 
 
 class ProfileTracking:
@@ -41,10 +38,9 @@ class ProfileTracking:
         project: str | None = None,
         samples: int = 32,
     ) -> None:
-        self._link = link
+        self.link = link
         self._project = project_of(link.tracker, project)
         self._samples: Reservoir[TableRow] = Reservoir(samples)
-        self._cut_short = asyncio.Event()
 
     def see(self, rollout: StoredRollout) -> None:
         """A rollout that the profile reads; it may be in the table."""
@@ -57,32 +53,19 @@ class ProfileTracking:
 
         `on_begun` is called with what the tracker says of the run: `id` and `url`.
         """
-        link, told = self._link, made.rollouts()
+        link, told = self.link, made.rollouts()
         run = profile_run(made, self._project, datetime.now(UTC))
         await link.begin(run, on_begun)
         step = told["completed"] + told["failed"]
         link.measures(step, profile_measures(made))
         if self._samples.kept:
             link.table(step, COLUMNS, self._samples.kept)
-        cut_short = self._cut_short
-        await link.end(run.config, finished=True, seconds=_END_S, cut_short=cut_short)
-
-    @property
-    def tracker(self) -> str:
-        """The tracker's name."""
-        return self._link.tracker
+        await link.end(run.config, finished=True)
 
     @property
     def lost(self) -> str:
         """What did not arrive, as a sentence; empty where all did."""
-        link = self._link
-        if not link.lost:
-            return ""
-        return f"{link.tracker}: {link.lost} of {link.sent} messages did not arrive"
-
-    def cut_short(self) -> None:
-        """Wait for the tracker no longer."""
-        self._cut_short.set()
+        return f"{self.link.tracker}: {self.link.loss}" if self.link.loss else ""
 
 
 def profile_run(made: Profile, project: str, now: datetime) -> TrackerRun:

@@ -15,7 +15,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.collect_stream import AgentPool, StreamLimits, check_contract
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.meshes.mesh import Mesh
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, unavailable
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
@@ -114,9 +114,8 @@ def _no_agent(address: str, error: MeshError) -> MeshError:
 def _check_bootstrap(address: str) -> None:
     """Raises PEER_UNAVAILABLE for an xds target without a bootstrap, of which gRPC says little."""
     if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
-        raise MeshError(
-            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+        raise unavailable(
             f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
             "a file and set GRPC_XDS_BOOTSTRAP to its path",
-            metadata={"address": address},
+            address,
         )

@@ -17,6 +17,7 @@ from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.layout import ProcessPlan
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.telemetry import LogFormat
+from gymmesh_runtime.waits import cancel_and_wait
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0
@@ -112,8 +113,7 @@ class ServiceProcess:
         await end(self.process, drain_s + _KILL_AFTER_S)
         if self.process.stdin is not None:
             self.process.stdin.close()
-        self._log.cancel()
-        await asyncio.gather(self._log, return_exceptions=True)
+        await cancel_and_wait(self._log)
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None

@@ -26,6 +26,7 @@ from gymmesh_discovery.http_sd import PATH
 from gymmesh_mesh.processes.process import end, log_lines
 from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.processes import ending_with_us
+from gymmesh_runtime.waits import cancel_and_wait
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
 RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")
@@ -141,11 +142,9 @@ async def prometheus(
             watcher = asyncio.create_task(_watch(process, tail))
             yield Prometheus(address, process.pid)
         finally:
-            if watcher is not None:
-                watcher.cancel()
+            await cancel_and_wait(watcher)
             await end(process, _STOP_S)
-            reader.cancel()
-            await asyncio.gather(reader, *([watcher] if watcher else []), return_exceptions=True)
+            await cancel_and_wait(reader)
 
 
 async def _start(program: str, config: Path, data: Path, address: str) -> Process:

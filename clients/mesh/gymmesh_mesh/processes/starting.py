@@ -27,6 +27,7 @@ from gymmesh_runtime.addresses import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, a
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure, check_plain
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -63,9 +64,7 @@ class Up:
             done, _ = await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
-            for task in deaths:
-                task.cancel()
-            await asyncio.gather(*deaths, return_exceptions=True)
+            await cancel_and_wait(*deaths)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import EventSink
-from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.errors import MeshError, copy_of, from_status
 from gymmesh_runtime.wire.event_batches import EventBatch
 
 Key = tuple[str, int]
@@ -174,7 +174,7 @@ class ClientState:
         self.in_flight.clear()
         self._abandoned.clear()
         for attempt in failed:
-            attempt.ended(copy_of(error, sent=attempt.sent))
+            attempt.ended(copy_of(error, {SENT: "true"} if attempt.sent else {}))
 
     def _take_event(self, event: pb.RolloutEvent, batch: _Batch) -> None:
         key = (event.rollout_id, event.attempt)
@@ -230,23 +230,6 @@ class ClientState:
 
 SENT: Final = "sent"
 """Metadata of the error that ends an attempt whose agent may have heard of it, and may run it."""
-
-
-def copy_of(error: MeshError, *, sent: bool = False) -> MeshError:
-    """The error once more: one object that is raised in many places gathers their tracebacks.
-
-    sent: whether the agent may have heard of the attempt that it ends.
-    """
-    return MeshError(
-        error.reason,
-        error.message,
-        metadata=error.metadata | ({SENT: "true"} if sent else {}),
-        retry_after_s=error.retry_after_s,
-        code=error.code,
-        usage=error.usage,
-    )
-
-
 TRIED_S: Final = "tried_s"
 """Metadata of the error that ends a lost stream: for how long it was tried to connect again."""
 

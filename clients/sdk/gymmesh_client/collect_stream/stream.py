@@ -21,12 +21,11 @@ from gymmesh_client.collect_stream.state import (
     ClientState,
     Key,
     StreamedAttempt,
-    copy_of,
     key_of,
 )
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
-from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.errors import MeshError, copy_of, unavailable, unforeseen
 from gymmesh_runtime.wire.event_batches import EventBatch, read_response
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 from gymmesh_runtime.wire.sizes import too_large
@@ -335,11 +334,7 @@ class CollectStream:
             self._connection.acknowledge(self._acknowledged)
 
     def _unavailable(self, what: str) -> MeshError:
-        return MeshError(
-            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
-            f"the agent at {self._address} {what}",
-            metadata={"address": self._address},
-        )
+        return unavailable(f"the agent at {self._address} {what}", self._address)
 
 
 def _kind(response: Response) -> str:

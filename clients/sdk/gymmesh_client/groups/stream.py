@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_runtime import metrics
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import field_invalid
 
 # A reader that was sent everything may have left before it read it all: it comes back for the rest.
 _COMES_BACK_S: Final = 5.0
@@ -45,11 +44,10 @@ class GroupStream:
         """
         store = self.store
         if after > store.last_cursor:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"after_cursor {after} is none that this session gave (the last is "
-                f"{store.last_cursor}); begin at 0 after a collector was started anew",
-                metadata={"field": "after_cursor"},
+            raise field_invalid(
+                "after_cursor",
+                f"{after} is none that this session gave (the last is {store.last_cursor}); begin "
+                "at 0 after a collector was started anew",
             )
         self.delivered = False
         self.acknowledge(after)

@@ -8,8 +8,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
 METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
-_RUN_ROLLOUT: Final = "gymmesh.agent.v1.AgentService/RunRollout"
-_RETRY_S: Final = 1.0
+RUN_ROLLOUT: Final = "gymmesh.agent.v1.AgentService/RunRollout"
 
 
 def invalid_message(reason: Any, field: str, problem: str) -> MeshError:
@@ -18,31 +17,12 @@ def invalid_message(reason: Any, field: str, problem: str) -> MeshError:
     return MeshError(reason, f"the message's field '{field}' {problem}", metadata=metadata)
 
 
-def field_missing(field: str) -> MeshError:
-    """A start lacks a field of its request."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
-        f"{_RUN_ROLLOUT} needs the field '{field}'; set it and call again",
-        metadata={"field": field, "method": _RUN_ROLLOUT},
-    )
-
-
 def no_hello(field: str) -> MeshError:
     """The first message is no valid hello."""
     return MeshError(
         errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
         f"the first message needs the field '{field}'",
         metadata={"field": field, "method": METHOD},
-    )
-
-
-def queue_full(what: str, queue: str, limit: int) -> MeshError:
-    """No more of something can wait."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_QUEUE_FULL,
-        what,
-        metadata={"queue": queue, "limit": str(limit)},
-        retry_after_s=_RETRY_S,
     )
 
 

@@ -14,8 +14,7 @@ from collections import deque
 from itertools import accumulate
 from typing import Final
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import field_invalid
 
 Key = tuple[str, int]
 """An attempt: the rollout's id and the attempt's number."""
@@ -101,10 +100,8 @@ class SendBuffer:
             MeshError: FIELD_INVALID; no such event was sent yet.
         """
         if cursor > self._most_sent:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"ack.cursor {cursor} is beyond the last event sent, {self._most_sent}",
-                metadata={"field": "ack.cursor"},
+            raise field_invalid(
+                "ack.cursor", f"{cursor} is beyond the last event sent, {self._most_sent}"
             )
         count = max(0, cursor - self._acknowledged)
         self.size -= sum(map(len, self._events[:count])) + count * OVERHEAD

@@ -17,7 +17,7 @@ from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.run_queue import fair_share, next_to_start
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields, speaks_ours
-from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.errors import MeshError, queue_full, unforeseen
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.security.ownership import owned
 
@@ -125,7 +125,7 @@ class CollectServer:
             self._forget(stream_id, known)
         elif len(self._collectors) >= _MAX_COLLECTORS:
             why = f"the agent serves {_MAX_COLLECTORS} collectors already"
-            raise errors.queue_full(why, "collectors", _MAX_COLLECTORS)
+            raise queue_full(why, "collectors", _MAX_COLLECTORS)
         # Cursors go on growing, and leave one out: a collector that did not hear that its stream
         # is lost, and asks once more, must not find it.
         lost = hello.last_cursor not in (0, self._finished.pop(stream_id, 0))

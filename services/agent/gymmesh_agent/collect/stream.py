@@ -18,7 +18,7 @@ from gymmesh_agent.collect import errors
 from gymmesh_agent.collect.run_queue import QueuedAttempt, RunQueue
 from gymmesh_agent.collect.send_buffer import Key, SendBuffer
 from gymmesh_runtime.contract import required_fields
-from gymmesh_runtime.errors import MeshError, to_status
+from gymmesh_runtime.errors import MeshError, field_missing, queue_full, to_status
 from gymmesh_runtime.wire.batch import KIB
 from gymmesh_runtime.wire.event_batches import pack_events
 
@@ -164,7 +164,7 @@ class ServedStream:
             key = _key(request)
             missing = _MISSING(request)
             if missing is not None:
-                self.refuse([key], errors.field_missing(missing))
+                self.refuse([key], field_missing(missing, errors.RUN_ROLLOUT))
             elif self.refusal is not None:
                 self.refuse([key], self.refusal)
             elif not self.queue.knows(key):
@@ -174,7 +174,7 @@ class ServedStream:
         if full:
             waiting = len(self.queue.waiting)
             why = f"{waiting} starts of this collector wait already"
-            self.refuse(full, errors.queue_full(why, "collect", waiting))
+            self.refuse(full, queue_full(why, "collect", waiting))
 
     def _cancel(self, keys: Sequence[Key]) -> list[QueuedAttempt]:
         self.refuse([key for key in keys if self.queue.remove_waiting(key)], errors.cancelled())

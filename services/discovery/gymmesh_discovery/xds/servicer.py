@@ -18,7 +18,7 @@ from gymmesh_discovery.xds.feed import RegistryFeed
 from gymmesh_discovery.xds.names import TYPES
 from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
 from gymmesh_runtime import metrics
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.text import one_line
 from gymmesh_runtime.waits import cancel_and_wait
@@ -143,10 +143,8 @@ class XdsEdge:
                 receive(client, request)
                 woken.set()
         except TooManyNamesError:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_FIELD_INVALID,
-                "resource_names has more or longer names than a stream may subscribe to",
-                metadata={"field": "resource_names"},
+            raise field_invalid(
+                "resource_names", "has more or longer names than a stream may subscribe to"
             ) from None
         finally:
             woken.set()

@@ -15,11 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.errors import timed_out
-from gymmesh_runtime.errors import MeshError
-
-_RETRY_AFTER_S = 1.0
+from gymmesh_runtime.errors import MeshError, queue_full
 
 
 class ConcurrencyLimiter:
@@ -114,10 +111,9 @@ class ConcurrencyLimiter:
             return
 
     def _full(self) -> MeshError:
-        return MeshError(
-            errors.ERROR_REASON_QUEUE_FULL,
+        return queue_full(
             f"model '{self._name}' is busy and {self._queue} calls are waiting already; "
             "call again later",
-            metadata={"queue": self._name, "limit": str(self._queue)},
-            retry_after_s=_RETRY_AFTER_S,
+            self._name,
+            self._queue,
         )

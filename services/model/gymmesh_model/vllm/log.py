@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.waits import cancel_and_wait
 
 _TAIL_LINES: Final = 30
 _log = logging.getLogger("gymmesh.model.vllm")
@@ -39,10 +40,8 @@ class LogFollower:
 
     async def end(self, seconds: float) -> None:
         """Waits for the stream's end, but no longer than that; then stops reading."""
-        _, pending = await asyncio.wait([self._task], timeout=seconds)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.wait([self._task], timeout=seconds)
+        await cancel_and_wait(self._task)
 
     async def _follow(self) -> None:
         try:

@@ -16,7 +16,7 @@ from typing import NoReturn
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import CodecError, item_to_dict
-from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.errors import MeshError, field_invalid, queue_full
 from gymmesh_runtime.text.faults import describe, shown_place, traceback_id
 from gymmesh_runtime.text.secrets import mask_secrets
 
@@ -46,11 +46,8 @@ def environment_fault(
     if isinstance(error, TaskInvalid):
         return task_invalid(error, environment)
     if isinstance(error, PoolSaturated):
-        return MeshError(
-            _Reason.ERROR_REASON_QUEUE_FULL,
-            f"The environment {environment!r} has no worker process free: {error}",
-            metadata={"queue": "workers"},
-            retry_after_s=1.0,
+        return queue_full(
+            f"The environment {environment!r} has no worker process free: {error}", "workers"
         )
     error_id = traceback_id(error)
     message = "environment %s failed in %s (error_id %s)"

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import queue_full
 from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.timers import Limit
 
@@ -87,11 +86,8 @@ class Method:
                 work = self._threads.run(lambda: self.function(*args, **keywords))
                 result = await self._within(Limit(self._limit_s), work)
         except ThreadsBusy as error:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_QUEUE_FULL,
-                f"The environment {self._environment!r} has no thread free: {error}",
-                metadata={"queue": "threads"},
-                retry_after_s=1.0,
+            raise queue_full(
+                f"The environment {self._environment!r} has no thread free: {error}", "threads"
             ) from None
         # A decorator may hide that a method is async: then it has only made its coroutine here.
         if inspect.isawaitable(result):

@@ -17,9 +17,8 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Final
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import queue_full
 
 from .call_timer import limit_paused, running_call
 
@@ -60,11 +59,10 @@ class Slots:
                 async with asyncio.timeout(seconds):
                     await self._free.acquire()
         except TimeoutError:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_QUEUE_FULL,
+            raise queue_full(
                 f"None of {self._number} {self._name} was free for {seconds:.1f} s.",
-                metadata={"queue": self._name, "limit": str(self._number)},
-                retry_after_s=1.0,
+                self._name,
+                self._number,
             ) from None
         finally:
             metrics.SANDBOX_WAIT_SECONDS.labels().observe(monotonic() - began)

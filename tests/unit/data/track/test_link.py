@@ -55,10 +55,9 @@ class Linked:
         await self.link.begin(RUN, self.begun.append)
 
     async def end(self, seconds: float = 30.0, *, cut: bool = False) -> None:
-        event = asyncio.Event()
         if cut:
-            event.set()
-        await self.link.end({"a": 2}, finished=True, seconds=seconds, cut_short=event)
+            self.link.cut_short()
+        await self.link.end({"a": 2}, finished=True, seconds=seconds)
 
 
 async def test_all_arrives_in_its_order(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Rollout, Session, Task, TaskInvalid
 from gymmesh_resource.environments.workplace import WorkplaceEnvironment
-from gymmesh_resource.environments.workplace.office import Office, OfficeData
+from gymmesh_resource.environments.workplace.office import Office, OfficeData, differing_tables
 from gymmesh_resource.environments.workplace.synthetic import synthetic_office
-from gymmesh_resource.environments.workplace.verdict import differing_tables
 from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json
 from tests.unit.resource.served import served

@@ -21,6 +21,7 @@ from gymmesh_model.transport import (
     StreamedAnswer,
     TooLarge,
 )
+from gymmesh_runtime.waits import cancel_and_wait
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
@@ -151,9 +152,7 @@ class InProcessTransport:
 
     async def close(self) -> None:
         """See Transport."""
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await cancel_and_wait(*self._running)
 
     @asynccontextmanager
     async def _call(

@@ -24,6 +24,7 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch
+from gymmesh_runtime.waits import cancel_and_wait
 
 from . import generate, scoring
 from .answers import extract_answer
@@ -78,10 +79,8 @@ class ReasoningGymEnvironment(Environment[None]):
 
     async def close(self) -> None:
         """End the question for the datasets' names."""
-        if self._names is not None:
-            self._names.cancel()
-            await asyncio.wait((self._names,))
-            self._names = None
+        await cancel_and_wait(self._names)
+        self._names = None
 
     def examples_file(self) -> Path | None:
         """The ready-made tasks, unless there are generated ones."""

@@ -24,11 +24,10 @@ from .analytics import AnalyticsTools
 from .board import ProjectTools
 from .customers import CustomerTools
 from .mail import DirectoryTools, MailTools
-from .office import Office
+from .office import Office, differing_tables
 from .replay import Replayed, WrittenCall, replay
 from .synthetic import synthetic_office
 from .tables import read_office
-from .verdict import differing_tables
 
 # Failed calls that are kept as evidence, and characters of their answers.
 _SHOWN = 10

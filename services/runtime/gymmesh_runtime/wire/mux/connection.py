@@ -10,8 +10,13 @@ from typing import Any, Final
 
 import grpc
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import MeshError, connection_closed, deadline_passed
+from gymmesh_runtime.errors import (
+    MeshError,
+    connection_closed,
+    copy_of,
+    deadline_passed,
+    unavailable,
+)
 from gymmesh_runtime.waits import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
@@ -62,7 +67,7 @@ class MuxConnection:
             return self.exchange
         if self._opening is None:
             if self._last is not None and time.monotonic() < self._not_before:
-                raise _again(self._last)
+                raise copy_of(self._last)
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._opened)
         try:
@@ -204,19 +209,4 @@ class MuxConnection:
 
     def _away(self, detail: str) -> MeshError:
         address = self._channel.address
-        return MeshError(
-            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
-            f"{address}: {detail}",
-            metadata={"address": address},
-        )
-
-
-def _again(error: MeshError) -> MeshError:
-    # A shared one would collect the traceback of every call.
-    return MeshError(
-        error.reason,
-        error.message,
-        metadata=error.metadata,
-        code=error.code,
-        usage=error.usage,
-    )
+        return unavailable(f"{address}: {detail}", address)

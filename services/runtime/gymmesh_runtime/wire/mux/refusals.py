@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime import errors
 from gymmesh_runtime.errors import MeshError
-
-_RETRY_S: Final = 1.0
 
 
 def draining() -> MeshError:
@@ -20,21 +17,15 @@ def draining() -> MeshError:
 
 def queue_full(limit: int) -> MeshError:
     """The error of a call beyond the number that may be in flight."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_QUEUE_FULL,
-        f"{limit} calls are in flight on this connection already; try again later",
-        metadata={"queue": "mux", "limit": str(limit)},
-        retry_after_s=_RETRY_S,
+    return errors.queue_full(
+        f"{limit} calls are in flight on this connection already; try again later", "mux", limit
     )
 
 
 def assembly_full(where: str, limit: int) -> MeshError:
     """The error of a message in chunks for which there is no memory."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_QUEUE_FULL,
-        f"too many large messages are incomplete on {where}; try again later",
-        metadata={"queue": "mux", "limit": str(limit)},
-        retry_after_s=_RETRY_S,
+    return errors.queue_full(
+        f"too many large messages are incomplete on {where}; try again later", "mux", limit
     )
 
 

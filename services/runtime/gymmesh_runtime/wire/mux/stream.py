@@ -8,8 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import MeshError, from_rpc_error
+from gymmesh_runtime.errors import MeshError, from_rpc_error, unavailable
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.plain import cancelled_by_caller
 
@@ -64,8 +63,4 @@ class GrpcStream:
             raise self._gone(f"{type(exc).__name__}: {exc}") from None
 
     def _gone(self, detail: str) -> MeshError:
-        return MeshError(
-            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
-            detail,
-            metadata={"address": self._peer},
-        )
+        return unavailable(detail, self._peer)
