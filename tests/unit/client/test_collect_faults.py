@@ -28,8 +28,11 @@ from gymmesh_client import (
     open_run,
     run_attempt,
 )
+from gymmesh_client.collect_stream.state import SENT
 from gymmesh_client.dispatch import RunStateError
+from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_runtime.errors import MeshError, to_status
+from tests.chaos.journal_file import read_story
 from tests.support.rollouts import NoGroups, ScriptedAgent, failed, make_events
 from tests.unit.client.test_collect import good, prepared, rows, tasks
 
@@ -38,6 +41,7 @@ FAULTS = (
     "none",
     "away",  # before anything was begun
     "full",
+    "unheard",  # of: the agent may run it, and is lost before its first event
     "lost",  # after the first event
     "no room",
     "model",
@@ -78,6 +82,9 @@ class FaultyAgent(NoGroups):
             away = Reason.ERROR_REASON_PEER_UNAVAILABLE
             raise MeshError(away if fault == "away" else Reason.ERROR_REASON_QUEUE_FULL, fault)
         self.sent.append(key)
+        if fault == "unheard":
+            metadata = {SENT: "true"}
+            raise MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, "lost", metadata=metadata)
         for event in self._events(request, fault):
             await asyncio.sleep(0)
             yield agent_pb2.RunRolloutResponse(event=event)
@@ -133,6 +140,10 @@ def test_every_rollout_has_one_outcome(
         with open_run(files.rows) as run:
             assert run.completed + run.failed == len(asked)
         assert len(agent.sent) == len(set(agent.sent)), "an attempt number is begun once"
+        story = read_story(files.journal.read_bytes())
+        assert story.faults == []
+        sent = {(rollout_key(rollout), attempt) for rollout, attempt in agent.sent}
+        assert sent <= story.reserved, "and is used up on disk before that"
         for row in rows(files.rows):
             assert row["reward"] == 1.0
 

@@ -52,8 +52,7 @@ class Runner:
         """
         assignment, output = attempt.assignment, self._output
         rollout, number = assignment.work, assignment.attempt
-        if assignment.failures:
-            await output.reserve(rollout.rollout_id, number)
+        await self.reserve(assignment)
         recording = await output.recording(rollout.rollout_id, number) if output.traced else None
         listener: EventListener | None = None if recording is None else recording.add
         if self._dispatcher.is_probe(assignment):
@@ -76,6 +75,16 @@ class Runner:
             attempt.due = math.inf
             if recording is not None:
                 recording.end()
+
+    async def reserve(self, assignment: Assignment[RolloutRequest]) -> None:
+        """Use up the attempt's number, unless it is, so that no other attempt gets it.
+
+        Raises:
+            OutputError: the disk takes nothing more.
+        """
+        if not assignment.reserved:
+            assignment.reserved = True  # first: it is, also where the wait is cancelled
+            await self._output.reserve(assignment.work.rollout_id, assignment.attempt)
 
     def _seconds_for(self, assignment: Assignment[RolloutRequest]) -> float:
         """What an attempt may take, where all attempts of a rollout together may take so much."""

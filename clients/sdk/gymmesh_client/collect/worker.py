@@ -75,6 +75,7 @@ class Worker:
         if attempt.call is not None:
             failed = attempt.call.cancelled(_GROUP_CANCELLED)
         else:
+            await self._runner.reserve(attempt.assignment)
             rollout = attempt.assignment.work
             nothing = pb.Rollout(
                 run_id=self._runner.run_id,

@@ -54,6 +54,7 @@ class Assignment(msgspec.Struct, Generic[W], gc=False):
         spared: how often an attempt did not count because a service was away, once for each time
             that it went away; `lost_in` is when it did last.
         fault: names the last fault of code that ended an attempt; empty: none did.
+        reserved: whether the attempt's number is used up on disk, so that it may be sent.
     """
 
     # A Struct, as each rollout makes one; never part of a cycle.
@@ -68,6 +69,7 @@ class Assignment(msgspec.Struct, Generic[W], gc=False):
     spared: int = 0
     lost_in: float | None = None
     fault: str = ""
+    reserved: bool = True  # as that of a first attempt is
 
 
 class Backlog(Generic[W]):

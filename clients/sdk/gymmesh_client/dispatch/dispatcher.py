@@ -202,7 +202,7 @@ class Dispatcher(Generic[W]):
             # Where an agent may run it still, the next one gets another number: the same attempt
             # at both would share one session of the environment.
             if ended.sent:
-                assignment = replace(assignment, attempt=assignment.attempt + 1)
+                assignment = replace(assignment, attempt=assignment.attempt + 1, reserved=False)
             self._backlog.put_back(assignment)
             self._is_hopeless(now)
             return Decision.PUT_BACK
@@ -325,6 +325,7 @@ class Dispatcher(Generic[W]):
             tries=assignment.tries + counts,
             failures=assignment.failures + 1,
             fault=fault or assignment.fault,
+            reserved=False,
         )
         heapq.heappush(self._later, (now + wait, again.order, again))
         return Decision.RETRY
