@@ -99,7 +99,7 @@ async def test_an_environment_goes_when_its_sessions_have_ended(transport: Trans
 
 
 async def _refused(peer: Any) -> MeshError:
-    """What is said to who opens a session, once that is refused: the registry is told before."""
+    """The error of opening a session, once that is refused; the registry says so before."""
     for attempt in range(10_000):
         late = Caller(peer)
         try:

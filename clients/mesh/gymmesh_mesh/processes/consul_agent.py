@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import shutil
-import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +14,7 @@ from typing import Final
 from gymmesh_discovery.backends.consul import make_client
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_mesh.processes.process import end
+from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.processes import ending_with_us
 
@@ -79,12 +78,14 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
             f"no Consul answers at {config.address}, and '{binary}' cannot be run (there is no "
             "such program); install Consul, or say where it is with --consul-binary"
         )
-    with contextlib.ExitStack() as held:
-        ports = [_free_port(held) for _ in range(2)]
+    try:
+        server_port, serf_port = _two_ports(other_than=port)
+    except OSError as error:
+        raise ConsulError(f"no port of 127.0.0.1 is free: {error.strerror}") from None
     arguments = [
         "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
         f"-http-port={port}", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
-        f"-server-port={ports[0]}", f"-serf-lan-port={ports[1]}", "-serf-wan-port=-1",
+        f"-server-port={server_port}", f"-serf-lan-port={serf_port}", "-serf-wan-port=-1",
     ]  # fmt: skip
     try:
         return await asyncio.create_subprocess_exec(
@@ -108,11 +109,10 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
         raise ConsulError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")
 
 
-def _free_port(held: contextlib.ExitStack) -> int:
-    """One below those that systems give to outgoing connections, which would take it meanwhile."""
-    listener = held.enter_context(socket.socket())
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
+def _two_ports(other_than: int) -> tuple[int, int]:
+    """Two ports that are free at present. Raises OSError."""
+    found: set[int] = set()
+    while len(found) < 2:
+        found |= {free_port("127.0.0.1")} - {other_than}
+    first, second = found
+    return first, second

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ending_with_us"]
-
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 
 

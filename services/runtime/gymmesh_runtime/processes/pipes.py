@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["write_to"]
-
 
 def write_to(pipe: asyncio.StreamWriter, data: bytes) -> None:
     """Write to a process's input. Raises BrokenPipeError where it is known to have ended.

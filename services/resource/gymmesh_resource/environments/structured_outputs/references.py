@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
-__all__ = ["reference_problem"]
-
 # Keywords whose schemas are applied to the same value: one of them, several, and by name.
 _SAME_ONE: Final = ("not", "if", "then", "else")
 _SAME_SEVERAL: Final = ("allOf", "anyOf", "oneOf")
