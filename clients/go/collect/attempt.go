@@ -108,8 +108,8 @@ func violated(sentence string) *mesherr.Error {
 	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_CONTRACT_VIOLATED, sentence, "rule", "collect")
 }
 
-// lawless notes which rule of the stream law the attempt's events broke, and is the error for it.
-func (a *attempt) lawless(err error) *mesherr.Error {
+// lawBroken notes which rule of the stream law the attempt's events broke, and is the error for it.
+func (a *attempt) lawBroken(err error) *mesherr.Error {
 	rule := rollouts.Rule("unknown")
 	var violation *rollouts.StreamViolation
 	if errors.As(err, &violation) {

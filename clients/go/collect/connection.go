@@ -226,10 +226,10 @@ func (s *stream) runPlain(one *attempt) {
 	var broken *rollouts.StreamViolation
 	switch {
 	case errors.As(err, &broken):
-		fault = one.lawless(err)
+		fault = one.lawBroken(err)
 	case violation == nil: // the outcome came; how the call closed after it is of no account
 	case errors.Is(err, io.EOF):
-		fault = one.lawless(violation)
+		fault = one.lawBroken(violation)
 	default:
 		fault = mesherr.FromError(err)
 	}

@@ -251,7 +251,7 @@ func (s *stream) takeEvent(event *rolloutv1.RolloutEvent, came *batch) {
 		if !isTerminal(event) {
 			s.abandon(k)
 		}
-		s.end(one, nil, one.lawless(err), false)
+		s.end(one, nil, one.lawBroken(err), false)
 		return
 	}
 	if one.fold.Ended() {
