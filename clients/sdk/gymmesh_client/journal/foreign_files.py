@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,13 +16,11 @@ from gymmesh_client.journal.row_files import ZSTD_FRAME
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
-_APPLICATION_ID: Final = struct.Struct(">68xi")
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
 _SKIPPED: Final = b'{"line": '
 _LOG: Final = b"# gym-cli: "
 _TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
-_WHAT: Final = "a run's output"
 
 
 def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
@@ -32,56 +32,45 @@ def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
     Raises:
         UserError: a file is no run's; nothing was changed.
     """
-    known = _has_journal(files)
     begins = {
         files.journal: HEADER,
-        draft_of(files.journal): HEADER,
         files.trace: _TRACE_BLOCK,
         files.log: _LOG,
+        files.task_lines: _TASK_LINES,
         # A kill may have left half of a draft.
+        draft_of(files.journal): HEADER,
         draft_of(files.summary): _SUMMARY,
         draft_of(files.skipped): _SKIPPED,
         draft_of(files.run): _SUMMARY,
-        files.task_lines: _TASK_LINES,
         draft_of(files.task_lines): _TASK_LINES,
     }
-    written_whole = (files.journal, files.summary, files.skipped, files.run, files.task_lines)
-    drafts = map(draft_of, written_whole)
-    beside = (files.index, files.trace, files.log, *written_whole[1:], *drafts)
-    for path in beside if resuming else files.everything():
-        if path in begins:
-            refuse_foreign(path, partial(_begins, begin=begins[path]), _WHAT)
-        elif path == files.index:
-            refuse_foreign(path, _is_index, _WHAT)
-        elif path in (files.run, files.summary):
-            refuse_foreign(path, _is_about_a_run, _WHAT)
-        elif ".jsonl.zst" in path.name:
-            # Without a decompressor only the journal says whose it is.
-            refuse_foreign(path, lambda one: known and _begins(one, ZSTD_FRAME), _WHAT)
-        else:
-            refuse_foreign(path, lambda one: _has_rows(one, known), _WHAT)
+    is_ours: dict[Path, Callable[[Path], bool]] = {
+        path: partial(_begins, begin=begin) for path, begin in begins.items()
+    }
+    is_ours |= {files.index: _is_index, files.run: _is_about_a_run, files.summary: _is_about_a_run}
+    has_rows = partial(_has_rows, known=_has_journal(files))
+    for path in files.beside() if resuming else files.everything():
+        refuse_foreign(path, is_ours.get(path, has_rows), "a run's output")
 
 
 def _has_journal(files: OutputFiles) -> bool:
-    for path in (files.journal, draft_of(files.journal)):
-        try:
-            if _begins(path, HEADER):
-                return True
-        except OSError:
-            continue
-    try:
+    """Whether there is a run's journal, or what explains a run whose journal is gone."""
+    with contextlib.suppress(OSError):
+        if _begins(files.journal, HEADER):
+            return True
+    with contextlib.suppress(OSError):
+        if _begins(draft_of(files.journal), HEADER):
+            return True
+    with contextlib.suppress(OSError):
         return _is_about_a_run(files.run)
-    except OSError:
-        return False
+    return False
 
 
 def _is_index(path: Path) -> bool:
     """Whether a file is an index."""
     with path.open("rb") as file:
-        head = file.read(_APPLICATION_ID.size)
-    if len(head) < _APPLICATION_ID.size or not head.startswith(INDEX_BEGIN):
-        return False
-    return bool(_APPLICATION_ID.unpack(head) == (APPLICATION_ID,))
+        head = file.read(72)
+    return head.startswith(INDEX_BEGIN) and head[68:] == APPLICATION_ID.to_bytes(4)
 
 
 def _begins(path: Path, begin: bytes) -> bool:
@@ -93,14 +82,12 @@ def _begins(path: Path, begin: bytes) -> bool:
 
 def _has_rows(path: Path, known: bool) -> bool:
     """Whether rows of a run are in it. Where there is a journal, the first may be torn."""
+    if ".jsonl.zst" in path.name:
+        return known and _begins(path, ZSTD_FRAME)  # only the journal says whose they are
     row = first_object(path)
     if row is None:
         return known
-    return _is_text(row, "task_id", "rollout_id") or _is_skipped(row)
-
-
-def _is_skipped(row: dict[str, Any]) -> bool:
-    return set(row) == {"line", "key", "problem"}
+    return _is_text(row, "task_id", "rollout_id") or set(row) == {"line", "key", "problem"}
 
 
 def _is_about_a_run(path: Path) -> bool:

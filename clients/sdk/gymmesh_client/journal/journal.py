@@ -14,7 +14,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -95,7 +94,7 @@ class Journal:
             journal._end = len(HEADER)
             journal._write([RunOpened({"format": FORMAT, **session})])
             # The old journal goes first: rows without one belong to no run.
-            leftovers = _leftovers(files)
+            leftovers = files.leftovers()
             files.journal.unlink(missing_ok=True)
             disk.sync_folder(files.journal.parent)
             for path in leftovers:
@@ -271,12 +270,6 @@ class Journal:
                 self.disk.replace(draft, self.files.row_file(*file))
         for draft in self.files.compaction_drafts():
             draft.unlink()
-
-
-def _leftovers(files: OutputFiles) -> list[Path]:
-    own = [files.failures, files.superseded, files.index, files.trace, files.skipped]
-    own += [files.run, files.task_lines]
-    return [*files.all_shards(), *own, *files.compaction_drafts()]
 
 
 def _close(fd: int) -> None:

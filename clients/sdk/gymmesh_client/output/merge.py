@@ -341,7 +341,6 @@ def _copy(there: Path, here: Path) -> None:
 
 def _remove(files: OutputFiles) -> None:
     """Take away an output that is not whole. The journal, by which the others are a run's, last."""
-    beside = (files.failures, files.skipped, files.run, files.task_lines)
-    for path in (*files.all_shards(), *beside, files.journal):
+    for path in (*files.leftovers(), files.journal):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

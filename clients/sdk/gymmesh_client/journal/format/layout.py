@@ -29,9 +29,19 @@ _ZSTD: Final = ".zst"
 _DIGITS: Final = 5
 
 
+class _Beside:
+    """A file of a run, named after its rows."""
+
+    def __init__(self, suffix: str) -> None:
+        self._suffix = suffix
+
+    def __get__(self, files: OutputFiles, _: type[OutputFiles]) -> Path:
+        return files.rows.with_name(files.stem + self._suffix)
+
+
 @dataclass(frozen=True, slots=True)
 class OutputFiles:
-    """Where a run writes.
+    """Where a run writes; what is in each file stands at the top of this module.
 
     Attributes:
         rows: the output as the user named it; with a name that ends in `.zst` it is compressed.
@@ -43,61 +53,25 @@ class OutputFiles:
     shard_rows: int | None = None
     zstd: bool = False
 
+    failures = _Beside(".failures.jsonl")
+    superseded = _Beside(".superseded.jsonl")
+    journal = _Beside(".journal")
+    index = _Beside(".index")
+    trace = _Beside(".trace")
+    log = _Beside(".errors.log")
+    summary = _Beside(".summary.json")
+    skipped = _Beside(".skipped.jsonl")
+    run = _Beside(".run.json")
+    task_lines = _Beside(".tasks")
+
     def of_session(self, session: Mapping[str, Any]) -> OutputFiles:
         """The same run's files, laid out as its journal says."""
         return OutputFiles(self.rows, session.get("shard_rows"), bool(session.get("zstd")))
 
     @property
-    def failures(self) -> Path:
-        """The failed rollouts' rows."""
-        return self._named(".failures.jsonl")
-
-    @property
-    def superseded(self) -> Path:
-        """Rows that are no longer current."""
-        return self._named(".superseded.jsonl")
-
-    @property
-    def journal(self) -> Path:
-        """Which outcomes are current, and where their rows are."""
-        return self._named(".journal")
-
-    @property
-    def index(self) -> Path:
-        """Attempts in SQLite, derived from the journal and the rows."""
-        return self._named(".index")
-
-    @property
-    def trace(self) -> Path:
-        """Every event of every attempt."""
-        return self._named(".trace")
-
-    @property
-    def log(self) -> Path:
-        """What went wrong, for people."""
-        return self._named(".errors.log")
-
-    @property
-    def summary(self) -> Path:
-        """The figures of the run's last session."""
-        return self._named(".summary.json")
-
-    @property
-    def skipped(self) -> Path:
-        """The task file's rows that were left out, and why."""
-        return self._named(".skipped.jsonl")
-
-    @property
-    def run(self) -> Path:
-        """What the run is and was made with; of a run that was written before there was a journal,
-        its identity.
-        """
-        return self._named(".run.json")
-
-    @property
-    def task_lines(self) -> Path:
-        """The task file's lines as digests."""
-        return self._named(".tasks")
+    def stem(self) -> str:
+        """What all the names begin with."""
+        return self.rows.name.removesuffix(_ZSTD).removesuffix(".jsonl")
 
     @property
     def compressed(self) -> bool:
@@ -106,11 +80,10 @@ class OutputFiles:
 
     def shard(self, number: int) -> Path:
         """A file of rows."""
+        end = _ZSTD if self.compressed else ""
         if self.shard_rows is not None:
-            return self._named(f"-{number:0{_DIGITS}d}.jsonl{_ZSTD if self.compressed else ''}")
-        if self.compressed and not self.rows.name.endswith(_ZSTD):
-            return self.rows.with_name(self.rows.name + _ZSTD)
-        return self.rows
+            return self.rows.with_name(f"{self.stem}-{number:0{_DIGITS}d}.jsonl{end}")
+        return self.rows.with_name(self.rows.name.removesuffix(_ZSTD) + end)
 
     @property
     def shown(self) -> str:
@@ -134,13 +107,8 @@ class OutputFiles:
         """The drafts that compactions left; one is needed only if the journal names it."""
         own = [*self.all_shards(), self.failures]
         names = [re.compile(re.escape(path.name) + r"\.\d+\.tmp") for path in own]
-        if not self.rows.parent.is_dir():
-            return []
-        return sorted(
-            path
-            for path in self.rows.parent.iterdir()
-            if any(name.fullmatch(path.name) for name in names)
-        )
+        found = self._in_folder()
+        return sorted(path for path in found if any(one.fullmatch(path.name) for one in names))
 
     def all_shards(self) -> list[Path]:
         """The files of rows that are there, however they are laid out.
@@ -149,42 +117,38 @@ class OutputFiles:
         """
         found = {self.rows, self.rows.with_name(self.rows.name + _ZSTD)}
         if self.shard_rows is not None or self.journal.exists():
-            for suffix in (".jsonl", f".jsonl{_ZSTD}"):
-                found |= {path for path, _ in self._numbered(suffix)}
+            found.update(self._numbered(f"(?:{re.escape(_ZSTD)})?"))
         return sorted(path for path in found if path.exists())
-
-    def everything(self) -> list[Path]:
-        """Every file that a run of this name may write, replace or remove, there or not."""
-        own = [self.failures, self.superseded, self.journal, self.index, self.trace]
-        own += [self.summary, self.skipped, self.log, self.run, self.task_lines]
-        written_whole = (self.journal, self.summary, self.skipped, self.run, self.task_lines)
-        drafts = [draft_of(path) for path in written_whole]
-        drafts += self.compaction_drafts()
-        return [*{self.shard(0): None, **dict.fromkeys(self.all_shards())}, *own, *drafts]
 
     def shard_numbers(self) -> list[int]:
         """The numbers of the files of rows that are there; none without shards."""
         if self.shard_rows is None:
             return []
-        suffix = f".jsonl{_ZSTD}" if self.compressed else ".jsonl"
-        return sorted(number for _, number in self._numbered(suffix))
+        return sorted(self._numbered(re.escape(_ZSTD) if self.compressed else "").values())
 
-    def _numbered(self, suffix: str) -> list[tuple[Path, int]]:
-        found: list[tuple[Path, int]] = []
-        if not self.rows.parent.is_dir():
-            return found
-        for path in self.rows.parent.iterdir():
-            name = path.name
-            if name.startswith(f"{self.stem}-") and name.endswith(suffix):
-                number = name[len(self.stem) + 1 : -len(suffix)]
-                if number.isdecimal() and len(number) >= _DIGITS:
-                    found.append((path, int(number)))
-        return found
+    def beside(self) -> list[Path]:
+        """The files that explain the rows and the journal, there or not, and all drafts but
+        compactions'.
+        """
+        whole = [self.summary, self.skipped, self.run, self.task_lines]
+        return [self.index, self.trace, self.log, *whole, *map(draft_of, (self.journal, *whole))]
 
-    @property
-    def stem(self) -> str:
-        """What all the names begin with."""
-        return self.rows.name.removesuffix(_ZSTD).removesuffix(".jsonl")
+    def everything(self) -> list[Path]:
+        """Every file that a run of this name may write, replace or remove, there or not."""
+        rows = dict.fromkeys([self.shard(0), *self.all_shards(), self.failures, self.superseded])
+        return [*rows, self.journal, *self.beside(), *self.compaction_drafts()]
 
-    def _named(self, suffix: str) -> Path:
-        return self.rows.with_name(self.stem + suffix)
+    def leftovers(self) -> list[Path]:
+        """What belongs to the journal that is there, and goes with it."""
+        own = [self.failures, self.superseded, self.index, self.trace, self.skipped]
+        return [*self.all_shards(), *own, self.run, self.task_lines, *self.compaction_drafts()]
+
+    def _numbered(self, end: str) -> dict[Path, int]:
+        """The numbered files of rows that are there, whose names end so (a pattern)."""
+        name = re.compile(re.escape(self.stem) + rf"-(\d{{{_DIGITS},}})\.jsonl{end}", re.ASCII)
+        found = ((path, name.fullmatch(path.name)) for path in self._in_folder())
+        return {path: int(match[1]) for path, match in found if match}
+
+    def _in_folder(self) -> list[Path]:
+        folder = self.rows.parent
+        return list(folder.iterdir()) if folder.is_dir() else []
