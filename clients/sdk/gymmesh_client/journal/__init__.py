@@ -9,7 +9,8 @@ Pure: `format` (ids, the log's bytes, the files' names), `state` (what the log a
 from gymmesh_client.journal.compaction import compact_run
 from gymmesh_client.journal.disk import Disk, OutputError
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.reader import Attempt, RunReader, open_run
+from gymmesh_client.journal.index.index import Attempt
+from gymmesh_client.journal.reader import RunReader, open_run
 
 __all__ = [
     "Attempt",

@@ -7,44 +7,18 @@ Built on the index (`index`), which says where each row is; used by `open_run`'s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, ROWS, Place, RowFile
-from gymmesh_client.journal.index.index import Entry, Index, open_index
+from gymmesh_client.journal.index.index import Attempt, Index, open_index
 from gymmesh_client.journal.log import first_reserved
 from gymmesh_client.journal.row_files import RowReader, read_rows
 from gymmesh_client.problems import UserError, unreadable
 from gymmesh_responses import loads
-
-_STATUS: Final = {COMPLETED: "completed", FAILED: "failed"}
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What became of an attempt.
-
-    Attributes:
-        attempt: its number.
-        outcome: `completed` or `failed`.
-        current: whether this is the rollout's outcome.
-        boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
-        superseded: why it is no longer current; empty where it is, or where it failed and was
-            tried again within the run.
-        time_unix_nano: when it was written.
-        row: its line of JSON; None for one that failed and was tried again.
-    """
-
-    attempt: int
-    outcome: str
-    current: bool
-    boundary: int
-    superseded: str
-    time_unix_nano: int
-    row: bytes | None
 
 
 class RunReader:
@@ -53,30 +27,28 @@ class RunReader:
     def __init__(self, files: OutputFiles, index: Index) -> None:
         self.files = files
         self._index = index
-        self._ends = {(kind, shard): end for kind, shard, end in index.info["ends"]}
-        self._compacted = {(kind, shard): at for kind, shard, at in index.info["compacted"]}
-        self._superseded = [Place._make(place) for place in index.info["superseded"]]
-        self._rows = RowReader(files, self._compacted)
+        self._state = index.info.state()
+        self._rows = RowReader(files, self._state.compacted)
 
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return str(self._index.info["session"]["run_id"])
+        return str(self._state.session["run_id"])
 
     @property
     def info(self) -> dict[str, Any]:
         """What the latest session said of the run: its identity, its layout, its repeats."""
-        return dict(self._index.info["session"])
+        return dict(self._state.session)
 
     @property
     def completed(self) -> int:
         """How many rollouts are completed."""
-        return int(self._index.info["counts"][str(COMPLETED)])
+        return self._state.counts.get(COMPLETED, 0)
 
     @property
     def failed(self) -> int:
         """How many rollouts failed for good."""
-        return int(self._index.info["counts"][str(FAILED)])
+        return self._state.counts.get(FAILED, 0)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The completed rollouts' rows, in the order in which they ended."""
@@ -84,7 +56,7 @@ class RunReader:
 
     def lines(self) -> Iterator[bytes]:
         """As `rows`, each as it stands in its file, without its newline."""
-        for file in sorted(self._ends):
+        for file in sorted(self._state.ends):
             if file[0] == ROWS:
                 yield from self._lines(file)
 
@@ -107,17 +79,12 @@ class RunReader:
 
     def line(self, rollout: str) -> bytes | None:
         """The row of a rollout as it stands in its file, without its newline."""
-        for entry in self._index.find(rollout_key(rollout)):
-            if entry.current:
-                return self._row(entry)
-        return None
+        found = self.outcome(rollout)
+        return None if found is None else found.row
 
     def outcome(self, rollout: str) -> Attempt | None:
         """A rollout's current outcome, with its row; None when it has none."""
-        for entry in self._index.find(rollout_key(rollout)):
-            if entry.current:
-                return self._attempt(entry)
-        return None
+        return self._current(rollout_key(rollout))
 
     def tasks(self) -> Iterator[str]:
         """The ids of the tasks whose first repeat has an outcome, in the order in which these were
@@ -126,11 +93,11 @@ class RunReader:
         Memory does not grow with the run. Raises UserError where the journal is damaged.
         """
         for key in first_reserved(self.files):
-            for entry in self._index.find(key):
-                if entry.current:
-                    task_id = str(loads(self._row(entry)).get("task_id"))
-                    if rollout_key(self.rollout_id(task_id, 0)) == key:
-                        yield task_id
+            found = self._current(key)
+            if found is not None and found.row is not None:
+                task_id = str(loads(found.row).get("task_id"))
+                if rollout_key(self.rollout_id(task_id, 0)) == key:
+                    yield task_id
 
     def task_rollouts(self, task_id: str) -> list[str]:
         """The ids of a task's rollouts of which the journal says anything."""
@@ -140,7 +107,7 @@ class RunReader:
 
     def attempts(self, rollout: str) -> list[Attempt]:
         """All attempts of a rollout that ended, oldest first, with what became of them."""
-        return [self._attempt(entry) for entry in self._index.find(rollout_key(rollout))]
+        return [self._with_row(*found) for found in self._index.find(rollout_key(rollout))]
 
     def close(self) -> None:
         """Close the files."""
@@ -153,38 +120,29 @@ class RunReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _attempt(self, entry: Entry) -> Attempt:
-        return Attempt(
-            entry.attempt,
-            _STATUS.get(entry.status, str(entry.status)),
-            entry.current,
-            entry.boundary,
-            entry.superseded or "",
-            entry.time_unix_nano,
-            self._read(entry.place) if entry.place else None,
-        )
-
     def _lines(self, file: RowFile) -> Iterator[bytes]:
+        state = self._state
+        end = state.ends.get(file, 0)
         return read_rows(
-            self.files,
-            file,
-            self._ends.get(file, 0),
-            compacted=self._compacted,
-            superseded=self._superseded,
+            self.files, file, end, compacted=state.compacted, superseded=state.superseded
         )
 
-    def _row(self, entry: Entry) -> bytes:
-        """The row of a current outcome."""
-        if entry.place is None:
-            raise UserError(f"{self.files.index}: is damaged; remove it, and it is made anew")
-        return self._read(entry.place)
+    def _current(self, key: bytes) -> Attempt | None:
+        for attempt, place in self._index.find(key):
+            if attempt.current:
+                if place is None:
+                    index = self.files.index
+                    raise UserError(f"{index}: is damaged; remove it, and it is made anew")
+                return self._with_row(attempt, place)
+        return None
 
-    def _read(self, place: Place) -> bytes:
+    def _with_row(self, attempt: Attempt, place: Place | None) -> Attempt:
+        if place is None:
+            return attempt
         try:
-            return self._rows.read(place).rstrip(b"\n")
+            return replace(attempt, row=self._rows.read(place).rstrip(b"\n"))
         except OSError as error:
-            path = self.files.row_file(*place.file)
-            raise unreadable(path, error) from None
+            raise unreadable(self.files.row_file(*place.file), error) from None
 
 
 def open_run(path: str | Path) -> RunReader:
@@ -201,4 +159,4 @@ def open_run(path: str | Path) -> RunReader:
         index = open_index(files)
     except OSError as error:
         raise unreadable(files.journal, error) from None
-    return RunReader(files.of_session(index.info["session"]), index)
+    return RunReader(files.of_session(index.info.session), index)

@@ -12,7 +12,9 @@ import re
 import struct
 from collections.abc import Iterator
 from itertools import starmap
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from gymmesh_client.journal.format.keys import KEY_BYTES
 
@@ -66,6 +68,10 @@ class BadRecord(ValueError):
     """A record that does not say what its type says, or one of a later format."""
 
 
+_Whole = Annotated[int, msgspec.Meta(ge=0)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+
+
 class Place(NamedTuple):
     """Where a row is.
 
@@ -79,13 +85,13 @@ class Place(NamedTuple):
         crc: CRC-32 of the row, its newline included.
     """
 
-    kind: int
-    shard: int
-    offset: int
-    inner: int
-    length: int
-    extent: int
-    crc: int
+    kind: _Whole
+    shard: _Whole
+    offset: _Whole
+    inner: _Bytes
+    length: _Bytes
+    extent: _Bytes
+    crc: _Bytes
 
     @property
     def file(self) -> RowFile:

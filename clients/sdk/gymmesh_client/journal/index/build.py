@@ -13,6 +13,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.journal.format.frames import HEADER, LogFrame
 from gymmesh_client.journal.format.layout import OutputFiles
@@ -42,6 +44,7 @@ from gymmesh_client.journal.index.tables import (
     KEY_INDICES,
     TABLES,
     VERSION,
+    RunInfo,
 )
 from gymmesh_client.journal.log import frames_of
 from gymmesh_client.journal.moves import Moves
@@ -49,7 +52,7 @@ from gymmesh_client.journal.row_files import RowReader
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
 
-_OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
+OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
 # Of no interest here; types from 128 on may be skipped by every reader.
 _NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, *range(128, 256)))
 _AT_ONCE: Final = 2000
@@ -92,13 +95,13 @@ class IndexBuilder:
     Args:
         files: the run's files.
         path: an empty file, or a copy of an older index of the run.
-        older: what that index says of the run (`Index.info`); None for an empty file.
+        older: what that index says of the run; None for an empty file.
     """
 
-    def __init__(self, files: OutputFiles, path: Path, older: dict[str, Any] | None) -> None:
-        self._files = files
-        self._end, self._sequence = len(HEADER), 0
-        self._state = RunState()
+    def __init__(self, files: OutputFiles, path: Path, older: RunInfo | None) -> None:
+        self._state = older.state() if older else RunState()
+        self._files = files.of_session(self._state.session) if older else files
+        self._end, self._sequence = older.next if older else (len(HEADER), 0)
         self._held: list[tuple[Any, ...]] = []
         self._names: dict[RowFile, str] = {}
         self._indexed = older is not None  # whether there are the indices that superseding needs
@@ -111,8 +114,6 @@ class IndexBuilder:
             run(f"PRAGMA application_id = {APPLICATION_ID}")
             run(f"PRAGMA user_version = {VERSION}")
             self._database.executescript(TABLES)
-        else:
-            self._continue(older)
         (self._older_rows,) = run("SELECT coalesce(max(rowid), 0) FROM attempts").fetchone()
 
     def take(self, data: bytes | mmap.mmap) -> int:
@@ -131,11 +132,8 @@ class IndexBuilder:
             raise UserError(f"{self._files.journal}: is damaged: {error}") from None
         return len(data)
 
-    def finish(self, info: dict[str, Any]) -> None:
-        """Make the index whole. `info` is kept beside what the journal says of the run.
-
-        Raises as `take`.
-        """
+    def finish(self, journal_bytes: int, digest: str) -> None:
+        """Make the index whole, as that of a journal. Raises as `take`."""
         self._flush()
         if self._state.compacted:
             self._read_moved()
@@ -150,16 +148,19 @@ class IndexBuilder:
             ).fetchall()
         )
         state = self._state
-        info |= {
-            "session": state.session,
-            "ended": state.ended,
-            "counts": {str(status): current.get(name, 0) for status, name in _OUTCOMES.items()},
-            "ends": [[*file, end] for file, end in sorted(state.ends.items())],
-            "superseded": [list(place) for place in state.superseded],
-            "compacted": [[*file, number] for file, number in sorted(state.compacted.items())],
-            "next": [self._end, self._sequence],
-        }
-        values = [(key, json.dumps(value)) for key, value in info.items()]
+        info = RunInfo(
+            state.session,
+            state.ended,
+            {status: current.get(name, 0) for status, name in OUTCOMES.items()},
+            [(*file, end) for file, end in sorted(state.ends.items())],
+            state.superseded,
+            [(*file, number) for file, number in sorted(state.compacted.items())],
+            (self._end, self._sequence),
+            journal_bytes,
+            digest,
+            self._files.stem,
+        )
+        values = [(key, json.dumps(value)) for key, value in msgspec.structs.asdict(info).items()]
         self._database.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", values)
         self._database.execute("COMMIT")
 
@@ -168,15 +169,6 @@ class IndexBuilder:
 
     def __exit__(self, *_: object) -> None:
         self._database.close()
-
-    def _continue(self, older: dict[str, Any]) -> None:
-        state = self._state
-        state.session, state.ended = older["session"], older["ended"]
-        state.ends = {(kind, shard): end for kind, shard, end in older["ends"]}
-        state.superseded = [Place._make(place) for place in older["superseded"]]
-        state.compacted = {(kind, shard): number for kind, shard, number in older["compacted"]}
-        self._end, self._sequence = older["next"]
-        self._files = self._files.of_session(state.session)
 
     # -- what the log says --------------------------------------------------------------------
 
@@ -191,12 +183,12 @@ class IndexBuilder:
     def _record(self, record: Record, when: int) -> None:
         if isinstance(record, CurrentOutcome):
             key, attempt, status, boundary, place = record
-            if status not in _OUTCOMES:
+            if status not in OUTCOMES:
                 raise BadRecord(f"an outcome of kind {status}")
             _checked(place)
             self._state.reach(place.file, place.offset + place.extent)
             name = boundary_name(boundary) if boundary else None
-            self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, place))
+            self._held.append((attempt, OUTCOMES[status], 1, when, key, name, place))
         elif isinstance(record, AttemptFailed):
             name = boundary_name(record.boundary) if record.boundary else None
             self._held.append((record.attempt, "failed", 0, when, record.key, name, None))

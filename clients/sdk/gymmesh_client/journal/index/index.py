@@ -14,99 +14,87 @@ import json
 import os
 import shutil
 import sqlite3
-import struct
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, Place, checked_session
-from gymmesh_client.journal.index.build import IndexBuilder
+from gymmesh_client.journal.format.records import Place, checked_session
+from gymmesh_client.journal.index.build import OUTCOMES, IndexBuilder
 from gymmesh_client.journal.index.rows import boundary_number
-from gymmesh_client.journal.index.tables import (
-    APPLICATION_ID,
-    INDEX_BEGIN,
-    INDICES,
-    TABLES,
-    VERSION,
-)
+from gymmesh_client.journal.index.tables import APPLICATION_ID, INDICES, TABLES, VERSION, RunInfo
 from gymmesh_client.journal.log import mapped
 from gymmesh_client.problems import UserError
 
-_HEADER_BYTES: Final = 100
-# Of SQLite's file header: the page size, the number of pages, the two marks of the owner.
-_PAGE_SIZE: Final = struct.Struct(">16xH")
-_PAGES: Final = struct.Struct(">28xI")
-_MARKS: Final = struct.Struct(">60xi4xi")
-_MOST: Final = 1 << 32  # of what a place says but its offset
-_STATUS: Final = {"completed": COMPLETED, "failed": FAILED}
 _FIND: Final = """
-    SELECT attempt, current, outcome, boundary, superseded, ended_at,
+    SELECT attempt, outcome, current, boundary, superseded, ended_at,
            row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc
     FROM attempts WHERE rollout_key = ? ORDER BY rowid
 """
 
 
-class Entry(NamedTuple):
-    """An attempt that ended.
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of an attempt that ended.
 
     Attributes:
         attempt: its number.
+        outcome: `completed` or `failed`.
         current: whether this is the rollout's outcome.
-        status: COMPLETED or FAILED.
-        boundary: where a failed one failed, a `gymmesh.rollout.v1.Boundary`.
-        superseded: why it is no longer current; None where it is, or where it failed and another
-            attempt followed.
+        boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
+        superseded: why it is no longer current; empty where it is, or where it failed and was
+            tried again within the run.
         time_unix_nano: when it was written.
-        place: where its row is; None for one that failed and was tried again.
+        row: its line of JSON; None for one that failed and was tried again.
     """
 
     attempt: int
+    outcome: str
     current: bool
-    status: int
     boundary: int
-    superseded: str | None
+    superseded: str
     time_unix_nano: int
-    place: Place | None
+    row: bytes | None = None
 
 
 class Index:
     """An index that is open; get one from `open_index`.
 
     Attributes:
-        info: what the journal said of the run: `session`, `ended`, `counts` (current outcomes by
-            status), `ends` (kind, shard and bytes of each row file), `superseded` (places of
-            superseded rows that still stand in their files), `compacted` (kind, shard and the
-            number of the latest compaction); and which journal that was.
+        info: what the journal said of the run, and which journal that was.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises ValueError where the file is no index of this version, and OSError."""
-        _check_header(path)
+        """Raises ValueError where the file is no whole index of this version, and OSError."""
         self._path = path
+        size = path.stat().st_size
         # Immutable: no file of this name is ever written in its place, so there is nothing to lock.
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
-        self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        try:
-            self._database.execute("PRAGMA trusted_schema = OFF")  # anybody may have written it
-            self.info = self._read_info()
-        except BaseException:
-            self._database.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            try:
+                self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
+                opened.callback(self._database.close)
+                self.info = self._read_info(size)
+            except (sqlite3.DatabaseError, msgspec.ValidationError, TypeError) as error:
+                raise ValueError(str(error)) from None
+            opened.pop_all()
 
-    def find(self, key: bytes) -> list[Entry]:
-        """All that the journal says of a rollout, oldest first.
+    def find(self, key: bytes) -> list[tuple[Attempt, Place | None]]:
+        """All that the journal says of a rollout, oldest first: attempts without their rows, and
+        where these are.
 
         Raises:
             UserError: the index is damaged.
         """
         try:
             return [_entry(*values) for values in self._database.execute(_FIND, (key,))]
-        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+        except (sqlite3.DatabaseError, msgspec.ValidationError, TypeError, ValueError) as error:
             raise UserError(
                 f"{self._path}: is damaged ({error}); remove it, and it is made anew"
             ) from None
@@ -115,18 +103,23 @@ class Index:
         """Close the file. Idempotent."""
         self._database.close()
 
-    def _read_info(self) -> dict[str, Any]:
-        try:
-            # A view or a trigger by the name of a table could do anything.
-            if _schema_of(self._database) != _own_schema():
-                raise ValueError("not the tables of an index")
-            info = {
-                str(key): json.loads(value)
-                for key, value in self._database.execute("SELECT key, value FROM run")
-            }
-            _check_info(info)
-        except (sqlite3.DatabaseError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(str(error)) from None
+    def _read_info(self, size: int) -> RunInfo:
+        ask = self._database.execute
+        ask("PRAGMA trusted_schema = OFF")  # anybody may have written it
+        marks = [ask(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
+        if marks != [(APPLICATION_ID,), (VERSION,)]:
+            raise ValueError("not an index of this version")
+        pages, page_size = (
+            ask(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+        )
+        if size != pages[0] * page_size[0]:
+            raise ValueError("cut short")
+        # A view or a trigger by the name of a table could do anything.
+        if _schema_of(self._database) != _own_schema():
+            raise ValueError("not the tables of an index")
+        said = {key: json.loads(value) for key, value in ask("SELECT key, value FROM run")}
+        info = msgspec.convert(said, RunInfo, str_keys=True)
+        checked_session(info.session)
         return info
 
 
@@ -145,25 +138,18 @@ def open_index(files: OutputFiles) -> Index:
             "from before there was a journal; that one gets it when it is gone on with --resume"
         ) from None
     try:
-        found = _open(files.index)
         older = None
-        if found is not None:
-            read, digest = found.info["journal_bytes"], found.info["digest"]
-            same_run = digest == _digest(fd, read) and found.info["stem"] == files.stem
-            if same_run and read == os.fstat(fd).st_size:
-                return found
+        with contextlib.suppress(OSError, ValueError):
+            found = Index(files.index)
+            read = found.info.journal_bytes
+            if found.info.digest == _digest(fd, read) and found.info.stem == files.stem:
+                if read == os.fstat(fd).st_size:
+                    return found
+                older = found.info
             found.close()
-            older = found.info if same_run else None
         return _build(files, fd, older)
     finally:
         os.close(fd)
-
-
-def _open(path: Path) -> Index | None:
-    try:
-        return Index(path)
-    except (OSError, ValueError):
-        return None
 
 
 def _schema_of(database: sqlite3.Connection) -> frozenset[tuple[str, str, str, str | None]]:
@@ -177,48 +163,12 @@ def _own_schema() -> frozenset[tuple[str, str, str, str | None]]:
         return _schema_of(database)
 
 
-def _check_header(path: Path) -> None:
-    """Raise ValueError unless a file is a whole index of this version; OSError."""
-    with path.open("rb") as file:
-        head = file.read(_HEADER_BYTES)
-        size = os.fstat(file.fileno()).st_size
-    if len(head) < _HEADER_BYTES or not head.startswith(INDEX_BEGIN):
-        raise ValueError("not an index")
-    (page_size,) = _PAGE_SIZE.unpack_from(head)
-    (pages,) = _PAGES.unpack_from(head)
-    if _MARKS.unpack_from(head) != (VERSION, APPLICATION_ID) or size != page_size * pages:
-        raise ValueError("not an index of this version, or cut short")
-
-
-def _check_info(info: dict[str, Any]) -> None:
-    """Raise ValueError or KeyError for what `IndexBuilder` would not say; anybody may have written
-    the file.
-    """
-    checked_session(info["session"])
-    numbers = [
-        info["journal_bytes"],
-        *info["next"],
-        *(info["counts"][str(status)] for status in (COMPLETED, FAILED)),
-        *chain.from_iterable(info["ends"] + info["superseded"] + info["compacted"]),
-    ]
-    if any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError("a number is none")
-    if any(len(file) != 3 for file in info["ends"] + info["compacted"]):
-        raise ValueError("a file is none")
-    if any(len(place) != 7 for place in info["superseded"]):
-        raise ValueError("a place is none")
-    if len(info["next"]) != 2:
-        raise ValueError("it does not say where to go on")
-    if type(info["digest"]) is not str or type(info["stem"]) is not str:
-        raise ValueError("it does not say which journal it is of")
-
-
 def _digest(fd: int, size: int) -> str:
     """What tells one journal of a size from another: its last bytes hold a checksum and a time."""
     return os.pread(fd, 64, max(0, size - 64)).hex()
 
 
-def _build(files: OutputFiles, fd: int, older: dict[str, Any] | None) -> Index:
+def _build(files: OutputFiles, fd: int, older: RunInfo | None) -> Index:
     """Make the index, from the older one that is there if `older` is what that one says."""
     keep = os.access(files.index.parent, os.W_OK)
     with _draft(files.index, keep) as draft:
@@ -227,25 +177,23 @@ def _build(files: OutputFiles, fd: int, older: dict[str, Any] | None) -> Index:
                 shutil.copyfile(files.index, draft)
             except OSError:
                 older = None
-        try:
-            _fill(files, fd, draft, older)
-        except sqlite3.DatabaseError as error:
-            # A full disk and a damaged older index look alike: what is made anew tells.
-            if older is None:
-                raise OSError(0, f"the index cannot be written: {error}") from None
-            draft.write_bytes(b"")
-            _fill(files, fd, draft, None)
+        while True:
+            try:
+                with mapped(fd) as data, IndexBuilder(files, draft, older) as builder:
+                    read = builder.take(data)
+                    builder.finish(read, _digest(fd, read))
+                break
+            except sqlite3.DatabaseError as error:
+                # A full disk and a damaged older index look alike: what is made anew tells.
+                if older is None:
+                    raise OSError(0, f"the index cannot be written: {error}") from None
+                older = None
+                draft.write_bytes(b"")
         os.chmod(draft, os.fstat(fd).st_mode & 0o666)
         built = Index(draft)
         if keep:
             draft.replace(files.index)
         return built
-
-
-def _fill(files: OutputFiles, fd: int, draft: Path, older: dict[str, Any] | None) -> None:
-    with mapped(fd) as data, IndexBuilder(files, draft, older) as builder:
-        read = builder.take(data)
-        builder.finish({"journal_bytes": read, "digest": _digest(fd, read), "stem": files.stem})
 
 
 @contextlib.contextmanager
@@ -261,22 +209,15 @@ def _draft(path: Path, keep: bool) -> Iterator[Path]:
 
 def _entry(
     attempt: int,
-    current: int,
     outcome: str,
+    current: int,
     boundary: str | None,
     superseded: str | None,
     ended_at: int,
     *place: int | None,
-) -> Entry:
-    has_row = all(type(number) is int and number >= 0 for number in place)
-    if has_row and any(number >= _MOST for number in place[-4:] if number):
-        raise ValueError("a row is longer than any")
-    return Entry(
-        attempt,
-        bool(current),
-        _STATUS.get(outcome, 0),
-        boundary_number(boundary),
-        superseded,
-        ended_at,
-        Place._make(number or 0 for number in place) if has_row else None,
-    )
+) -> tuple[Attempt, Place | None]:
+    if outcome not in OUTCOMES.values():
+        raise ValueError("an outcome of another kind")
+    number, why = boundary_number(boundary), superseded or ""
+    about = Attempt(attempt, outcome, bool(current), number, why, ended_at)
+    return about, None if place[0] is None else msgspec.convert(place, Place)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gymmesh_client.journal.format.records import Place
+from gymmesh_client.journal.state import RunState
+
+_Whole = Annotated[int, msgspec.Meta(ge=0)]
 
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
@@ -48,3 +55,40 @@ INDICES: Final = f"""
     CREATE INDEX IF NOT EXISTS attempts_task ON attempts (task_id, repeat);
     CREATE INDEX IF NOT EXISTS attempts_environment ON attempts (environment, outcome, reward);
 """
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """The table `run`: what the journal says of the run as a whole, and which journal it is.
+
+    Attributes:
+        counts: current outcomes, by status.
+        ends: kind, shard and bytes of each row file.
+        superseded: places of superseded rows that still stand in their files.
+        compacted: kind, shard and the number of the latest compaction.
+        next: where in the journal to go on, and the number of the commit there.
+        journal_bytes: how much of the journal was read.
+        digest: of that journal.
+        stem: what the run's files are called.
+    """
+
+    session: dict[str, Any]
+    ended: dict[str, Any] | None
+    counts: dict[int, _Whole]
+    ends: list[tuple[_Whole, _Whole, _Whole]]
+    superseded: list[Place]
+    compacted: list[tuple[_Whole, _Whole, _Whole]]
+    next: tuple[_Whole, _Whole]
+    journal_bytes: _Whole
+    digest: str
+    stem: str
+
+    def state(self) -> RunState:
+        """The journal's state, but for what it says of each rollout."""
+        return RunState(
+            self.session,
+            self.ended,
+            self.counts,
+            {(kind, shard): end for kind, shard, end in self.ends},
+            superseded=list(self.superseded),
+            compacted={(kind, shard): number for kind, shard, number in self.compacted},
+        )
