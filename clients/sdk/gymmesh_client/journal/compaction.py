@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -44,11 +46,8 @@ def compact_run(path: Path) -> int:
     files = OutputFiles(path)
     if not files.journal.exists():
         raise UserError(f"{files.journal}: is missing, so there is no run to compact")
-    journal = Journal.resume(files)
-    try:
+    with closing(Journal.resume(files)) as journal:
         dropped = compact(journal)
-    finally:
-        journal.close()
     try:
         open_index(files).close()
     except OSError as error:
@@ -66,7 +65,8 @@ def compact(journal: Journal) -> int:
     by_file: dict[RowFile, list[Place]] = defaultdict(list)
     for place in journal.state.superseded:
         by_file[place.file].append(place)
-    for number, (file, places) in enumerate(by_file.items(), _next_number(journal)):
+    latest = max(journal.state.compacted.values(), default=0)
+    for number, (file, places) in enumerate(by_file.items(), latest + 1):
         try:
             _compact_file(journal, file, sorted(places), number)
         except OSError as error:
@@ -74,21 +74,14 @@ def compact(journal: Journal) -> int:
     return sum(map(len, by_file.values()))
 
 
-def _next_number(journal: Journal) -> int:
-    return max(journal.state.compacted.values(), default=0) + 1
-
-
 def _compact_file(journal: Journal, file: RowFile, places: Sequence[Place], number: int) -> None:
     disk, rows, path = journal.disk, journal.row_files, journal.files.row_file(*file)
     kept_at = rows.ends.get((SUPERSEDED, 0), 0)
-    reader = RowReader(journal.files, {})
-    try:
+    with closing(RowReader(journal.files, {})) as reader:
         for first in range(0, len(places), _ROWS_AT_ONCE):
             some = places[first : first + _ROWS_AT_ONCE]
             rows.append(SUPERSEDED, [reader.read_unchecked(place) for place in some])
         rows.sync()
-    finally:
-        reader.close()
     draft = journal.files.compaction_draft(*file, number)
     removed, size = _write_draft(journal, draft, path, rows.ends[file], places)
     disk.sync_folder(draft.parent)
@@ -109,7 +102,9 @@ def _write_draft(
     try:
         os.fchmod(target, os.fstat(source).st_mode & 0o777)
         disk.cut(target, 0)
-        for offset, extent, rows in _frames(places):
+        # The rows of a compressed frame together; a plain row is a frame.
+        for (offset, extent), group in groupby(places, lambda place: (place.offset, place.extent)):
+            rows = list(group)
             size += _copy(journal, source, at, offset, target, size)
             left = _without(os.pread(source, extent, offset), rows, path)
             disk.write(target, left, size)
@@ -123,15 +118,6 @@ def _write_draft(
         os.close(source)
         os.close(target)
     return tuple(removed), size
-
-
-def _frames(places: Sequence[Place]) -> Iterator[tuple[int, int, list[Place]]]:
-    """Rows by the compressed frame that they are in (a plain row is one): its offset and extent."""
-    frames: dict[tuple[int, int], list[Place]] = defaultdict(list)
-    for place in places:
-        frames[place.offset, place.extent].append(place)
-    for (offset, extent), rows in frames.items():
-        yield offset, extent, rows
 
 
 def _copy(journal: Journal, source: int, begin: int, end: int, target: int, offset: int) -> int:

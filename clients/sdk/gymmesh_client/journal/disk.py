@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from gymmesh_client.problems import UserError, unwritable
@@ -65,8 +67,9 @@ def lock(fd: int, path: Path) -> None:
         raise UserError(f"{path}: another collector is writing to it") from None
 
 
-def lock_existing(path: Path) -> int:
-    """The journal at `path`, locked as by `lock`; -1 where there is none.
+@contextlib.contextmanager
+def existing_locked(path: Path) -> Iterator[None]:
+    """Keep other collectors out of a file, if it is there, as `lock` does.
 
     Raises:
         OutputError: it cannot be opened for writing.
@@ -75,15 +78,16 @@ def lock_existing(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return -1
+        fd = -1
     except OSError as error:
         raise cannot_write(path, error) from None
     try:
-        lock(fd, path)
-    except UserError:
-        os.close(fd)
-        raise
-    return fd
+        if fd >= 0:
+            lock(fd, path)
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, lock, lock_existing
+from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, existing_locked, lock
 from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
@@ -83,32 +83,27 @@ class Journal:
             UserError: another collector is at work there.
         """
         disk = disk or Disk()
-        locked = lock_existing(files.journal)
-        fd = -1
-        try:
-            fd = disk.open(draft_of(files.journal))
-            lock(fd, files.journal)
-            disk.cut(fd, 0)
-            disk.write(fd, HEADER, 0)
-            journal = Journal(files, disk, fd)
-            journal._end = len(HEADER)
-            journal._write([RunOpened({"format": FORMAT, **session})])
-            # The old journal goes first: rows without one belong to no run.
-            leftovers = files.leftovers()
-            files.journal.unlink(missing_ok=True)
-            disk.sync_folder(files.journal.parent)
-            for path in leftovers:
-                path.unlink(missing_ok=True)
-            journal.row_files.create()
-            disk.replace(draft_of(files.journal), files.journal)
-        except OSError as error:
-            _close(fd)
-            raise cannot_write(files.journal, error) from None
-        except UserError:
-            _close(fd)
-            raise
-        finally:
-            _close(locked)
+        with existing_locked(files.journal), contextlib.ExitStack() as undo:
+            try:
+                fd = disk.open(draft_of(files.journal))
+                undo.callback(os.close, fd)
+                lock(fd, files.journal)
+                disk.cut(fd, 0)
+                disk.write(fd, HEADER, 0)
+                journal = Journal(files, disk, fd)
+                journal._end = len(HEADER)
+                journal._write([RunOpened({"format": FORMAT, **session})])
+                # The old journal goes first: rows without one belong to no run.
+                leftovers = files.leftovers()
+                files.journal.unlink(missing_ok=True)
+                disk.sync_folder(files.journal.parent)
+                for path in leftovers:
+                    path.unlink(missing_ok=True)
+                journal.row_files.create()
+                disk.replace(draft_of(files.journal), files.journal)
+            except OSError as error:
+                raise cannot_write(files.journal, error) from None
+            undo.pop_all()
         return journal
 
     @staticmethod
@@ -125,17 +120,16 @@ class Journal:
             fd = os.open(files.journal, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise UserError(f"{files.journal}: cannot be opened: {os_reason(error)}") from None
-        try:
-            lock(fd, files.journal)
-            journal = Journal(files, disk, fd)
-            journal._replay()
-            return journal
-        except OSError as error:
-            os.close(fd)
-            raise cannot_write(files.journal, error) from None
-        except BaseException:
-            os.close(fd)
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, fd)
+            try:
+                lock(fd, files.journal)
+                journal = Journal(files, disk, fd)
+                journal._replay()
+            except OSError as error:
+                raise cannot_write(files.journal, error) from None
+            undo.pop_all()
+        return journal
 
     def commit(self, entries: Sequence[LogEntry]) -> None:
         """Put entries on disk, all or none.
@@ -199,7 +193,8 @@ class Journal:
     def close(self) -> None:
         """Close the files; commits nothing."""
         self.row_files.close()
-        _close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
         self._fd = -1
 
     # -- writing ------------------------------------------------------------------------------
@@ -270,8 +265,3 @@ class Journal:
                 self.disk.replace(draft, self.files.row_file(*file))
         for draft in self.files.compaction_drafts():
             draft.unlink()
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)

@@ -28,7 +28,6 @@ from gymmesh_client.journal.format.records import (
     decode_one,
 )
 from gymmesh_client.problems import UserError, unreadable
-from gymmesh_runtime.text import os_reason
 
 _PAGES_KEPT: Final = 1 << 22
 
@@ -99,25 +98,16 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
     Raises:
         UserError: the journal is damaged, or another collector is at work there.
     """
-    try:
-        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if not files.journal.exists():
         return None
-    except OSError as error:
-        raise UserError(f"{files.journal}: cannot be opened: {os_reason(error)}") from None
-    try:
+    found: dict[str, Any] | None = None
+    with opened(files) as fd, mapped(fd) as data:
         lock(fd, files.journal)
-        found: dict[str, Any] | None = None
-        with mapped(fd) as data:
-            for frame in frames_of(data, files):
-                # A session is always the first record of its commit.
-                if frame.payload[:1] == SESSION_TYPE:
-                    record = next(decode(frame.payload))
-                    found = record.info if isinstance(record, RunOpened) else found
-    except BadRecord as error:
-        raise UserError(f"{files.journal}: is damaged: {error}") from None
-    finally:
-        os.close(fd)
+        for frame in frames_of(data, files):
+            # A session is always the first record of its commit.
+            if frame.payload[:1] == SESSION_TYPE:
+                record = next(decode(frame.payload))
+                found = record.info if isinstance(record, RunOpened) else found
     if found is None:
         raise unnamed_run(files)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 from gymmesh_client.journal.disk import Disk
@@ -131,8 +131,8 @@ class RowFiles:
     def _append(self, file: RowFile, lines: Sequence[bytes]) -> list[Place]:
         kind, shard = file
         data, offset = b"".join(lines), self.ends.get(file, 0)
-        packed = self._zstd is not None and kind == ROWS
-        out = self._zstd.compress(data) if self._zstd is not None and packed else data
+        packed = self._zstd if kind == ROWS else None
+        out = packed.compress(data) if packed else data
         fd = self._fd(file)
         self._before.setdefault(file, offset)
         self._disk.write(fd, out, offset)
@@ -307,13 +307,9 @@ class Zstd:
     def __init__(self) -> None:
         zstandard = load_zstandard()
         self._error = zstandard.ZstdError
-        self._compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
+        self.compress: Callable[[bytes], bytes]
+        self.compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
         self._decompressor = zstandard.ZstdDecompressor()
-
-    def compress(self, data: bytes) -> bytes:
-        """A frame that holds the data."""
-        frame: bytes = self._compress(data)
-        return frame
 
     def decompress(self, frame: bytes) -> bytes:
         """What a frame holds. Raises ValueError when it is damaged."""

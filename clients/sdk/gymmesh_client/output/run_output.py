@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
-import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.disk import Disk, cannot_write
+from gymmesh_client.journal.disk import Disk, cannot_write, existing_locked
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
 from gymmesh_client.journal.format.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
@@ -284,7 +282,8 @@ def check(
     refuse_inputs(files.everything(), inputs)
     used = _used(files)
     for path in (files.journal, *used):
-        _refuse_if_in_use(path)
+        with existing_locked(path):
+            pass  # no other collector is at work there
     if resume:
         if not _begun(files):
             raise UserError(
@@ -468,19 +467,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _refuse_if_in_use(path: Path) -> None:
-    """Raise UserError when another collector is at work there."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise cannot_write(path, error) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise UserError(f"{path}: another collector is writing to it") from None
-    finally:
-        os.close(fd)

@@ -208,10 +208,9 @@ def encode(record: Record) -> bytes:
     """A record's bytes."""
     if isinstance(record, CurrentOutcome):
         kind, body = _OUTCOME_TYPE, _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
-    elif isinstance(record, Reserved):
-        kind, body = RESERVED_TYPE, b"".join(starmap(_RESERVED.pack, record.attempts))
-    elif isinstance(record, Released):
-        kind, body = RELEASED_TYPE, b"".join(starmap(_RESERVED.pack, record.attempts))
+    elif isinstance(record, Reserved | Released):
+        kind = RESERVED_TYPE if isinstance(record, Reserved) else RELEASED_TYPE
+        body = b"".join(starmap(_RESERVED.pack, record.attempts))
     elif isinstance(record, AttemptFailed):
         kind, body = _FAILED_ATTEMPT, _ATTEMPT.pack(*record)
     elif isinstance(record, Superseded):
@@ -255,29 +254,26 @@ def decode_one(kind: int, body: bytes) -> Record:
     try:
         if kind == _OUTCOME_TYPE:
             return CurrentOutcome._make((*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size)))
-        return _decode_other(kind, body)
+        if kind in (RESERVED_TYPE, RELEASED_TYPE):
+            attempts = tuple(_RESERVED.iter_unpack(body))
+            return Reserved(attempts) if kind == RESERVED_TYPE else Released(attempts)
+        if kind == _FAILED_ATTEMPT:
+            return AttemptFailed(*_ATTEMPT.unpack(body))
+        if kind == _SUPERSEDED_TYPE:
+            place = _place(body, _SUPERSEDED.size)
+            return Superseded._make((*_SUPERSEDED.unpack_from(body), place))
+        if kind == _COMPACTED_TYPE:
+            removed = map(Removed._make, _REMOVED.iter_unpack(body[_COMPACTED.size :]))
+            return Compacted._make((*_COMPACTED.unpack_from(body), tuple(removed)))
+        if kind in (_SESSION, _RUN_ENDED):
+            info = json.loads(body)
+            if type(info) is not dict:
+                raise BadRecord("a session is not a JSON object")
+            return RunOpened(checked_session(info)) if kind == _SESSION else RunEnded(info)
+    except BadRecord:
+        raise
     except (struct.error, ValueError, TypeError) as error:
-        raise error if isinstance(error, BadRecord) else BadRecord(str(error)) from None
-
-
-def _decode_other(kind: int, body: bytes) -> Record:
-    if kind == RESERVED_TYPE:
-        return Reserved(tuple(_RESERVED.iter_unpack(body)))
-    if kind == RELEASED_TYPE:
-        return Released(tuple(_RESERVED.iter_unpack(body)))
-    if kind == _FAILED_ATTEMPT:
-        return AttemptFailed(*_ATTEMPT.unpack(body))
-    if kind == _SUPERSEDED_TYPE:
-        place = _place(body, _SUPERSEDED.size)
-        return Superseded._make((*_SUPERSEDED.unpack_from(body), place))
-    if kind == _COMPACTED_TYPE:
-        removed = map(Removed._make, _REMOVED.iter_unpack(body[_COMPACTED.size :]))
-        return Compacted._make((*_COMPACTED.unpack_from(body), tuple(removed)))
-    if kind in (_SESSION, _RUN_ENDED):
-        info = json.loads(body)
-        if type(info) is not dict:
-            raise BadRecord("a session is not a JSON object")
-        return RunOpened(checked_session(info)) if kind == _SESSION else RunEnded(info)
+        raise BadRecord(str(error)) from None
     raise BadRecord(f"a record of type {kind}, which another version of gymmesh wrote")
 
 
