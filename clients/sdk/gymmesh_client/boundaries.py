@@ -1,17 +1,27 @@
-"""The name of a failure's boundary, for people, labels and counts."""
+"""The names of enums' values, without their prefix: for rows, people, labels and counts."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
 
-BOUNDARIES: Final[dict[int, str]] = {
-    int(number): name.removeprefix("BOUNDARY_") for name, number in rollout_pb2.Boundary.items()
-}
-"""The names without their prefix, such as MODEL, by number."""
+
+class EnumNames(dict[int, str]):
+    """An enum's names without their prefix; for a value of a later contract its number."""
+
+    def __init__(self, enum: Any, prefix: str) -> None:
+        super().__init__({int(number): name.removeprefix(prefix) for name, number in enum.items()})
+
+    def __missing__(self, value: int) -> str:
+        return str(value)
+
+
+BOUNDARIES: Final = EnumNames(rollout_pb2.Boundary, "BOUNDARY_")
+"""The boundaries of failures, such as MODEL, by number."""
+BOUNDARY_NUMBERS: Final = {name: number for number, name in BOUNDARIES.items()}
 
 
 def boundary_name(number: int) -> str:
     """The boundary without its prefix; its number for one of a later contract."""
-    return BOUNDARIES.get(number, str(number))
+    return BOUNDARIES[number]

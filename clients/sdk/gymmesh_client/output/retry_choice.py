@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gymmesh_client.boundaries import BOUNDARIES
+from gymmesh_client.boundaries import BOUNDARY_NUMBERS
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.records import FAILED, CurrentOutcome
 from gymmesh_client.problems import UserError
 
-_NUMBERS: Final = {name: number for number, name in BOUNDARIES.items() if number}
+_NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if number}
 
 
 @dataclass(frozen=True, slots=True)

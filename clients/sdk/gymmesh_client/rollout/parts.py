@@ -87,26 +87,21 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             rollout.run_id,
             rollout.task_id,
             rollout.repeat_index,
+            started_unix_nano=rollout.started_unix_nano,
+            calls=rollout.model_calls[:],
+            turns=tuple(rollout.turns),
+            annotations=tuple(rollout.annotations),
+            ended_unix_nano=rollout.ended_unix_nano,
         )
-        if rollout.HasField("started"):
-            parts.started = rollout.started
-        parts.started_unix_nano = rollout.started_unix_nano
-        parts.calls = rollout.model_calls[:]
         for call in rollout.tool_calls[:]:
             answer = call.completed
             key = (answer.model_call_id, answer.call_id)
-            record = ToolRecord(key, call.started_unix_nano)
-            record.completed = answer
-            parts.tools.append(record)
-        parts.turns = tuple(rollout.turns)
-        parts.annotations = tuple(rollout.annotations)
+            parts.tools.append(ToolRecord(key, call.started_unix_nano, completed=answer))
         if rollout.HasField("verified"):
             parts.judge(rollout.verified)
-        if rollout.HasField("completed"):
-            parts.completed = rollout.completed
-        if rollout.HasField("failed"):
-            parts.failed = rollout.failed
-        parts.ended_unix_nano = rollout.ended_unix_nano
+        for name in ("started", "completed", "failed"):
+            if rollout.HasField(name):
+                setattr(parts, name, getattr(rollout, name))
         return parts
 
     def judge(self, verified: pb.Verified | None) -> None:
@@ -119,16 +114,15 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
 
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""
-        rollout = pb.Rollout()
-        rollout.run_id = self.run_id
-        rollout.task_id = self.task_id
-        rollout.repeat_index = self.repeat_index
-        rollout.rollout_id = self.rollout_id
-        rollout.attempt = self.attempt
-        rollout.started_unix_nano = self.started_unix_nano
-        rollout.ended_unix_nano = self.ended_unix_nano
-        if self.started is not None:
-            rollout.started.CopyFrom(self.started)
+        rollout = pb.Rollout(
+            run_id=self.run_id,
+            task_id=self.task_id,
+            repeat_index=self.repeat_index,
+            rollout_id=self.rollout_id,
+            attempt=self.attempt,
+            started_unix_nano=self.started_unix_nano,
+            ended_unix_nano=self.ended_unix_nano,
+        )
         for record in self.tools:
             written = rollout.tool_calls.add()
             written.started_unix_nano = record.started_unix_nano
@@ -136,12 +130,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         _add_copies(rollout.model_calls, self.calls)
         _add_copies(rollout.turns, self.turns)
         _add_copies(rollout.annotations, self.annotations)
-        if self.verified is not None:
-            rollout.verified.CopyFrom(self.verified)
-        if self.completed is not None:
-            rollout.completed.CopyFrom(self.completed)
-        if self.failed is not None:
-            rollout.failed.CopyFrom(self.failed)
+        for name in ("started", "verified", "completed", "failed"):
+            part = getattr(self, name)
+            if part is not None:
+                getattr(rollout, name).CopyFrom(part)
         return rollout
 
 

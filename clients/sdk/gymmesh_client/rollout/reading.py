@@ -7,12 +7,11 @@ from typing import Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.boundaries import EnumNames
 from gymmesh_client.rollout.conversation import Answered
 from gymmesh_client.rollout.parts import RolloutParts
 
-_TOOL_OUTCOMES: Final = {
-    number: name.removeprefix("TOOL_OUTCOME_") for name, number in pb.ToolOutcome.items()
-}
+_TOOL_OUTCOMES: Final = EnumNames(pb.ToolOutcome, "TOOL_OUTCOME_")
 
 
 class RolloutReading(msgspec.Struct, eq=False, gc=False):

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.boundaries import EnumNames
 from gymmesh_responses import TOKEN_BYTES, JsonValue, unpack_ids, unpack_logprobs
+
+_FORK_REASONS: Final = EnumNames(tokens_pb2.ForkReason, "FORK_REASON_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def token_notes(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, JsonValue]:
             forks.append(
                 {
                     "call_id": call.call_id,
-                    "reason": _reason(fork.reason),
+                    "reason": _FORK_REASONS[fork.reason],
                     "common_tokens": fork.common_tokens,
                 }
             )
@@ -90,11 +94,3 @@ def _prompt(said: tokens_pb2.TokenCapture, parent: CallTokens | None) -> bytes |
         return None
     before = parent.prompt + parent.output
     return before[:size] + said.prompt_token_ids if size <= len(before) else None
-
-
-def _reason(value: int) -> str:
-    try:
-        name: str = tokens_pb2.ForkReason.Name(tokens_pb2.ForkReason.ValueType(value))
-    except ValueError:
-        return str(value)  # of a later contract
-    return name.removeprefix("FORK_REASON_")

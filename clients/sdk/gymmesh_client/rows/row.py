@@ -28,6 +28,7 @@ from typing import Any, Final
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.boundaries import BOUNDARIES, EnumNames
 from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_notes
 from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.request import extras_of, first_items, request_of
@@ -64,19 +65,8 @@ OWN_KEYS: Final = frozenset(
 )
 
 
-class _Names(dict[int, str]):
-    """An enum's names without their prefix; for a value of a later contract its number."""
-
-    def __init__(self, enum: Any, prefix: str) -> None:
-        super().__init__({number: name.removeprefix(prefix) for name, number in enum.items()})
-
-    def __missing__(self, value: int) -> str:
-        return str(value)
-
-
-_STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
-_VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
-_BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
+_STOP_REASONS: Final = EnumNames(pb.StopReason, "STOP_REASON_")
+_VERDICTS: Final = EnumNames(pb.VerificationStatus, "VERIFICATION_STATUS_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +263,7 @@ def _put_model_usage(
 
 def _failure(failure: pb.Failure) -> dict[str, JsonValue]:
     return {
-        "boundary": _BOUNDARIES[failure.boundary],
+        "boundary": BOUNDARIES[failure.boundary],
         "status": status_dict(failure.status),
         "retry_safe": failure.retry_safe,
         "component": failure.component,

@@ -6,10 +6,9 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gymmesh_client.boundaries import BOUNDARIES
+from gymmesh_client.boundaries import BOUNDARY_NUMBERS
 
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
-_NUMBERS: Final = {name: number for number, name in BOUNDARIES.items()}
 
 
 class IndexColumns(NamedTuple):
@@ -82,4 +81,4 @@ def boundary_number(name: str | None) -> int:
     """The boundary that `boundary_name` names."""
     if not name:
         return 0
-    return _NUMBERS.get(name) or (int(name) if name.isdecimal() else 0)
+    return BOUNDARY_NUMBERS.get(name) or (int(name) if name.isdecimal() else 0)
