@@ -20,11 +20,10 @@ from gymmesh_client.journal.disk import cannot_write
 from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, RunEnded
-from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
-from gymmesh_client.output.run_output import check, make_folder_of
+from gymmesh_client.output.run_output import check, make_folder_of, make_index
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole_bytes
 from gymmesh_client.run_file import RunDocument, RunIdentity, read_run_file, session_info
@@ -61,12 +60,20 @@ class Part:
     Attributes:
         path: as it was named.
         shard: which one it is.
-        session: what its journal says of the run.
+        run_id: of the run that it is a part of.
+        identity: what that run is made of.
+        tasks: how many tasks all shards have together.
+        repeats: rollouts per task.
+        skipped: rows of the task file that were left out.
     """
 
     path: Path
     shard: Shard
-    session: dict[str, Any]
+    run_id: str
+    identity: RunIdentity
+    tasks: int
+    repeats: int
+    skipped: int
 
     @staticmethod
     def of(path: Path) -> Part:
@@ -84,27 +91,15 @@ class Part:
         shard = shard_of(session)
         if shard is None:
             raise UserError(f"{path}: was collected without --shard, so there is nothing to merge")
-        return Part(path, shard, session)
-
-    @property
-    def run_id(self) -> str:
-        """Of the run that it is a part of."""
-        return str(self.session["run_id"])
-
-    @property
-    def tasks(self) -> int:
-        """How many tasks all shards have together."""
-        return int(self.session.get("tasks", 0))
-
-    @property
-    def repeats(self) -> int:
-        """Rollouts per task."""
-        return int(self.session.get("repeats", 1))
-
-    @property
-    def skipped(self) -> int:
-        """Rows of the task file that were left out."""
-        return int(self.session.get("skipped", 0))
+        return Part(
+            path,
+            shard,
+            str(session["run_id"]),
+            RunIdentity.of_session(session),
+            session.get("tasks", 0),
+            session.get("repeats", 1),
+            session.get("skipped", 0),
+        )
 
 
 def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False) -> RunSummary:
@@ -126,27 +121,25 @@ def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False)
     Whatever ends it early, no output is left, unless the process is killed.
     """
     parts = whole_run([Part.of(path) for path in paths])
-    first = parts[0]
-    identity = RunIdentity.of_session(first.session)
+    identity = parts[0].identity
     read = [file for part in parts for file in OutputFiles(part.path).everything()]
     check(files, identity, overwrite=overwrite, resume=False, inputs={"runs merge": read})
     with ExitStack() as stack:
         readers = [stack.enter_context(open_run(part.path)) for part in parts]
         for part, reader in zip(parts, readers, strict=True):
             _check_finished(part, reader)
-        counts = _write_whole(parts, readers, files, identity)
-    with contextlib.suppress(OSError, UserError):  # the first look-up makes it then
-        open_index(files).close()
-    return _keep_summary(counts, first, files)
+        counts = _write_whole(parts, readers, files)
+    make_index(files)
+    return _keep_summary(counts, parts[0], files)
 
 
 def _write_whole(
-    parts: Sequence[Part], readers: Sequence[RunReader], files: OutputFiles, identity: RunIdentity
+    parts: Sequence[Part], readers: Sequence[RunReader], files: OutputFiles
 ) -> _Counts:
     """Write the rows and the journal of the whole, or nothing."""
     first = parts[0]
     make_folder_of(files)
-    session = session_info(files, first.run_id, identity, first.repeats, first.skipped)
+    session = session_info(files, first.run_id, first.identity, first.repeats, first.skipped)
     session |= {"merged": len(parts)}
     journal = Journal.create(files, session)
     try:
@@ -200,11 +193,10 @@ def _check_same(first: Part, part: Part) -> None:
         ("number of shards", part.shard.of, first.shard.of),
         ("number of repeats", part.repeats, first.repeats),
     ]
-    identity, wanted = (RunIdentity.of_session(one.session) for one in (part, first))
     pairs += [
-        (what, getattr(identity, key)[:_DIGEST], getattr(wanted, key)[:_DIGEST])
+        (what, getattr(part.identity, key)[:_DIGEST], getattr(first.identity, key)[:_DIGEST])
         for key, what in _PARTS_OF_IDENTITY.items()
-        if key in identity.changes(wanted)
+        if key in part.identity.changes(first.identity)
     ]
     pairs += [
         ("number of tasks", part.tasks, first.tasks),

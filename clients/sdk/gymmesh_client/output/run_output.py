@@ -12,7 +12,6 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -49,8 +48,13 @@ from gymmesh_client.replacing import (
     refuse_no_folder,
     write_whole,
 )
-from gymmesh_client.run_file import RunFile, RunIdentity, session_info
-from gymmesh_client.run_file.comparing import what_changed
+from gymmesh_client.run_file import (
+    RunDocument,
+    RunIdentity,
+    read_run_file,
+    session_info,
+    write_document,
+)
 from gymmesh_client.tasks import Shard, session_of, shard_of
 from gymmesh_client.traces import AttemptRecording, TraceWriter
 from gymmesh_responses import CodecError, loads
@@ -80,18 +84,17 @@ class RunOutput:
     def __init__(
         self,
         journal: Journal,
+        about: RunDocument,
+        retried: Retried,
+        traces: TraceWriter | None,
         *,
         delay_s: float,
-        retried: int = 0,
-        not_retried: int = 0,
-        traces: TraceWriter | None = None,
-        about: RunFile | None = None,
     ) -> None:
         self.run_id = str(journal.state.session["run_id"])
         self.files = journal.files
         self.shard = shard_of(journal.state.session)
-        self.retried = retried
-        self.not_retried = not_retried
+        self.retried = retried.superseded
+        self.not_retried = retried.left
         self._journal = journal
         self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
@@ -202,8 +205,9 @@ class RunOutput:
         Raises:
             OutputError: it cannot be written.
         """
-        if self._about is not None and not self._closed:
+        if not self._closed:
             self._about.say(**parts)
+            write_document(self.files.run, self._about)
 
     async def close(self, *, seen: Mapping[str, Any] = MappingProxyType({}), **ended: Any) -> None:
         """Write what is waiting and how the run ended (JSON values), take superseded rows out of
@@ -222,14 +226,15 @@ class RunOutput:
                 await asyncio.to_thread(self._traces.close)
             left = tuple(self._unsent.items())
             self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
-            if self._about is not None:
-                self._about.end(ended, seen)
+            self._about.say(**seen)
+            self._about.end(ended)
+            write_document(self.files.run, self._about)
             await asyncio.to_thread(compact, self._journal)
         finally:
             self._journal.close()
             self.closed = True
         if not ended.get("interrupted"):
-            await asyncio.to_thread(_make_index, self.files)
+            await asyncio.to_thread(make_index, self.files)
 
     def abandon(self) -> None:
         """Close an output to which nothing was written. Idempotent."""
@@ -285,15 +290,17 @@ def check(
         with existing_locked(path):
             pass  # no other collector is at work there
     if resume:
-        if not _begun(files):
+        # A run that has no row yet has used attempts' numbers.
+        if not used and not _size(files.journal):
             raise UserError(
                 f"{files.shown}: is not there, so there is nothing to go on with; "
                 "leave out --resume"
             )
-        session = _earlier_session(files)
+        session = latest_session(files)
+        if session is None:
+            raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
         check_same_run(files, session, run_id, shard)
-        explain = partial(what_changed, files)
-        identity.check(RunIdentity.of_session(session), files.rows, accept, explain)
+        identity.check(RunIdentity.of_session(session), files, accept)
         check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
@@ -349,56 +356,49 @@ def prepare(
     check(files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard)
     left_out = len({problem.line for problem in skipped})
     part = session_of(shard, tasks)
-    if not resume:
-        make_folder_of(files)
-        run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
-        session = part | session_info(files, run_id, identity, repeats, left_out)
-        journal = Journal.create(files, session, Disk())
-        return _traced(journal, identity, skipped, trace, delay_s, Retried())
-    journal = Journal.resume(files)
-    try:
-        retried = give_up(journal, retry or RetryChoice(), retry_of, repeats)
-        _kept(journal, on_row, on_failure)
-        journal.commit([RunOpened(_next_session(journal, identity, repeats, left_out) | part)])
-    except BaseException:
-        journal.close()
-        raise
-    return _traced(journal, identity, skipped, trace, delay_s, retried)
-
-
-def _next_session(
-    journal: Journal, identity: RunIdentity, repeats: int, left_out: int
-) -> dict[str, Any]:
-    """What the journal says of the session that goes on with its run."""
-    was = journal.state.session
-    most = max(repeats, int(was.get("repeats", 1)))
-    session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
-    return session | {"session": int(was.get("session", 1)) + 1}
-
-
-def _traced(
-    journal: Journal,
-    identity: RunIdentity,
-    skipped: Sequence[TaskProblem],
-    trace: bool,
-    delay_s: float,
-    retried: Retried,
-) -> RunOutput:
-    try:
+    with contextlib.ExitStack() as undo:
+        if resume:
+            journal = Journal.resume(files)
+            undo.callback(journal.close)
+            retried = give_up(journal, retry or RetryChoice(), retry_of, repeats)
+            _kept(journal, on_row, on_failure)
+            was = journal.state.session
+            most = max(repeats, int(was.get("repeats", 1)))
+            session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
+            session["session"] = int(was.get("session", 1)) + 1
+            journal.commit([RunOpened(session | part)])
+        else:
+            make_folder_of(files)
+            run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
+            session = session_info(files, run_id, identity, repeats, left_out)
+            journal = Journal.create(files, session | part, Disk())
+            undo.callback(journal.close)
+            retried = Retried()
         _keep_skipped(journal.files, skipped)
-        about = RunFile(journal.files, journal.state.session, identity)
+        about = _explained(journal, identity)
         traces = TraceWriter(journal.files.trace) if trace else None
-    except BaseException:
-        journal.close()
-        raise
-    return RunOutput(
-        journal,
-        delay_s=delay_s,
-        retried=retried.superseded,
-        not_retried=retried.left,
-        traces=traces,
-        about=about,
-    )
+        undo.pop_all()
+    return RunOutput(journal, about, retried, traces, delay_s=delay_s)
+
+
+def _explained(journal: Journal, identity: RunIdentity) -> RunDocument:
+    """Write NAME.run.json, as a session begins, and NAME.tasks. Raises OutputError."""
+    files, session = journal.files, journal.state.session
+    run_id = str(session["run_id"])
+    earlier = read_run_file(files.run, run_id) if int(session["session"]) > 1 else {}
+    document = RunDocument.begun(run_id, session, earlier)
+    made_of = identity.made_of
+    if made_of is not None:
+        content = document.content
+        content["identity"]["configuration"] = made_of.configuration
+        content["configuration"] = made_of.configuration  # unless more of it is said
+        content["tasks"] = {"path": str(made_of.path), "sha256": identity.tasks}
+        try:
+            made_of.lines.write(files.task_lines)
+        except OSError as error:
+            raise cannot_write(files.task_lines, error) from None
+    write_document(files.run, document)
+    return document
 
 
 def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
@@ -422,7 +422,7 @@ def make_folder_of(files: OutputFiles) -> None:
         raise UserError(f"{folder}: cannot be made: {os_reason(error)}") from None
 
 
-def _make_index(files: OutputFiles) -> None:
+def make_index(files: OutputFiles) -> None:
     """Make it now, so that the first look-up need not wait."""
     with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
         open_index(files).close()
@@ -445,21 +445,9 @@ def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
                 raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
 
 
-def _earlier_session(files: OutputFiles) -> dict[str, Any]:
-    session = latest_session(files)
-    if session is None:
-        raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
-    return session
-
-
 def _used(files: OutputFiles) -> list[Path]:
     own = (*files.all_shards(), files.failures, files.superseded)
     return [path for path in own if _size(path)]
-
-
-def _begun(files: OutputFiles) -> bool:
-    """Whether there is a run to go on with; one that has no row yet has used attempts' numbers."""
-    return bool(_used(files)) or _size(files.journal) > 0
 
 
 def _size(path: Path) -> int:

@@ -1,8 +1,7 @@
 """A run explains itself: NAME.run.json beside its rows, and NAME.tasks, by which a resumption can
 name the task that changed.
 
-identity    what a run is made of: tasks, configuration, versions
-comparing   what of it changed since the run was begun
+identity    what a run is made of, and what of it changed: tasks, configuration, versions
 document    what the file says (pure)
 secrets     JSON values without what is secret (pure)
 changes     which keys of a configuration differ (pure)
@@ -12,14 +11,13 @@ file        writes and reads NAME.run.json, whole or not at all
 
 from gymmesh_client.run_file.changes import ValueChange, changes
 from gymmesh_client.run_file.document import RunDocument
-from gymmesh_client.run_file.file import RunFile, read_run_file
+from gymmesh_client.run_file.file import read_run_file, write_document
 from gymmesh_client.run_file.identity import RunIdentity, session_info
 from gymmesh_client.run_file.secrets import without_secrets
 from gymmesh_client.run_file.task_lines import TaskLines
 
 __all__ = [
     "RunDocument",
-    "RunFile",
     "RunIdentity",
     "TaskLines",
     "ValueChange",
@@ -27,4 +25,5 @@ __all__ = [
     "read_run_file",
     "session_info",
     "without_secrets",
+    "write_document",
 ]

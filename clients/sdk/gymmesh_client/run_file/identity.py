@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FORMAT
 from gymmesh_client.problems import UserError
+from gymmesh_client.run_file import task_lines
+from gymmesh_client.run_file.changes import changes, described
+from gymmesh_client.run_file.document import versions
+from gymmesh_client.run_file.file import read_run_file
 from gymmesh_client.run_file.secrets import without_secrets
 from gymmesh_client.run_file.task_lines import TaskLines
 
@@ -67,7 +70,7 @@ class RunIdentity:
         return RunIdentity(
             lines.sha256,
             hashlib.sha256(written).hexdigest(),
-            _installed_version(),
+            versions().get("gymmesh", ""),
             MadeOf(tasks, lines, without_secrets(json.loads(written))),
         )
 
@@ -91,40 +94,21 @@ class RunIdentity:
             and (name != "version" or (self.version and was.version))
         ]
 
-    def check(
-        self,
-        was: RunIdentity,
-        output: Path,
-        accepted: Collection[str] = (),
-        explain: Callable[[RunIdentity, RunIdentity, str], str] = lambda now, was, name: "",
-    ) -> None:
+    def check(self, was: RunIdentity, files: OutputFiles, accepted: Collection[str] = ()) -> None:
         """Refuse to go on with a run that was another one, unless each change is accepted.
-
-        Args:
-            explain: says what changed in one of CHANGES; empty where that is not known.
 
         Raises:
             UserError: something changed that is not accepted.
         """
         changed = [name for name in self.changes(was) if name not in accepted]
         if changed:
-            names = [self._named(was, name, explain) for name in changed]
+            said = [(CHANGES[name], _what_changed(files, self, was, name)) for name in changed]
+            names = " and ".join(f"{name} ({what})" if what else name for name, what in said)
             options = " ".join(f"--accept-change {name}" for name in changed)
             raise UserError(
-                f"{output}: cannot be resumed, because {' and '.join(names)} changed since; "
+                f"{files.rows}: cannot be resumed, because {names} changed since; "
                 f"use the same, choose another --output, or go on all the same with {options}"
             )
-
-    def _named(
-        self,
-        was: RunIdentity,
-        name: str,
-        explain: Callable[[RunIdentity, RunIdentity, str], str],
-    ) -> str:
-        if name == "version":
-            return f"{CHANGES[name]} ({was.version}, now {self.version})"
-        said = explain(self, was, name)
-        return f"{CHANGES[name]} ({said})" if said else CHANGES[name]
 
 
 def session_info(
@@ -143,8 +127,22 @@ def session_info(
     }
 
 
-def _installed_version() -> str:
-    try:
-        return version("gymmesh")
-    except PackageNotFoundError:
+def _what_changed(files: OutputFiles, now: RunIdentity, was: RunIdentity, name: str) -> str:
+    """What changed in one of CHANGES, as a clause; empty where it is not known. What stands beside
+    the run counts only if it is of what the run was.
+    """
+    if name == "version":
+        return f"{was.version}, now {now.version}"
+    made_of = now.made_of
+    if made_of is None:
         return ""
+    if name == "tasks":
+        lines = TaskLines.read(files.task_lines)
+        if lines is None or lines.sha256 != was.tasks:
+            return ""
+        return task_lines.described(lines, made_of.lines, made_of.path)
+    identity = read_run_file(files.run).get("identity")
+    if not isinstance(identity, dict) or identity.get("config") != was.config:
+        return ""
+    found = changes(identity.get("configuration"), made_of.configuration)
+    return described(found) if found else "a value that is not kept, since it is secret"
