@@ -24,14 +24,8 @@ EventSink = Callable[[pb.RolloutEvent], None]
 ends the attempt, and is raised by `run_rollout`."""
 
 
-class AgentPeer(Protocol):
-    """What a collector needs of an agent service."""
-
-    async def run_rollout(
-        self, request: agent_pb2.RunRolloutRequest, *, timeout: float, sink: EventSink
-    ) -> None:
-        """Run an attempt; its events go to `sink`. Raises MeshError when the call breaks."""
-        ...
+class GroupJudge(Protocol):
+    """The RPC by which an agent service judges groups."""
 
     async def JudgeGroup(
         self, request: agent_pb2.JudgeGroupRequest, *, timeout: float
@@ -40,23 +34,27 @@ class AgentPeer(Protocol):
         ...
 
 
+class AgentPeer(GroupJudge, Protocol):
+    """What a collector needs of an agent service."""
+
+    async def run_rollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float, sink: EventSink
+    ) -> None:
+        """Run an attempt; its events go to `sink`. Raises MeshError when the call breaks."""
+        ...
+
+
 AgentConnector = Callable[[str], Awaitable[AgentPeer]]
 """Finds the agent of a name; MeshError when there is none."""
 
 
-class RpcPeer(Protocol):
+class RpcPeer(GroupJudge, Protocol):
     """The RPCs of an agent service that a StreamingAgent calls; each raises MeshError."""
 
     def RunRollout(
         self, request: agent_pb2.RunRolloutRequest, *, timeout: float
     ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
         """Streams an attempt's events."""
-        ...
-
-    async def JudgeGroup(
-        self, request: agent_pb2.JudgeGroupRequest, *, timeout: float
-    ) -> agent_pb2.JudgeGroupResponse:
-        """Has the repeats of a task judged together."""
         ...
 
 

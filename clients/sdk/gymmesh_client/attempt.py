@@ -73,7 +73,7 @@ class AgentCall(msgspec.Struct, eq=False):
             await peer.run_rollout(self._request, timeout=timeout_s, sink=sink)
             parts = fold.parts()
         except StreamViolation as violation:
-            return self._failed(violation_error(violation), violation.rule == "truncated")
+            return self._failed(_violation_error(violation), violation.rule == "truncated")
         except MeshError as error:
             if self._refused or not fold.ended:
                 return self._failed(error, fold.begun or _is_passing(error))
@@ -117,13 +117,10 @@ class AgentCall(msgspec.Struct, eq=False):
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
-        failure = pb.Failure(
-            boundary=pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT,
-            status=to_status(error),
-            retry_safe=retry_safe and not overdue,
-            component=self._agent,
+        boundary = pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT
+        return _failed_at(
+            boundary, error, self._agent, self._fold.rollout, retry_safe and not overdue
         )
-        return FailedAttempt(failure, self._fold.rollout)
 
 
 async def run_attempt(
@@ -157,17 +154,11 @@ async def run_attempt(
     return outcome.message() if isinstance(outcome, RolloutParts) else outcome
 
 
-def violation_error(violation: StreamViolation) -> MeshError:
+def _violation_error(violation: StreamViolation) -> MeshError:
     """The error that stands for a broken stream law."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the agent's stream broke the stream law: {violation}",
-        metadata={
-            "rule": violation.rule,
-            "expected": violation.expected,
-            "got": violation.got,
-        },
-    )
+    said = {"rule": violation.rule, "expected": violation.expected, "got": violation.got}
+    sentence = f"the agent's stream broke the stream law: {violation}"
+    return MeshError(errors_pb2.ERROR_REASON_CONTRACT_VIOLATED, sentence, metadata=said)
 
 
 def _is_passing(error: MeshError) -> bool:
@@ -180,23 +171,16 @@ def _is_passing(error: MeshError) -> bool:
 def cancelled_attempt(agent: str, partial: pb.Rollout, reason: str) -> FailedAttempt:
     """The failure of a rollout that was cancelled for good, with what there is of it."""
     error = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, reason)
-    failure = pb.Failure(
-        boundary=pb.BOUNDARY_CANCELLED,
-        status=to_status(error),
-        retry_safe=True,
-        component=agent,
-    )
-    return FailedAttempt(failure, partial)
+    return _failed_at(pb.BOUNDARY_CANCELLED, error, agent, partial, retry_safe=True)
 
 
 def failed_recording(parts: RolloutParts, agent: str, error: Exception) -> FailedAttempt:
     """The failure of a rollout that is complete but cannot be written as a row."""
-    mesh_error = MeshError(
+    broken = MeshError(
         errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
         f"the agent's rollout cannot be written as a row: {error}",
         metadata={"rule": "row", "expected": "", "got": ""},
     )
-    failure = pb.Failure(boundary=pb.BOUNDARY_AGENT, status=to_status(mesh_error), component=agent)
     bare = pb.Rollout(
         run_id=parts.run_id,
         task_id=parts.task_id,
@@ -204,4 +188,16 @@ def failed_recording(parts: RolloutParts, agent: str, error: Exception) -> Faile
         rollout_id=parts.rollout_id,
         attempt=parts.attempt,
     )
-    return FailedAttempt(failure, bare)
+    return _failed_at(pb.BOUNDARY_AGENT, broken, agent, bare, retry_safe=False)
+
+
+def _failed_at(
+    boundary: pb.Boundary.ValueType,
+    error: MeshError,
+    agent: str,
+    partial: pb.Rollout,
+    retry_safe: bool,
+) -> FailedAttempt:
+    status = to_status(error)
+    failure = pb.Failure(boundary=boundary, status=status, retry_safe=retry_safe, component=agent)
+    return FailedAttempt(failure, partial)

@@ -147,22 +147,17 @@ def draft_of(path: Path, mark: str = "") -> Path:
     return path.with_name(f"{path.name}.{mark}.tmp" if mark else f"{path.name}.tmp")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file, whole or not at all; a new one for its owner alone, one that is there keeps
     its mode. Raises OSError.
     """
-    write_whole_bytes(path, text.encode())
-
-
-def write_whole_bytes(path: Path, data: bytes) -> None:
-    """As `write_whole`."""
     draft = draft_of(path)
     draft.unlink(missing_ok=True)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY)
     with os.fdopen(fd, "wb") as file:
         with contextlib.suppress(FileNotFoundError):
             os.fchmod(fd, stat.S_IMODE(path.stat().st_mode))
-        file.write(data)
+        file.write(content.encode() if isinstance(content, str) else content)
     draft.replace(path)
 
 

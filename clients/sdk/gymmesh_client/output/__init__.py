@@ -2,8 +2,7 @@
 
 run_output    opens it, new or to go on, and writes to it
 same_run      whether what is there is the run that is asked for
-retry_choice  which finished rollouts run again (pure)
-retrying      gives up their outcomes
+retry_choice  which finished rollouts run again, and gives up their outcomes
 merge         joins the outputs of a run's shards
 """
 

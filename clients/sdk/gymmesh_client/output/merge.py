@@ -25,7 +25,7 @@ from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
 from gymmesh_client.output.run_output import check, make_folder_of, make_index
 from gymmesh_client.problems import UserError
-from gymmesh_client.replacing import write_whole_bytes
+from gymmesh_client.replacing import write_whole
 from gymmesh_client.run_file import RunDocument, RunIdentity, read_run_file, session_info
 from gymmesh_client.run_file.document import merged
 from gymmesh_client.run_file.file import write_document
@@ -326,7 +326,7 @@ def _copy(there: Path, here: Path) -> None:
     """Keep a file of which every shard has the same, if it is there."""
     try:
         if there.exists():
-            write_whole_bytes(here, there.read_bytes())
+            write_whole(here, there.read_bytes())
     except OSError as error:
         raise cannot_write(here, error) from None
 

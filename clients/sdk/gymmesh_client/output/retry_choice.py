@@ -1,17 +1,25 @@
-"""Which finished rollouts to run again: `failed`, `boundary=TOOL`, `task=ID`. Pure."""
+"""Which finished rollouts to run again: `failed`, `boundary=TOOL`, `task=ID`; gives up theirs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gymmesh_client.boundaries import BOUNDARY_NUMBERS
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.format.records import FAILED, CurrentOutcome
+from gymmesh_client.journal.format.keys import rollout_ids, rollout_key
+from gymmesh_client.journal.format.records import FAILED, RETRY
+from gymmesh_client.journal.journal import Journal
 from gymmesh_client.problems import UserError
 
 _NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if number}
+
+
+class Retried(NamedTuple):
+    """What a retry came to: outcomes that are superseded, and those that stay all the same."""
+
+    superseded: int = 0
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +62,32 @@ class RetryChoice:
     def __bool__(self) -> bool:
         return bool(self.failed or self.boundaries or self.tasks)
 
-    def keys(self, run_id: str, repeats: int) -> frozenset[bytes]:
-        """The keys of the rollouts of the tasks."""
-        return frozenset(
-            rollout_key(rollout_id(run_id, task, repeat))
-            for task in self.tasks
-            for repeat in range(repeats)
-        )
+    def give_up(self, journal: Journal, tasks: Collection[str] | None, repeats: int) -> Retried:
+        """Supersede the outcomes that are chosen, of the rollouts that are asked for.
 
-    def matches(self, outcome: CurrentOutcome, keys: frozenset[bytes]) -> bool:
-        """Whether an outcome is chosen; `keys` are those of the tasks."""
-        if outcome.status == FAILED and (self.failed or outcome.boundary in self.boundaries):
-            return True
-        return outcome.key in keys
+        Args:
+            tasks: those asked for, with so many repeats each; None: all.
+        """
+        if not self:
+            return Retried()
+        session = journal.state.session
+        run_id, most = str(session["run_id"]), int(session.get("repeats", 1))
+        of_tasks = frozenset(_keys(run_id, self.tasks, most))
+        chosen = journal.current(
+            lambda one: (
+                one.key in of_tasks
+                or (one.status == FAILED and (self.failed or one.boundary in self.boundaries))
+            )
+        )
+        named = len(chosen)
+        if tasks is not None:
+            asked = {one.key for one in chosen}.intersection(_keys(run_id, tasks, repeats))
+            chosen = [one for one in chosen if one.key in asked]
+        journal.supersede(chosen, RETRY)
+        return Retried(len(chosen), named - len(chosen))
+
+
+def _keys(run_id: str, tasks: Iterable[str], repeats: int) -> Iterator[bytes]:
+    """The keys of the rollouts of tasks."""
+    for task in tasks:
+        yield from map(rollout_key, rollout_ids(run_id, task, range(repeats)))

@@ -38,8 +38,7 @@ from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
-from gymmesh_client.output.retry_choice import RetryChoice
-from gymmesh_client.output.retrying import Retried, give_up
+from gymmesh_client.output.retry_choice import Retried, RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import (
@@ -360,7 +359,7 @@ def prepare(
         if resume:
             journal = Journal.resume(files)
             undo.callback(journal.close)
-            retried = give_up(journal, retry or RetryChoice(), retry_of, repeats)
+            retried = (retry or RetryChoice()).give_up(journal, retry_of, repeats)
             _kept(journal, on_row, on_failure)
             was = journal.state.session
             most = max(repeats, int(was.get("repeats", 1)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client.problems import TaskProblem, unreadable
-from gymmesh_client.replacing import write_whole_bytes
+from gymmesh_client.replacing import write_whole
 from gymmesh_client.tasks.reader import TaskDefaults, TaskReader
 
 HEADER: Final = b"\x89gymmesh tasks\n\x01\n"
@@ -49,7 +49,7 @@ class TaskLines:
 
     def write(self, path: Path) -> None:
         """Keep the digests, whole or not at all. Raises OSError."""
-        write_whole_bytes(path, HEADER + bytes.fromhex(self.sha256) + self.digests.tobytes())
+        write_whole(path, HEADER + bytes.fromhex(self.sha256) + self.digests.tobytes())
 
     @staticmethod
     def read(path: Path) -> TaskLines | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
 from gymmesh_responses import JsonValue
@@ -15,9 +15,6 @@ NAMING_KEYS: Final = ("environment", "agent")
 """Keys that name something in the mesh when they are strings."""
 
 _PARAMS: Final = "responses_create_params"
-_TEXTS: Final = ("model", "instructions", "previous_response_id")
-_NUMBERS: Final = ("temperature", "top_p")
-_OBJECTS: Final = ("text", "reasoning", "metadata")
 _ITEM_TYPES_WITH_ID: Final = ("function_call", "function_call_output")
 
 
@@ -53,27 +50,13 @@ def check_row(row: JsonValue) -> Mistakes:
 def check_params(params: dict[str, JsonValue]) -> Mistakes:
     """The row's Responses parameters."""
     yield from check_input(params)
-    for key in _TEXTS:
+    for key, (fits, kind) in _KINDS.items():
         value = params.get(key)
-        if value is not None and type(value) is not str:
-            yield f"{_PARAMS}.{key}", f"must be a string, not {kind_of(value)}"
-    for key in _NUMBERS:
-        value = params.get(key)
-        if value is not None and not _is_number(value):
-            yield f"{_PARAMS}.{key}", f"must be a number, not {kind_of(value)}"
-    for key in _OBJECTS:
-        value = params.get(key)
-        if value is not None and type(value) is not dict:
-            yield f"{_PARAMS}.{key}", f"must be an object, not {kind_of(value)}"
+        if value is not None and not fits(value):
+            yield f"{_PARAMS}.{key}", f"must be {kind}, not {kind_of(value)}"
     limit = params.get("max_output_tokens")
     if limit is not None and (type(limit) is not int or limit < 1):
         yield f"{_PARAMS}.max_output_tokens", "must be a whole number of at least 1"
-    parallel = params.get("parallel_tool_calls")
-    if parallel is not None and type(parallel) is not bool:
-        yield f"{_PARAMS}.parallel_tool_calls", f"must be true or false, not {kind_of(parallel)}"
-    choice = params.get("tool_choice")
-    if choice is not None and type(choice) not in (str, dict):
-        yield f"{_PARAMS}.tool_choice", f"must be a string or an object, not {kind_of(choice)}"
     yield from check_tools(params.get("tools"))
 
 
@@ -235,3 +218,21 @@ def _is_number(value: JsonValue) -> bool:
 def _nearest(name: str, names: Collection[str]) -> str | None:
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return close[0] if close else None
+
+
+# What the value of a parameter must be, where it is there: a check of it, and its name.
+_IS_TEXT: Final = (lambda value: type(value) is str, "a string")
+_IS_NUMBER: Final = (_is_number, "a number")
+_IS_OBJECT: Final = (lambda value: type(value) is dict, "an object")
+_KINDS: Final[dict[str, tuple[Callable[[JsonValue], bool], str]]] = {
+    "model": _IS_TEXT,
+    "instructions": _IS_TEXT,
+    "previous_response_id": _IS_TEXT,
+    "temperature": _IS_NUMBER,
+    "top_p": _IS_NUMBER,
+    "text": _IS_OBJECT,
+    "reasoning": _IS_OBJECT,
+    "metadata": _IS_OBJECT,
+    "parallel_tool_calls": (lambda value: type(value) is bool, "true or false"),
+    "tool_choice": (lambda value: type(value) in (str, dict), "a string or an object"),
+}

@@ -69,7 +69,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
                 file.seek(offset)
                 raw = file.readline()
         except OSError as error:
-            raise self._unreadable(error) from None
+            raise unreadable(self._path, error) from None
         entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
         if isinstance(entry, TaskProblem):
             raise self._changed(replace(entry, line=self._line_at(offset)))
@@ -96,7 +96,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
                                 break
                         place += len(raw)
             except OSError as error:
-                raise self._unreadable(error) from None
+                raise unreadable(self._path, error) from None
             self._offsets = offsets
         return self._offsets
 
@@ -107,6 +107,3 @@ class TaskFile(Sequence[rollout_pb2.Task]):
 
     def _changed(self, problem: TaskProblem) -> UserError:
         return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")
-
-    def _unreadable(self, error: OSError) -> UserError:
-        return unreadable(self._path, error)
