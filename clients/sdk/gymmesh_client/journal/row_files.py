@@ -248,27 +248,19 @@ def read_rows(
         return
     compressed = file[0] == ROWS and files.compressed
     without = {(place.offset, place.inner) for place in superseded if place.file == file}
-    path = files.row_file(*file)
     try:
-        fd = open_row_file(files, file, compacted)
-        yield from _read_rows(fd, end, compressed, without)
+        with open(open_row_file(files, file, compacted), "rb", _CHUNK) as opened:
+            offset = 0
+            for content, size in _frames(opened, end) if compressed else _lines(opened, end):
+                inner = 0
+                for line in content.splitlines(keepends=True):
+                    where = (offset, inner) if compressed else (offset + inner, 0)
+                    if where not in without and line.strip():
+                        yield line.strip()
+                    inner += len(line)
+                offset += size
     except OSError as error:
-        raise unreadable(path, error) from None
-
-
-def _read_rows(
-    fd: int, end: int, compressed: bool, without: Collection[tuple[int, int]]
-) -> Iterator[bytes]:
-    with open(fd, "rb", _CHUNK) as file:
-        offset = 0
-        for content, size in _frames(file, end) if compressed else _lines(file, end):
-            inner = 0
-            for line in content.splitlines(keepends=True):
-                where = (offset, inner) if compressed else (offset + inner, 0)
-                if where not in without and line.strip():
-                    yield line.strip()
-                inner += len(line)
-            offset += size
+        raise unreadable(files.row_file(*file), error) from None
 
 
 def _lines(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:

@@ -38,73 +38,51 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     # A Struct, as each rollout makes one; never part of a cycle.
 
     parts: RolloutParts
-    calls: dict[str, Answered]
-    last: Answered | None
-    last_id: str
-    captured: list[pb.ModelCallCompleted]
-    actors: dict[str, list[pb.ModelCallCompleted]]
-    tool_outcomes: dict[tuple[str, str], int]
-    steps: int
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    model_us: int
-    queue_us: int
-    tools_us: int
+    calls: dict[str, Answered] = {}
+    last: Answered | None = None
+    last_id: str = ""
+    captured: list[pb.ModelCallCompleted] = []
+    actors: dict[str, list[pb.ModelCallCompleted]] = {}
+    tool_outcomes: dict[tuple[str, str], int] = {}
+    steps: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    model_us: int = 0
+    queue_us: int = 0
+    tools_us: int = 0
 
 
 def read(parts: RolloutParts) -> RolloutReading:
     """Look at all calls of a rollout."""
-    calls: dict[str, Answered] = {}
-    captured = []
-    actors: dict[str, list[pb.ModelCallCompleted]] = {}
-    last: Answered | None = None
-    last_id = ""
-    steps = model_us = queue_us = given = wrote = cached = reasoning = 0
+    found = RolloutReading(parts)
     for call in parts.calls:
         call_id = call.call_id
         response = call.response
-        calls[call_id] = answered = (call, response)
+        found.calls[call_id] = answered = (call, response)
         timings = call.timings
-        model_us += timings.total_us
-        queue_us += timings.queue_us
+        found.model_us += timings.total_us
+        found.queue_us += timings.queue_us
         if call.HasField("tokens"):
-            captured.append(call)
+            found.captured.append(call)
         if actor := call.actor:
-            actors.setdefault(actor, []).append(call)
+            found.actors.setdefault(actor, []).append(call)
             continue
-        last, last_id = answered, call_id
-        steps += 1
+        found.last, found.last_id = answered, call_id
+        found.steps += 1
         usage = response.usage
-        given += usage.input_tokens
-        wrote += usage.output_tokens
-        cached += usage.cached_tokens
-        reasoning += usage.reasoning_tokens
-    if last is None and calls:
+        found.input_tokens += usage.input_tokens
+        found.output_tokens += usage.output_tokens
+        found.cached_tokens += usage.cached_tokens
+        found.reasoning_tokens += usage.reasoning_tokens
+    if found.last is None and found.calls:
         # With actors alone, it is the last call of all.
-        last, last_id = answered, call_id
-    outcomes: dict[tuple[str, str], int] = {}
-    tools_us = 0
+        found.last, found.last_id = answered, call_id
+    outcomes = found.tool_outcomes
     for record in parts.tools:
         done = record.completed or record.answer()
         answered_so = (done.name, _TOOL_OUTCOMES.get(done.outcome, "UNSPECIFIED"))
         outcomes[answered_so] = outcomes.get(answered_so, 0) + 1
-        tools_us += done.timings.total_us
-    return RolloutReading(
-        parts,
-        calls,
-        last,
-        last_id,
-        captured,
-        actors,
-        outcomes,
-        steps,
-        given,
-        wrote,
-        cached,
-        reasoning,
-        model_us,
-        queue_us,
-        tools_us,
-    )
+        found.tools_us += done.timings.total_us
+    return found

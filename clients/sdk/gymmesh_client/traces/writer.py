@@ -128,10 +128,10 @@ class TraceWriter:
     def _run(self) -> None:
         synced, going = time.monotonic(), True
         while going:
-            group, going = self._next_group()
+            pieces, group, going = self._next_group()
             try:
                 if group and self._error is None:
-                    self._write(group)
+                    self._write(pieces, group)
                 if not going or time.monotonic() - synced > _SYNC_S:
                     self._disk.sync(self._fd)
                     synced = time.monotonic()
@@ -142,9 +142,10 @@ class TraceWriter:
             if self._loop is not None and self._room is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._room.set)
 
-    def _next_group(self) -> tuple[list[tuple[_EndedAttempt, bytes]], bool]:
-        """Attempts for one block, serialised; and whether more may come."""
-        group: list[tuple[_EndedAttempt, bytes]] = []
+    def _next_group(self) -> tuple[list[Piece], list[bytes], bool]:
+        """Attempts for one block, and their events; and whether more may come."""
+        pieces: list[Piece] = []
+        group: list[bytes] = []
         size, until = 0, time.monotonic() + _BLOCK_S
         while size < _BLOCK_BYTES:
             try:
@@ -152,18 +153,15 @@ class TraceWriter:
             except Empty:
                 break
             if ended is None:
-                return group, False
+                return pieces, group, False
             data = encode_events(ended.events)
-            group.append((ended._replace(events=[]), data))
+            pieces.append(Piece(ended.key, ended.attempt, size, len(data)))
+            group.append(data)
             size += len(data)
-        return group, True
+        return pieces, group, True
 
-    def _write(self, group: list[tuple[_EndedAttempt, bytes]]) -> None:
-        pieces, offset = [], 0
-        for ended, data in group:
-            pieces.append(Piece(ended.key, ended.attempt, offset, len(data)))
-            offset += len(data)
-        frame: bytes = self._compress(b"".join(data for _, data in group))
+    def _write(self, pieces: list[Piece], group: list[bytes]) -> None:
+        frame: bytes = self._compress(b"".join(group))
         block = encode_block(pieces, frame)
         self._disk.write(self._fd, block, self._end)
         self._end += len(block)
