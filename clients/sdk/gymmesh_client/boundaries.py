@@ -25,3 +25,10 @@ BOUNDARY_NUMBERS: Final = {name: number for number, name in BOUNDARIES.items()}
 def boundary_name(number: int) -> str:
     """The boundary without its prefix; its number for one of a later contract."""
     return BOUNDARIES[number]
+
+
+def boundary_number(name: str | None) -> int:
+    """The boundary that `boundary_name` names; 0 for none."""
+    if not name:
+        return 0
+    return BOUNDARY_NUMBERS.get(name) or (int(name) if name.isdecimal() else 0)

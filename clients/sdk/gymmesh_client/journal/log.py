@@ -13,20 +13,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import lock
+from gymmesh_client.journal.format import records
 from gymmesh_client.journal.format.frames import HEADER, Damage, LogFrame, scan
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
-    RELEASED_TYPE,
-    RESERVED_TYPE,
-    SESSION_TYPE,
-    BadRecord,
-    Released,
-    Reserved,
-    RunOpened,
-    bodies,
-    decode,
-    decode_one,
-)
 from gymmesh_client.problems import UserError, unreadable
 
 _PAGES_KEPT: Final = 1 << 22
@@ -45,7 +34,7 @@ def opened(files: OutputFiles) -> Iterator[int]:
         raise unreadable(files.journal, error) from None
     try:
         yield fd
-    except BadRecord as error:
+    except records.BadRecord as error:
         raise UserError(f"{files.journal}: is damaged: {error}") from None
     finally:
         os.close(fd)
@@ -105,9 +94,9 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
         lock(fd, files.journal)
         for frame in frames_of(data, files):
             # A session is always the first record of its commit.
-            if frame.payload[:1] == SESSION_TYPE:
-                record = next(decode(frame.payload))
-                found = record.info if isinstance(record, RunOpened) else found
+            if frame.payload[:1] == records.SESSION_TYPE:
+                record = next(records.decode(frame.payload))
+                found = record.info if isinstance(record, records.RunOpened) else found
     if found is None:
         raise unnamed_run(files)
     return found
@@ -129,10 +118,10 @@ def first_reserved(files: OutputFiles) -> Iterator[bytes]:
     """
     given_back: Counter[bytes] = Counter()
     for record in _reservations(files):
-        if isinstance(record, Released):
+        if isinstance(record, records.Released):
             given_back.update(key for key, attempt in record.attempts if attempt == 1)
     for record in _reservations(files):
-        if isinstance(record, Released):
+        if isinstance(record, records.Released):
             continue
         for key, attempt in record.attempts:
             if attempt != 1:
@@ -143,13 +132,13 @@ def first_reserved(files: OutputFiles) -> Iterator[bytes]:
                 yield key
 
 
-def _reservations(files: OutputFiles) -> Iterator[Reserved | Released]:
+def _reservations(files: OutputFiles) -> Iterator[records.Reserved | records.Released]:
     with opened(files) as fd, mapped(fd) as data:
         for frame in frames_of(data, files):
-            for kind, body in bodies(frame.payload):
-                if kind in (RESERVED_TYPE, RELEASED_TYPE):
-                    record = decode_one(kind, body)
-                    if isinstance(record, Reserved | Released):
+            for kind, body in records.bodies(frame.payload):
+                if kind in (records.RESERVED_TYPE, records.RELEASED_TYPE):
+                    record = records.decode_one(kind, body)
+                    if isinstance(record, records.Reserved | records.Released):
                         yield record
 
 

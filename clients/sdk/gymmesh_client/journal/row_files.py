@@ -108,7 +108,11 @@ class RowFiles:
             path, end = self.files.row_file(*file), self.ends.get(file, 0)
             size = path.stat().st_size if path.exists() else -1
             if max(size, 0) < end:
-                raise UserError(_shorter(path, size, end))
+                is_now = "is gone" if size < 0 else f"has {size} bytes"
+                raise UserError(
+                    f"{path}: {is_now}, but its journal knows of {end}; put the file back as it "
+                    "was, or start anew with --overwrite"
+                )
             if size > end:
                 self._disk.cut(self._fd(file), end)
                 self._disk.sync(self._fd(file))
@@ -321,11 +325,3 @@ def load_zstandard() -> Any:
             "compressed output needs the package zstandard; install it, or leave out --zstd"
         ) from None
     return zstandard
-
-
-def _shorter(path: object, size: int, end: int) -> str:
-    is_now = "is gone" if size < 0 else f"has {size} bytes"
-    return (
-        f"{path}: {is_now}, but its journal knows of {end}; put the file back as it was, or start "
-        "anew with --overwrite"
-    )

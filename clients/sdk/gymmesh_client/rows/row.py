@@ -114,7 +114,13 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     reading = read(parts)
     row = _opening(task, reading)
     _put_identity(row, task, parts)
-    row["failure"] = _failure(failure)
+    row["failure"] = {
+        "boundary": BOUNDARIES[failure.boundary],
+        "status": status_dict(failure.status),
+        "retry_safe": failure.retry_safe,
+        "component": failure.component,
+        "call_id": failure.call_id,
+    }
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
     _put_model_usage(row, reading, from_status(failure.status).usage)
@@ -259,16 +265,6 @@ def _put_model_usage(
             known["output_tokens"] += entry.output_tokens
     if sums:
         row["model_usage"] = list(sums.values())
-
-
-def _failure(failure: pb.Failure) -> dict[str, JsonValue]:
-    return {
-        "boundary": BOUNDARIES[failure.boundary],
-        "status": status_dict(failure.status),
-        "retry_safe": failure.retry_safe,
-        "component": failure.component,
-        "call_id": failure.call_id,
-    }
 
 
 def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:

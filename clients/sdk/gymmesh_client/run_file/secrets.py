@@ -33,7 +33,7 @@ def without_secrets(value: Any, *, secret: bool = False) -> Any:
     """
     if isinstance(value, dict):
         return {
-            str(key): without_secrets(member, secret=secret or names_secret(str(key)))
+            str(key): without_secrets(member, secret=secret or _names_secret(str(key)))
             for key, member in value.items()
         }
     if isinstance(value, list | tuple):
@@ -45,7 +45,7 @@ def without_secrets(value: Any, *, secret: bool = False) -> Any:
     return value
 
 
-def names_secret(key: str) -> bool:
+def _names_secret(key: str) -> bool:
     """Whether what stands under a key is secret by its name."""
     return bool(_SECRET_KEY.search(key)) and not _PLACE.search(key)
 

@@ -16,27 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.journal.format import records
 from gymmesh_client.journal.format.frames import HEADER, LogFrame
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
-    COMPLETED,
-    FAILED,
-    REASONS,
-    RELEASED_TYPE,
-    RESERVED_TYPE,
-    SUPERSEDED,
-    AttemptFailed,
-    BadRecord,
-    Compacted,
-    CurrentOutcome,
-    Place,
-    Record,
-    RowFile,
-    RunOpened,
-    Superseded,
-    bodies,
-    decode_one,
-)
 from gymmesh_client.journal.index.rows import IndexColumns, columns_of
 from gymmesh_client.journal.index.tables import (
     APPLICATION_ID,
@@ -52,9 +34,9 @@ from gymmesh_client.journal.row_files import RowReader
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
 
-OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
+OUTCOMES: Final = {records.COMPLETED: "completed", records.FAILED: "failed"}
 # Of no interest here; types from 128 on may be skipped by every reader.
-_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, *range(128, 256)))
+_NOT_INDEXED: Final = frozenset((records.RESERVED_TYPE, records.RELEASED_TYPE, *range(128, 256)))
 _AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
 
@@ -65,7 +47,7 @@ _INSERT: Final = f"""
         (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE}, {_OF_ROW})
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_NO_ROW: Final = (None,) * (len(Place._fields) + len(IndexColumns._fields) + 1)
+_NO_ROW: Final = (None,) * (len(records.Place._fields) + len(IndexColumns._fields) + 1)
 _PLACES: Final = f"SELECT rowid, {_PLACE} FROM attempts"
 _IN_FILE: Final = (
     f"{_PLACES} WHERE row_kind = ? AND row_shard = ? AND rowid > ? ORDER BY rowid LIMIT {_AT_ONCE}"
@@ -78,7 +60,7 @@ _MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE ro
 # Of a rollout at most one outcome is current at a time, so each takes the oldest that still is.
 _CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1"
 _SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
-_NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {SUPERSEDED}"
+_NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {records.SUPERSEDED}"
 _SET_COLUMNS: Final = f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
 # An attempt that was tried again has no row; a later one of its rollout says what it was of.
 _NAME_FAILED: Final = """
@@ -90,7 +72,7 @@ _NAME_FAILED: Final = """
 
 
 class IndexBuilder:
-    """Writes one index; a context manager.
+    """Writes one index.
 
     Args:
         files: the run's files.
@@ -103,7 +85,7 @@ class IndexBuilder:
         self._files = files.of_session(self._state.session) if older else files
         self._end, self._sequence = older.next if older else (len(HEADER), 0)
         self._held: list[tuple[Any, ...]] = []
-        self._names: dict[RowFile, str] = {}
+        self._names: dict[records.RowFile, str] = {}
         self._indexed = older is not None  # whether there are the indices that superseding needs
         self._database = sqlite3.connect(path, isolation_level=None)
         run = self._database.execute
@@ -116,8 +98,8 @@ class IndexBuilder:
             self._database.executescript(TABLES)
         (self._older_rows,) = run("SELECT coalesce(max(rowid), 0) FROM attempts").fetchone()
 
-    def take(self, data: bytes | mmap.mmap) -> int:
-        """Read the log, from where the older index ends; the bytes of it that were there.
+    def build(self, data: bytes | mmap.mmap, digest: str) -> None:
+        """Read the log, from where the older index ends, and make the index whole.
 
         Raises:
             UserError: it is damaged.
@@ -128,12 +110,8 @@ class IndexBuilder:
             for frame in frames_of(data, self._files, self._end, self._sequence):
                 self._frame(frame)
                 self._end, self._sequence = frame.end, frame.sequence + 1
-        except BadRecord as error:
+        except records.BadRecord as error:
             raise UserError(f"{self._files.journal}: is damaged: {error}") from None
-        return len(data)
-
-    def finish(self, journal_bytes: int, digest: str) -> None:
-        """Make the index whole, as that of a journal. Raises as `take`."""
         self._flush()
         if self._state.compacted:
             self._read_moved()
@@ -156,7 +134,7 @@ class IndexBuilder:
             state.superseded,
             [(*file, number) for file, number in sorted(state.compacted.items())],
             (self._end, self._sequence),
-            journal_bytes,
+            len(data),
             digest,
             self._files.stem,
         )
@@ -164,41 +142,39 @@ class IndexBuilder:
         self._database.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", values)
         self._database.execute("COMMIT")
 
-    def __enter__(self) -> IndexBuilder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._database.close()
 
     # -- what the log says --------------------------------------------------------------------
 
     def _frame(self, frame: LogFrame) -> None:
         when = min(frame.time_unix_nano, _MOST - 1)
-        for kind, body in bodies(frame.payload):
+        for kind, body in records.bodies(frame.payload):
             if kind not in _NOT_INDEXED:
-                self._record(decode_one(kind, body), when)
+                self._record(records.decode_one(kind, body), when)
         if len(self._held) >= _AT_ONCE:
             self._flush()
 
-    def _record(self, record: Record, when: int) -> None:
-        if isinstance(record, CurrentOutcome):
+    def _record(self, record: records.Record, when: int) -> None:
+        if isinstance(record, records.CurrentOutcome):
             key, attempt, status, boundary, place = record
             if status not in OUTCOMES:
-                raise BadRecord(f"an outcome of kind {status}")
+                raise records.BadRecord(f"an outcome of kind {status}")
             _checked(place)
             self._state.reach(place.file, place.offset + place.extent)
             name = boundary_name(boundary) if boundary else None
             self._held.append((attempt, OUTCOMES[status], 1, when, key, name, place))
-        elif isinstance(record, AttemptFailed):
+        elif isinstance(record, records.AttemptFailed):
             name = boundary_name(record.boundary) if record.boundary else None
             self._held.append((record.attempt, "failed", 0, when, record.key, name, None))
-        elif isinstance(record, Superseded):
+        elif isinstance(record, records.Superseded):
             self._supersede(record)
         else:
-            if isinstance(record, Compacted):
+            if isinstance(record, records.Compacted):
                 self._move(record)
             self._state.apply_to_run(record)
-            if isinstance(record, RunOpened):
+            if isinstance(record, records.RunOpened):
                 self._files = self._files.of_session(record.info)
 
     def _flush(self) -> None:
@@ -211,7 +187,7 @@ class IndexBuilder:
         self._database.executemany(_INSERT, attempts)
         self._held.clear()
 
-    def _supersede(self, record: Superseded) -> None:
+    def _supersede(self, record: records.Superseded) -> None:
         self._flush()
         if not self._indexed:
             for statement in KEY_INDICES.split(";"):
@@ -222,10 +198,10 @@ class IndexBuilder:
             raise UserError(
                 f"{self._files.journal}: is damaged: an outcome is superseded that there was not"
             )
-        self._database.execute(_SUPERSEDE, (REASONS.get(record.reason, ""), rowid))
+        self._database.execute(_SUPERSEDE, (records.REASONS.get(record.reason, ""), rowid))
         self._state.superseded.append(record.place)
 
-    def _move(self, record: Compacted) -> None:
+    def _move(self, record: records.Compacted) -> None:
         """Give the rows of a file that was compacted their new places."""
         self._flush()
         moves, after = Moves(record), 0
@@ -233,7 +209,7 @@ class IndexBuilder:
             _IN_FILE, (record.kind, record.shard, after)
         ).fetchall():
             after = rows[-1][0]
-            moved = [(*_checked(moves.of(Place._make(at))), rowid) for rowid, *at in rows]
+            moved = [(*_checked(moves.of(records.Place._make(at))), rowid) for rowid, *at in rows]
             self._database.executemany(_MOVE, moved)
 
     # -- what the rows say --------------------------------------------------------------------
@@ -243,13 +219,15 @@ class IndexBuilder:
         rows = self._database.execute(_UNREAD, (self._older_rows,))
         with self._reader() as reader:
             while some := rows.fetchmany(_AT_ONCE):
-                columns = [(*self._columns(reader, Place._make(at)), rowid) for rowid, *at in some]
+                columns = [
+                    (*self._columns(reader, records.Place._make(at)), rowid) for rowid, *at in some
+                ]
                 self._database.executemany(_SET_COLUMNS, columns)
 
     def _reader(self) -> contextlib.closing[RowReader]:
         return contextlib.closing(RowReader(self._files, self._state.compacted))
 
-    def _columns(self, reader: RowReader, place: Place) -> tuple[Any, ...]:
+    def _columns(self, reader: RowReader, place: records.Place) -> tuple[Any, ...]:
         """What a row says, and the name of its file."""
         try:
             row = reader.read(place)
@@ -261,8 +239,8 @@ class IndexBuilder:
         return (*columns_of(row), self._names[file])
 
 
-def _checked(place: Place) -> Place:
+def _checked(place: records.Place) -> records.Place:
     """The place, if a row can be there; anybody may have written the journal."""
     if place.offset < 0 or place.offset + place.extent >= _MOST:
-        raise BadRecord("a row lies where no file can have one")
+        raise records.BadRecord("a row lies where no file can have one")
     return place

@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,10 +25,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from gymmesh_client.boundaries import boundary_number
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import Place, checked_session
 from gymmesh_client.journal.index.build import OUTCOMES, IndexBuilder
-from gymmesh_client.journal.index.rows import boundary_number
 from gymmesh_client.journal.index.tables import APPLICATION_ID, INDICES, TABLES, VERSION, RunInfo
 from gymmesh_client.journal.log import mapped
 from gymmesh_client.problems import UserError
@@ -158,7 +159,7 @@ def _schema_of(database: sqlite3.Connection) -> frozenset[tuple[str, str, str, s
 
 @cache
 def _own_schema() -> frozenset[tuple[str, str, str, str | None]]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+    with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(TABLES + INDICES)
         return _schema_of(database)
 
@@ -179,9 +180,8 @@ def _build(files: OutputFiles, fd: int, older: RunInfo | None) -> Index:
                 older = None
         while True:
             try:
-                with mapped(fd) as data, IndexBuilder(files, draft, older) as builder:
-                    read = builder.take(data)
-                    builder.finish(read, _digest(fd, read))
+                with mapped(fd) as data, closing(IndexBuilder(files, draft, older)) as builder:
+                    builder.build(data, _digest(fd, len(data)))
                 break
             except sqlite3.DatabaseError as error:
                 # A full disk and a damaged older index look alike: what is made anew tells.

@@ -6,8 +6,6 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gymmesh_client.boundaries import BOUNDARY_NUMBERS
-
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
 
 
@@ -75,10 +73,3 @@ def columns_of(row: bytes) -> IndexColumns:
         found.reward,
         usage.total_tokens if usage else None,
     )
-
-
-def boundary_number(name: str | None) -> int:
-    """The boundary that `boundary_name` names."""
-    if not name:
-        return 0
-    return BOUNDARY_NUMBERS.get(name) or (int(name) if name.isdecimal() else 0)
