@@ -112,10 +112,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def first_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object on a file's first line that is not blank; None where it is something else.
-
-    Raises OSError.
-    """
+    """The JSON object on a file's first line that is not blank, or None. Raises OSError."""
     with path.open("rb") as file:
         while line := file.readline(_LONGEST_FIRST_LINE):
             if line.strip():

@@ -56,11 +56,8 @@ def compact_run(path: Path) -> int:
 
 
 def compact(journal: Journal) -> int:
-    """Take the superseded rows out of a journal's row files; how many there were.
-
-    Raises:
-        OutputError: the disk takes nothing more.
-        UserError: a compressed row is damaged.
+    """Take the superseded rows out of a journal's row files; how many there were. Raises
+    OutputError when the disk takes nothing more, and UserError where a compressed row is damaged.
     """
     by_file: dict[RowFile, list[Place]] = defaultdict(list)
     for place in journal.state.superseded:

@@ -56,11 +56,7 @@ class Disk:
 
 
 def lock(fd: int, path: Path) -> None:
-    """Keep other collectors out until the file is closed.
-
-    Raises:
-        UserError: one is at work there.
-    """
+    """Keep other collectors out until the file is closed. Raises UserError where one is at work."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

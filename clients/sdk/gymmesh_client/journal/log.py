@@ -23,10 +23,8 @@ _PAGES_KEPT: Final = 1 << 22
 
 @contextlib.contextmanager
 def opened(files: OutputFiles) -> Iterator[int]:
-    """The journal of a run, open for reading.
-
-    Raises:
-        UserError: it cannot be read, or a record that is read in the block is damaged.
+    """The journal of a run, open for reading. Raises UserError where it cannot be read, or a record
+    that is read in the block is damaged.
     """
     try:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
@@ -82,10 +80,8 @@ def frames_of(
 
 
 def latest_session(files: OutputFiles) -> dict[str, Any] | None:
-    """What the latest session said of a run; None where there is no journal.
-
-    Raises:
-        UserError: the journal is damaged, or another collector is at work there.
+    """What the latest session said of a run; None where there is no journal. Raises UserError where
+    it is damaged, or another collector is at work there.
     """
     if not files.journal.exists():
         return None
@@ -111,10 +107,7 @@ def first_reserved(files: OutputFiles) -> Iterator[bytes]:
     """The key of each rollout that was begun, once, in the order of their first attempts.
 
     Attempts that were reserved and not sent, as at a session's end, count where they were reserved
-    again. In memory are those of such sessions, a few hundred each.
-
-    Raises:
-        UserError: the journal cannot be read, or is damaged.
+    again. In memory are those of such sessions, a few hundred each. Raises UserError as `opened`.
     """
     given_back: Counter[bytes] = Counter()
     for record in _reservations(files):

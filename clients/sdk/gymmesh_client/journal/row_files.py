@@ -54,10 +54,8 @@ class RowFiles:
         self._zstd = Zstd() if files.compressed else None
 
     def append(self, kind: int, lines: Sequence[bytes]) -> list[Place]:
-        """Append rows to the files of a kind, each a line with its newline; not yet on disk.
-
-        Raises:
-            OSError: it failed; `undo` takes back all that was written since the last `settle`.
+        """Append rows to the files of a kind, each a line with its newline; not yet on disk. When
+        it fails (OSError), `undo` takes back all that was written since the last `settle`.
         """
         most = self.files.shard_rows
         if kind != ROWS or most is None:
@@ -94,11 +92,8 @@ class RowFiles:
         self._before.clear()
 
     def repair(self) -> None:
-        """Cut off what the journal does not name.
-
-        Raises:
-            OSError: a file cannot be written.
-            UserError: a file is shorter than it must be.
+        """Cut off what the journal does not name. Raises OSError, and UserError where a file is
+        shorter than it must be.
         """
         last = max((shard for kind, shard in self.ends if kind == ROWS), default=0)
         for number in self.files.shard_numbers():
@@ -218,10 +213,7 @@ class RowReader:
 def open_row_file(files: OutputFiles, file: RowFile, compacted: Mapping[RowFile, int]) -> int:
     """Open a row file for reading, as the journal knows it. Raises OSError.
 
-    After a kill a compacted one may not have taken its place yet.
-
-    Args:
-        compacted: the number of the latest compaction of each file.
+    After a kill, one whose latest compaction has this number may not have taken its place yet.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC
     if file in compacted:

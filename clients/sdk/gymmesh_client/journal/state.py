@@ -41,7 +41,7 @@ class RunState:
 
     Attributes:
         session: what the latest session said of the run.
-        ended: what the latest session said at its end; None when it did not end well.
+        ended: what it said at its end; None when it did not end well.
         counts: current outcomes, by status.
         ends: bytes of each row file.
         rows_in: rows ever put into each shard of ROWS.
@@ -67,12 +67,7 @@ class RunState:
         return self._rollouts.get(key, 0) >> _ATTEMPT_SHIFT
 
     def apply(self, record: Record) -> None:
-        """Take one record in.
-
-        Raises:
-            BadRecord: it contradicts those before it: a second outcome, or one superseded that
-                is not current.
-        """
+        """Take one record in. Raises BadRecord where it contradicts those before it."""
         if isinstance(record, CurrentOutcome):
             self._outcome(record)
         elif isinstance(record, Reserved):

@@ -77,10 +77,8 @@ class Part:
 
     @staticmethod
     def of(path: Path) -> Part:
-        """The shard whose rows are there.
-
-        Raises:
-            UserError: there is no run, or one without shards; or a collector is at work in it.
+        """The shard whose rows are there. Raises UserError where there is no run, or one without
+        shards, or where a collector is at work.
         """
         session = latest_session(OutputFiles(path))
         if session is None:
@@ -158,11 +156,8 @@ def _write_whole(
 
 
 def whole_run(parts: Sequence[Part]) -> list[Part]:
-    """The shards in their order, once it is known that they are all of one run.
-
-    Raises:
-        UserError: they are of different runs, or made of something else; one is there twice, or
-            missing.
+    """The shards in their order. Raises UserError unless they are all shards of one run, each once,
+    made of the same.
     """
     first = parts[0]
     for part in parts[1:]:

@@ -38,11 +38,7 @@ class RetryChoice:
 
     @staticmethod
     def parse(words: Iterable[str]) -> RetryChoice:
-        """The choice that words such as `failed`, `boundary=TOOL` and `task=ID` make.
-
-        Raises:
-            UserError: a word means nothing.
-        """
+        """The choice that words make; UserError where one means nothing."""
         failed, boundaries, tasks = False, set(), set()
         for word in words:
             name, equals, value = word.partition("=")

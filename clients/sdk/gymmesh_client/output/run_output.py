@@ -68,6 +68,9 @@ _OnRow = Callable[[Mapping[str, Any]], None]
 class RunOutput:
     """Where a run's outcomes go; made by `prepare`, used by one collector, from one event loop.
 
+    What writes returns once it is on disk, also when the caller is cancelled meanwhile; it raises
+    OutputError when the disk takes nothing more.
+
     Attributes:
         run_id: the run's id; the same when it is resumed.
         files: where its files are.
@@ -139,9 +142,6 @@ class RunOutput:
 
         The numbers are on disk before the jobs are handed out. They are reserved in blocks, a
         block ahead, so that usually nobody waits for the disk.
-
-        Raises:
-            OutputError: the disk takes nothing more.
         """
         block = self._block(jobs, rollout_of)
         while block is not None:
@@ -153,13 +153,8 @@ class RunOutput:
                 yield job, attempt
 
     async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
-        """Write a completed rollout's row, a line of JSON; returns once it is on disk.
-
-        When the caller is cancelled it is written all the same.
-
-        Raises:
-            OutputError: it could not be written; nothing more will be.
-            ValueError: the rollout has an outcome already.
+        """Write a completed rollout's row, a line of JSON. Raises ValueError where the rollout has
+        an outcome already.
         """
         await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
         self.on_row(row, True)
@@ -171,27 +166,16 @@ class RunOutput:
         self.on_row(row, False)
 
     async def reserve(self, rollout: str, attempt: int) -> None:
-        """Use up the number of a further attempt; returns when it may be sent.
-
-        Raises:
-            OutputError: the disk takes nothing more.
-        """
+        """Use up the number of a further attempt; returns when it may be sent."""
         await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
 
     async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
-        """Note that an attempt failed and that it is not the rollout's outcome.
-
-        Raises:
-            OutputError: the disk takes nothing more.
-        """
+        """Note that an attempt failed and that it is not the rollout's outcome."""
         await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
 
     async def recording(self, rollout: str, attempt: int) -> AttemptRecording:
         """Where an attempt's events go, once the trace, which there must be, is not too far
         behind.
-
-        Raises:
-            OutputError: the trace can no longer be written.
         """
         assert self._traces is not None
         await self._traces.room()
@@ -200,9 +184,6 @@ class RunOutput:
     def describe(self, **parts: Any) -> None:
         """Say more of the run in NAME.run.json, under these keys; see `gymmesh_client.run_file`.
         What is secret in it by its name or form is left out.
-
-        Raises:
-            OutputError: it cannot be written.
         """
         if not self._closed:
             self._about.say(**parts)
@@ -211,10 +192,7 @@ class RunOutput:
     async def close(self, *, seen: Mapping[str, Any] = MappingProxyType({}), **ended: Any) -> None:
         """Write what is waiting and how the run ended (JSON values), take superseded rows out of
         their files, and close. Idempotent. `seen`: more for NAME.run.json, as for `describe`.
-
-        Raises:
-            OutputError: the end could not be written; outcomes acknowledged are on disk.
-            UserError: a superseded row cannot be taken out of its file, which is damaged.
+        Raises UserError where a file from which a superseded row should go is damaged.
         """
         if self._closed:
             return

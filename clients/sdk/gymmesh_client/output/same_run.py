@@ -15,14 +15,8 @@ from gymmesh_client.tasks import Shard, shard_of
 def check_same_run(
     files: OutputFiles, session: Mapping[str, Any], run_id: str, shard: Shard | None
 ) -> None:
-    """Refuse to go on with another run, with another shard, or with a run as with a shard of it.
-
-    Args:
-        session: what the journal says of the run.
-        run_id: the run's id as the user said it; empty: not said.
-
-    Raises:
-        UserError: it is not the same.
+    """Refuse, by a UserError, to go on with another run, with another shard, or with a run as with
+    a shard of it. `run_id` is what the user said; empty: nothing.
     """
     is_of = session.get("run_id")
     if run_id and is_of != run_id:
@@ -46,10 +40,8 @@ def check_same_run(
 
 
 def check_new_run(files: OutputFiles, run_id: str) -> None:
-    """Refuse to begin a run anew under the id that it had: services may still know its rollouts.
-
-    Raises:
-        UserError: the output that is to be replaced is of this very run.
+    """Refuse, by a UserError, to begin a run anew under the id that it had: services may still know
+    its rollouts.
     """
     session = None
     with contextlib.suppress(UserError):  # one that is damaged is replaced all the same

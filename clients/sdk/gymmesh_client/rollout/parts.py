@@ -47,12 +47,9 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         started: how it began; None for one that never did.
         calls: its model calls, in the order in which they completed.
         tools: its tool calls.
-        verified: the verdict; None where none came.
-        verification: of this.
-        reward: of this; None where there is none.
-        components: of this.
-        completed: its end; None where that is another one.
-        failed: likewise.
+        verified: the verdict; None where none came. Of it are `verification`, `reward` (None where
+            there is none) and `components`.
+        completed: its end; None where that is another one. `failed` likewise.
     """
 
     # A Struct, and so is a ToolRecord: each rollout makes some, and no step in Python fills them.

@@ -67,9 +67,7 @@ def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
 
 
 def usage_row(read: int, cached: int, wrote: int, reasoning: int) -> dict[str, JsonValue]:
-    """Tokens that model calls read, some of them cached, and wrote, some of them reasoning, as the
-    `usage` of a response.
-    """
+    """Tokens read (some cached) and written (some reasoning), as the `usage` of a response."""
     return {
         "input_tokens": read,
         "input_tokens_details": {"cached_tokens": cached},

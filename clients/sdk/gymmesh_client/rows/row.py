@@ -150,10 +150,8 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
 
 
 def row_to_json(row: dict[str, JsonValue]) -> bytes:
-    """A row as one line of JSON, without the newline.
-
-    Faster than `dumps`, which also looks for NaN: rows are made of JSON and of numbers that the
-    fold has found finite.
+    """A row as one line of JSON, without the newline. Unlike `dumps` it does not look for NaN: rows
+    are made of JSON and of numbers that the fold has found finite.
     """
     return write(row)
 

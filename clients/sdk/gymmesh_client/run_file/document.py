@@ -108,11 +108,8 @@ class RunDocument:
 
 
 def merged(whole: RunDocument, parts: Iterable[Mapping[str, Any]]) -> RunDocument:
-    """The document of a run that is joined from its shards'.
-
-    Args:
-        whole: that of the joined run, just begun.
-        parts: those of the shards, in their order; one that is missing is empty.
+    """The document of a run that is joined from its shards': `whole` is that of the joined run,
+    just begun; a shard's that is missing is empty.
     """
     sessions, known = [], []
     for place, part in enumerate(parts):

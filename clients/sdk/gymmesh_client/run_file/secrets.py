@@ -25,11 +25,8 @@ _USER: Final = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def without_secrets(value: Any, *, secret: bool = False) -> Any:
-    """The value with `***` for each secret. Names of keys stay, and so do booleans and nulls.
-
-    Args:
-        value: JSON values.
-        secret: whether all of it is.
+    """The JSON values with `***` for each secret, or for all with `secret`. Names of keys stay, and
+    so do booleans and nulls.
     """
     if isinstance(value, dict):
         return {

@@ -37,9 +37,7 @@ _COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task, the line (from 1) that it was read from, and whether its id depends on the rows
-    before it.
-    """
+    """A task, its line (from 1), and whether its id depends on the rows before it."""
 
     line: int
     task: rollout_pb2.Task

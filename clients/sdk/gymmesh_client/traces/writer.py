@@ -93,10 +93,8 @@ class TraceWriter:
         self._queue.put(_EndedAttempt(rollout_key(rollout), attempt, events))
 
     async def room(self) -> None:
-        """Wait until the backlog is short enough for another attempt to begin.
-
-        Raises:
-            OutputError: the trace can no longer be written.
+        """Wait until the backlog is short enough for another attempt to begin. Raises OutputError
+        when the trace can no longer be written.
         """
         while True:
             if self._error is not None:
@@ -111,11 +109,7 @@ class TraceWriter:
                 await self._room.wait()
 
     def close(self) -> None:
-        """Write what is waiting, and close; blocks meanwhile. Idempotent.
-
-        Raises:
-            OutputError: not all could be written.
-        """
+        """Write what is waiting, and close; blocks meanwhile. Idempotent. Raises OutputError."""
         if self._fd < 0:
             return
         self._queue.put(None)

@@ -170,8 +170,6 @@ class Compacted(NamedTuple):
     The new file is on disk beside the old one before this is written, and is renamed after.
 
     Attributes:
-        kind: of the file.
-        shard: its number.
         number: of this compaction in the run, from 1; part of the new file's temporary name.
         size: bytes of the new file.
         kept_at: where the rows that were dropped are now in the SUPERSEDED file, one after another.
@@ -225,11 +223,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(payload: bytes) -> Iterator[Record]:
-    """The records of a commit.
-
-    Raises:
-        BadRecord: one is damaged, or of a later format.
-    """
+    """The records of a commit. Raises BadRecord where one is damaged, or of a later format."""
     for kind, body in bodies(payload):
         if kind < _IGNORABLE:
             yield decode_one(kind, body)

@@ -101,9 +101,8 @@ class IndexBuilder:
     def build(self, data: bytes | mmap.mmap, digest: str) -> None:
         """Read the log, from where the older index ends, and make the index whole.
 
-        Raises:
-            UserError: it is damaged.
-            sqlite3.DatabaseError: the index cannot be written, or the older one is damaged.
+        Raises UserError where the log is damaged, and sqlite3.DatabaseError where the index cannot
+        be written or the older one is damaged.
         """
         self._database.execute("BEGIN")
         try:

@@ -88,10 +88,7 @@ class Index:
 
     def find(self, key: bytes) -> list[tuple[Attempt, Place | None]]:
         """All that the journal says of a rollout, oldest first: attempts without their rows, and
-        where these are.
-
-        Raises:
-            UserError: the index is damaged.
+        where these are. Raises UserError where the index is damaged.
         """
         try:
             return [_entry(*values) for values in self._database.execute(_FIND, (key,))]

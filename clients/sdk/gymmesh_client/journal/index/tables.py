@@ -61,13 +61,11 @@ class RunInfo(msgspec.Struct, frozen=True):
     """The table `run`: what the journal says of the run as a whole, and which journal it is.
 
     Attributes:
-        counts: current outcomes, by status.
         ends: kind, shard and bytes of each row file.
         superseded: places of superseded rows that still stand in their files.
         compacted: kind, shard and the number of the latest compaction.
         next: where in the journal to go on, and the number of the commit there.
         journal_bytes: how much of the journal was read.
-        digest: of that journal.
         stem: what the run's files are called.
     """
 
