@@ -11,6 +11,7 @@ dozens of rollouts, whatever is in it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
@@ -36,10 +37,8 @@ class JournalWriter:
         self._entries: list[LogEntry] = []  # of the group that gathers
         self._waiting: list[asyncio.Future[None]] = []
         self._claimed: set[bytes] = set()  # rollouts whose outcomes are not on disk yet
-        self._timer: asyncio.TimerHandle | None = None
-        self._writing = False
-        self._began = 0.0  # when the last group was handed over, in the loop's seconds
-        self._closed = False
+        self._committing: asyncio.Task[None] | None = None  # while any group gathers
+        self._closing = asyncio.Event()
 
     async def append(self, entry: LogEntry) -> None:
         """Commit an entry with its group; returns once it is on disk.
@@ -50,19 +49,18 @@ class JournalWriter:
             OutputError: it could not be written; nothing more will be.
             ValueError: the rollout has a current outcome already.
         """
-        if self._closed:
+        if self._closing.is_set():
             raise ValueError("the journal is closed")
         if isinstance(entry, NewOutcome):
             # Refused here, before it spoils the commit of others.
             if entry.key in self._claimed or self._journal.state.status(entry.key):
                 raise ValueError("the rollout has an outcome already")
             self._claimed.add(entry.key)
-        loop = asyncio.get_running_loop()
-        on_disk = loop.create_future()
+        on_disk = asyncio.get_running_loop().create_future()
         self._entries.append(entry)
         self._waiting.append(on_disk)
-        if self._timer is None and not self._writing:
-            self._timer = loop.call_later(self._delay_s, self._hand_over, loop)
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit_groups())
         await on_disk
 
     def submit(self, records: Sequence[Record]) -> Future[None]:
@@ -71,43 +69,34 @@ class JournalWriter:
 
     async def close(self) -> None:
         """Commit what is waiting, and end the thread. Idempotent."""
-        self._closed = True
-        if self._entries:
-            self._hand_over(asyncio.get_running_loop())
+        self._closing.set()
+        if self._committing is not None:
+            await asyncio.shield(self._committing)
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the thread commit the group."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._writing, self._began = True, loop.time()
-        entries, self._entries = self._entries, []
-        waiting, self._waiting = self._waiting, []
-
-        def committed(future: Future[None]) -> None:
-            loop.call_soon_threadsafe(self._committed, loop, entries, waiting, future.exception())
-
-        self._thread.submit(self._journal.commit, entries).add_done_callback(committed)
-
-    def _committed(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        entries: Sequence[LogEntry],
-        waiting: Sequence[asyncio.Future[None]],
-        error: BaseException | None,
-    ) -> None:
-        self._writing = False
-        metrics.JOURNAL_COMMIT_SECONDS.labels().observe(loop.time() - self._began)
-        if self._entries and not self._closed:
-            # They have waited while the disk was busy.
-            due = max(loop.time(), self._began + self._delay_s)
-            self._timer = loop.call_at(due, self._hand_over, loop)
-        self._claimed.difference_update([one.key for one in entries if isinstance(one, NewOutcome)])
-        for on_disk in waiting:
-            if on_disk.done():
-                continue  # its caller was cancelled
-            if error is None:
-                on_disk.set_result(None)
-            else:
-                on_disk.set_exception(error)
+    async def _commit_groups(self) -> None:
+        """Commit one group after another until nothing waits."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._delay_s
+        while self._entries:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._closing.wait()
+            began = loop.time()
+            due = began + self._delay_s
+            entries, self._entries = self._entries, []
+            waiting, self._waiting = self._waiting, []
+            commit = loop.run_in_executor(self._thread, self._journal.commit, entries)
+            await asyncio.wait([commit])
+            error = commit.exception()
+            metrics.JOURNAL_COMMIT_SECONDS.labels().observe(loop.time() - began)
+            outcomes = [one for one in entries if isinstance(one, NewOutcome)]
+            self._claimed.difference_update([one.key for one in outcomes])
+            for on_disk in waiting:
+                if on_disk.done():
+                    continue  # its caller was cancelled
+                if error is None:
+                    on_disk.set_result(None)
+                else:
+                    on_disk.set_exception(error)
+        self._committing = None
