@@ -86,14 +86,25 @@ class Fold(RolloutParts):
         """
         kind = event.WhichOneof("event")
         due = self._sequence + 1
-        if (
-            self.ended
-            or event.sequence != due
-            or event.rollout_id != self.rollout_id
-            or event.attempt != self.attempt
-            or (kind == "started") != (due == 1)
-        ):
-            raise self._misplaced(event, kind)
+        if self.ended:
+            raise StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
+        if event.sequence != due:
+            raise StreamViolation(
+                "sequence",
+                f"event {due} was due, {event.sequence} came",
+                expected=str(due),
+                got=str(event.sequence),
+            )
+        if event.rollout_id != self.rollout_id or event.attempt != self.attempt:
+            raise StreamViolation(
+                "identity",
+                "an event of another rollout or attempt came",
+                expected=f"{self.rollout_id}/{self.attempt}",
+                got=f"{event.rollout_id}/{event.attempt}",
+            )
+        if (kind == "started") != (due == 1):
+            sentence = "the first event, and no other, is `started`"
+            raise StreamViolation("started", sentence, got=kind or "unknown")
         if kind in _TAKEN:
             _TAKEN[kind](self, event)
         elif kind is None and not event.ignorable:
@@ -119,29 +130,6 @@ class Fold(RolloutParts):
         if len(self.tools) > 1:
             self._order_tools()
         return self
-
-    def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
-        """Which rule an event breaks, whatever it holds."""
-        due = self._sequence + 1
-        if self.ended:
-            return StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
-        if event.sequence != due:
-            return StreamViolation(
-                "sequence",
-                f"event {due} was due, {event.sequence} came",
-                expected=str(due),
-                got=str(event.sequence),
-            )
-        if event.rollout_id != self.rollout_id or event.attempt != self.attempt:
-            return StreamViolation(
-                "identity",
-                "an event of another rollout or attempt came",
-                expected=f"{self.rollout_id}/{self.attempt}",
-                got=f"{event.rollout_id}/{event.attempt}",
-            )
-        return StreamViolation(
-            "started", "the first event, and no other, is `started`", got=kind or "unknown"
-        )
 
     def _order_tools(self) -> None:
         """Put tool calls in the order of model calls and, within one, of its function calls."""

@@ -11,7 +11,7 @@ from typing import overload
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError, unreadable
-from gymmesh_client.tasks.reader import TaskReader
+from gymmesh_client.tasks.reader import TaskReader, TaskRow
 from gymmesh_client.tasks.shards import WHOLE, Shard
 
 
@@ -43,15 +43,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         self._copies: dict[int, str] = {}
 
     def __iter__(self) -> Iterator[rollout_pb2.Task]:
-        read = (one for one in self._reader.read(self._path) if one.line not in self._without)
-        for position, entry in enumerate(islice(read, self._limit)):
-            if isinstance(entry, TaskProblem):
-                raise self._changed(entry)
-            if not self._shard.takes(position):
-                continue
-            if entry.renamed:  # which the row alone does not show
-                self._copies[position // self._shard.of] = entry.task.task_id
-            yield entry.task
+        return (row.task for row in self._rows())
 
     def __len__(self) -> int:
         return len(self._found())
@@ -80,25 +72,19 @@ class TaskFile(Sequence[rollout_pb2.Task]):
     def _found(self) -> array[int]:
         """Where each row begins."""
         if self._offsets is None:
-            for _ in self:  # which rows are copies of others
-                pass
-            offsets = array("Q")
-            place = position = 0
-            try:
-                with self._path.open("rb") as file:
-                    for line, raw in enumerate(file, start=1):
-                        blank = not raw.removeprefix(b"\xef\xbb\xbf").strip()
-                        if not blank and line not in self._without:
-                            if self._shard.takes(position):
-                                offsets.append(place)
-                            position += 1
-                            if position == self._limit:
-                                break
-                        place += len(raw)
-            except OSError as error:
-                raise unreadable(self._path, error) from None
-            self._offsets = offsets
+            self._offsets = array("Q", (row.offset for row in self._rows()))
         return self._offsets
+
+    def _rows(self) -> Iterator[TaskRow]:
+        read = (one for one in self._reader.read(self._path) if one.line not in self._without)
+        for position, entry in enumerate(islice(read, self._limit)):
+            if isinstance(entry, TaskProblem):
+                raise self._changed(entry)
+            if not self._shard.takes(position):
+                continue
+            if entry.renamed:  # which the row alone does not show
+                self._copies[position // self._shard.of] = entry.task.task_id
+            yield entry
 
     def _line_at(self, offset: int) -> int:
         """The line, from 1, that begins there."""

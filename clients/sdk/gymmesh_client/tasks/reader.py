@@ -37,11 +37,14 @@ _COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task, its line (from 1), and whether its id depends on the rows before it."""
+    """A task, its line (from 1), whether its id depends on the rows before it, and where in the
+    file its row begins.
+    """
 
     line: int
     task: rollout_pb2.Task
     renamed: bool = False
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +85,22 @@ class TaskReader:
         copies: dict[bytes, int] = {}
         try:
             with path.open("rb") as file:
-                for line, raw in _lines(file):
-                    yield from self._row(line, raw, seen, copies)
+                for line, offset, raw in _lines(file):
+                    yield from self._row(line, raw, seen, copies, offset)
         except OSError as error:
             raise unreadable(path, error) from None
 
     def row(self, line: int, raw: bytes) -> TaskRow | TaskProblem:
         """One row by itself, or the first of its problems; it is not compared with others."""
-        return next(self._row(line, raw, {}, {}))
+        return next(self._row(line, raw, {}, {}, 0))
 
     def _row(
-        self, line: int, raw: bytes, seen: dict[bytes, int], copies: dict[bytes, int]
+        self,
+        line: int,
+        raw: bytes,
+        seen: dict[bytes, int],
+        copies: dict[bytes, int],
+        offset: int,
     ) -> Iterator[TaskRow | TaskProblem]:
         try:
             row = _parse(raw)
@@ -100,7 +108,7 @@ class TaskReader:
             if problems:
                 yield from problems
                 return
-            task = self._task(row, raw, copies)
+            task = self._task(row, copies)
         except CodecError as error:
             yield TaskProblem(line, "", f"{error}; every line must hold one JSON object")
             return
@@ -116,12 +124,12 @@ class TaskReader:
         renamed = bool(_COPY.fullmatch(name))
         if first != line:
             task.task_id, renamed = _numbered(name, line, seen, copies), True
-        yield TaskRow(line, task, renamed)
+        yield TaskRow(line, task, renamed, offset)
 
     def _problems(self, row: JsonValue) -> Iterator[tuple[str, str]]:
         found = list(check_row(row))
         yield from found
-        if found and any(key in ("", PARAMS_KEY) for key, _ in found):
+        if any(key in ("", PARAMS_KEY) for key, _ in found):
             return
         yield from check_params(row[PARAMS_KEY])
         for key, default, known in (
@@ -131,9 +139,7 @@ class TaskReader:
             if not any(bad == key for bad, _ in found):
                 yield from check_names(key, named(row, key) or default, known)
 
-    def _task(
-        self, row: dict[str, JsonValue], raw: bytes, copies: dict[bytes, int]
-    ) -> rollout_pb2.Task:
+    def _task(self, row: dict[str, JsonValue], copies: dict[bytes, int]) -> rollout_pb2.Task:
         payload = {
             key: value
             for key, value in row.items()
@@ -153,18 +159,21 @@ class TaskReader:
         return task
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    number = 0
+def _lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    """The lines that are not blank: number (from 1), place in the file, and bytes."""
+    number = offset = 0
     while raw := file.readline(MAX_ROW_BYTES + 1):
-        number += 1
+        begin, number = offset, number + 1
+        offset += len(raw)
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         while len(raw) > MAX_ROW_BYTES and not raw.endswith(b"\n"):
             rest = file.readline(MAX_ROW_BYTES)
+            offset += len(rest)
             if not rest or rest.endswith(b"\n"):
                 break
         if raw.strip():
-            yield number, raw
+            yield number, begin, raw
 
 
 def _parse(raw: bytes) -> JsonValue:
