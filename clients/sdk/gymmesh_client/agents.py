@@ -59,11 +59,7 @@ class RpcPeer(GroupJudge, Protocol):
 
 
 class StreamingAgent:
-    """An agent service whose attempts are calls of their own.
-
-    Args:
-        peer: its RPCs.
-    """
+    """An agent service whose attempts are calls of their own, to its RPCs."""
 
     def __init__(self, peer: RpcPeer) -> None:
         self._peer = peer
@@ -103,11 +99,7 @@ class AgentServicer(Protocol):
 
 
 class InProcessAgent:
-    """An agent service in this process. Its calls are checked, bounded and counted as any.
-
-    Args:
-        service: the service, open.
-    """
+    """An open agent service in this process. Its calls are checked, bounded and counted as any."""
 
     def __init__(self, service: AgentServicer) -> None:
         methods = methods_of(AGENT)

@@ -39,11 +39,7 @@ EventListener = Callable[[pb.RolloutEvent], None]
 class AgentCall(msgspec.Struct, eq=False):
     """The call that has an agent run an attempt, and the fold of its events.
 
-    Args:
-        request: what is asked of the agent.
-        agent: the name of the agent that it is asked of.
-        fold: takes the attempt's events.
-        on_event: called with each event, once it is folded.
+    `on_event` is called with each event, once it is folded.
     """
 
     # A Struct, as each rollout makes one.

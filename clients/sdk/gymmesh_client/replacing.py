@@ -132,11 +132,16 @@ def make_folder(folder: Path) -> None:
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
         # A power cut must not take the folder away from under what is on disk in it.
-        above = os.open(folder.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(above)
-        finally:
-            os.close(above)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the entries of a folder's files on disk. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def draft_of(path: Path, mark: str = "") -> Path:

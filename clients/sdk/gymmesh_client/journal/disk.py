@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_client.replacing import OWNER_ONLY
+from gymmesh_client.replacing import OWNER_ONLY, sync_folder
 
 
 class OutputError(UserError):
@@ -48,11 +48,7 @@ class Disk:
 
     def sync_folder(self, folder: Path) -> None:
         """Put the entries of a folder's files on disk."""
-        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(folder)
 
 
 def lock(fd: int, path: Path) -> None:

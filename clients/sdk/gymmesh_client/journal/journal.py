@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, existing_locked, lock
-from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
+from gymmesh_client.journal.format.frames import HEADER, encode_frame
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
     COMPLETED,
@@ -232,7 +232,14 @@ class Journal:
         with mapped(self._fd) as data:
             self._end = len(HEADER)
             for frame in frames_of(data, self.files):
-                self._apply(frame)
+                try:
+                    for record in decode(frame.payload):
+                        self.state.apply(record)
+                except BadRecord as error:
+                    number, path = frame.sequence, self.files.journal
+                    raise UserError(
+                        f"{path}: commit {number} cannot be understood: {error}"
+                    ) from None
                 self._end, self._sequence = frame.end, frame.sequence + 1
             torn = len(data) > self._end
         state = self.state
@@ -247,15 +254,6 @@ class Journal:
         self.row_files = RowFiles(self.files, self.disk, state.ends, state.rows_in)
         self.row_files.repair()
         self.row_files.create()
-
-    def _apply(self, frame: LogFrame) -> None:
-        try:
-            for record in decode(frame.payload):
-                self.state.apply(record)
-        except BadRecord as error:
-            raise UserError(
-                f"{self.files.journal}: commit {frame.sequence} cannot be understood: {error}"
-            ) from None
 
     def _finish_compaction(self) -> None:
         """Put files in their places whose compaction is committed, and drop other drafts."""

@@ -15,9 +15,7 @@ _TOOL_OUTCOMES: Final = EnumNames(pb.ToolOutcome, "TOOL_OUTCOME_")
 
 
 class RolloutReading(msgspec.Struct, eq=False, gc=False):
-    """What stands in several places of a row.
-
-    The parts of a row ask for the same messages, and each look at one makes an object.
+    """What stands in several places of a row: each look at a message makes an object.
 
     Attributes:
         parts: what is read.

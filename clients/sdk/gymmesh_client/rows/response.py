@@ -43,7 +43,8 @@ def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
         items, answers, _ = thread(reading.calls, parts.tools, parts.turns, reading.last_id)
         output = items_to_list(items)
         if reading.captured:
-            learned = [one for one in answers if _is_learned(reading.calls[one[1]][0])]
+            made = ((one, reading.calls[one[1]][0]) for one in answers)
+            learned = [one for one, call in made if call.trainable and not call.actor]
             put_tokens(output, learned, call_tokens(parts.calls))
     cut = None if parts.completed is None else _CUT.get(parts.completed.stop_reason)
     if cut and not details:
@@ -99,10 +100,6 @@ def _read_overlay(overlay: bytes) -> dict[str, JsonValue]:
 
 # Of one second and one task, answers have the same one: a time, and the request's parameters.
 _known_overlay = lru_cache(maxsize=64)(_read_overlay)
-
-
-def _is_learned(call: pb.ModelCallCompleted) -> bool:
-    return call.trainable and not call.actor
 
 
 def put_tokens(

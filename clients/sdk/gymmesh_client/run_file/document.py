@@ -10,7 +10,7 @@ import math
 import os
 import platform
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum
@@ -52,7 +52,6 @@ class RunDocument:
             earlier: the document as it was before; empty where there is none.
         """
         now = said_time()
-        sessions = earlier.get("sessions")
         entry = {
             "session": session["session"],
             "started_at": now,
@@ -74,7 +73,7 @@ class RunDocument:
                 "shard": session.get("shard"),
                 "versions": versions(),
                 **kept,
-                "sessions": [*(sessions if isinstance(sessions, list) else []), entry],
+                "sessions": [*_list_of(earlier.get("sessions")), entry],
                 "counts": earlier.get("counts") or {},
             }
         )
@@ -107,18 +106,16 @@ class RunDocument:
         self.content["sessions"][-1] |= {"ended_at": now, "ended_early": why if early else ""}
 
 
-def merged(whole: RunDocument, parts: Iterable[Mapping[str, Any]]) -> RunDocument:
+def merged(whole: RunDocument, parts: Sequence[Mapping[str, Any]]) -> RunDocument:
     """The document of a run that is joined from its shards': `whole` is that of the joined run,
     just begun; a shard's that is missing is empty.
     """
-    sessions, known = [], []
-    for place, part in enumerate(parts):
-        if not part:
-            continue
-        known.append(part)
-        said = part.get("sessions")
-        for entry in said if isinstance(said, list) else []:
-            sessions.append({"shard": part.get("shard") or {"index": place}} | entry)
+    known = [part for part in parts if part]
+    sessions = [
+        {"shard": part.get("shard") or {"index": place}} | entry
+        for place, part in enumerate(parts)
+        for entry in _list_of(part.get("sessions"))
+    ]
     content = whole.content
     for part in known:
         for key in _SAID:
@@ -168,6 +165,10 @@ def _all_of(services: list[dict[str, Any]]) -> dict[str, Any]:
                 known = found.setdefault(kind, {}).setdefault(name, [])
                 known += [entry for entry in said if entry not in known]
     return found
+
+
+def _list_of(said: Any) -> list[Any]:
+    return said if isinstance(said, list) else []
 
 
 def _plain(value: Any) -> Any:

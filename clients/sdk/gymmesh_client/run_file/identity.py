@@ -74,10 +74,6 @@ class RunIdentity:
             MadeOf(tasks, lines, without_secrets(json.loads(written))),
         )
 
-    def to_dict(self) -> dict[str, str]:
-        """The digests and the version, as a journal's session keeps them."""
-        return {"tasks": self.tasks, "config": self.config, "version": self.version}
-
     @staticmethod
     def of_session(session: Mapping[str, Any]) -> RunIdentity:
         """The identity that a journal's session says; what it does not say is empty."""
@@ -119,7 +115,7 @@ def session_info(
         "format": FORMAT,
         "run_id": run_id,
         "session": 1,
-        "identity": identity.to_dict(),
+        "identity": {name: getattr(identity, name) for name in CHANGES},
         "repeats": repeats,
         "skipped": skipped,
         "shard_rows": files.shard_rows,
