@@ -47,22 +47,16 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
-    """What a tally takes from a completed rollout's row, which need not be kept for it.
-
-    Attributes:
-        status: of the verification.
-        reward: None where there is none.
-        model_queue_us: microseconds that its model calls waited for a place; rows do not hold it.
-    """
+    """What a tally takes from a completed rollout's row, which need not be kept for it."""
 
     task_id: str
     stop_reason: str
-    status: str
+    status: str  # of the verification
     reward: float | None
     input_tokens: int
     output_tokens: int
     model_calls: int = 0
-    model_queue_us: int = 0
+    model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
 
 
 def counted(row: Mapping[str, Any]) -> Counted:

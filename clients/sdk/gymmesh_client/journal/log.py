@@ -52,14 +52,8 @@ def mapped(fd: int) -> Iterator[bytes | mmap.mmap]:
 def frames_of(
     data: bytes | mmap.mmap, files: OutputFiles, start: int = len(HEADER), sequence: int = 0
 ) -> Iterator[LogFrame]:
-    """The whole commits of a journal, in order; memory does not grow with it.
-
-    Args:
-        start: where the first commit to read begins.
-        sequence: that commit's number.
-
-    Raises:
-        UserError: it is no journal, or damaged elsewhere than at its end.
+    """The whole commits of a journal, as `scan` has them; memory does not grow with it. Raises
+    UserError where it is no journal, or damaged elsewhere than at its end.
     """
     if data[: len(HEADER)] != HEADER:
         raise UserError(

@@ -37,25 +37,15 @@ _STATUS: Final = 3
 
 @dataclass(slots=True)
 class RunState:
-    """The journal's records, applied in order.
+    """The journal's records, applied in order."""
 
-    Attributes:
-        session: what the latest session said of the run.
-        ended: what it said at its end; None when it did not end well.
-        counts: current outcomes, by status.
-        ends: bytes of each row file.
-        rows_in: rows ever put into each shard of ROWS.
-        superseded: places of superseded rows that no compaction has dropped yet.
-        compacted: the number of the latest compaction of each row file.
-    """
-
-    session: dict[str, Any] = field(default_factory=dict)
-    ended: dict[str, Any] | None = None
-    counts: dict[int, int] = field(default_factory=lambda: {COMPLETED: 0, FAILED: 0})
-    ends: dict[RowFile, int] = field(default_factory=dict)
-    rows_in: dict[int, int] = field(default_factory=dict)
-    superseded: list[Place] = field(default_factory=list)
-    compacted: dict[RowFile, int] = field(default_factory=dict)
+    session: dict[str, Any] = field(default_factory=dict)  # what the latest said of the run
+    ended: dict[str, Any] | None = None  # what it said at its end; None when that was not well
+    counts: dict[int, int] = field(default_factory=lambda: {COMPLETED: 0, FAILED: 0})  # by status
+    ends: dict[RowFile, int] = field(default_factory=dict)  # bytes of each row file
+    rows_in: dict[int, int] = field(default_factory=dict)  # rows ever put into each shard of ROWS
+    superseded: list[Place] = field(default_factory=list)  # that no compaction has dropped yet
+    compacted: dict[RowFile, int] = field(default_factory=dict)  # each one's latest, its number
     _rollouts: dict[bytes, int] = field(default_factory=dict)
 
     def status(self, key: bytes) -> int:

@@ -55,25 +55,15 @@ _PARTS_OF_IDENTITY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A shard's output.
+    """A shard's output."""
 
-    Attributes:
-        path: as it was named.
-        shard: which one it is.
-        run_id: of the run that it is a part of.
-        identity: what that run is made of.
-        tasks: how many tasks all shards have together.
-        repeats: rollouts per task.
-        skipped: rows of the task file that were left out.
-    """
-
-    path: Path
+    path: Path  # as it was named
     shard: Shard
-    run_id: str
-    identity: RunIdentity
-    tasks: int
+    run_id: str  # of the run that it is a part of
+    identity: RunIdentity  # what that run is made of
+    tasks: int  # of all shards together
     repeats: int
-    skipped: int
+    skipped: int  # rows of the task file that were left out
 
     @staticmethod
     def of(path: Path) -> Part:

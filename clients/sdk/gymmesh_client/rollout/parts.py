@@ -16,17 +16,11 @@ ToolKey: TypeAlias = tuple[str, str]
 
 
 class ToolRecord(msgspec.Struct, eq=False, gc=False):
-    """A tool call, with its answer once there is one.
+    """A tool call, with its answer once there is one."""
 
-    Attributes:
-        key: of the call, and of its answer.
-        started_unix_nano: when it was sent; zero when it never left the agent.
-        asked: what was sent; None where nothing was, and once it is answered.
-    """
-
-    key: ToolKey
-    started_unix_nano: int = 0
-    asked: pb.ToolCallStarted | None = None
+    key: ToolKey  # of the call, and of its answer
+    started_unix_nano: int = 0  # when it was sent; zero when it never left the agent
+    asked: pb.ToolCallStarted | None = None  # None where nothing was sent, and once it is answered
     completed: pb.ToolCallCompleted | None = None
 
     def answer(self) -> pb.ToolCallCompleted:
@@ -41,16 +35,7 @@ class ToolRecord(msgspec.Struct, eq=False, gc=False):
 
 
 class RolloutParts(msgspec.Struct, eq=False, gc=False):
-    """What there is of a rollout. Its messages are those of the events, and not to be changed.
-
-    Attributes:
-        started: how it began; None for one that never did.
-        calls: its model calls, in the order in which they completed.
-        tools: its tool calls.
-        verified: the verdict; None where none came. Of it are `verification`, `reward` (None where
-            there is none) and `components`.
-        completed: its end; None where that is another one. `failed` likewise.
-    """
+    """What there is of a rollout. Its messages are those of the events, and not to be changed."""
 
     # A Struct, and so is a ToolRecord: each rollout makes some, and no step in Python fills them.
     # Neither is ever part of a cycle.
@@ -60,18 +45,18 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     run_id: str = ""
     task_id: str = ""
     repeat_index: int = 0
-    started: pb.Started | None = None
+    started: pb.Started | None = None  # how it began; None for one that never did
     started_unix_nano: int = 0
-    calls: list[pb.ModelCallCompleted] = []
+    calls: list[pb.ModelCallCompleted] = []  # in the order in which they completed
     tools: list[ToolRecord] = []
     # Tuples: most rollouts have none of these, and thousands of them are in flight.
     turns: tuple[pb.TurnCompleted, ...] = ()
     annotations: tuple[pb.Annotation, ...] = ()
-    verified: pb.Verified | None = None
+    verified: pb.Verified | None = None  # the verdict, of which are the next three
     verification: pb.Verification = _NOTHING
     reward: float | None = None
     components: Sequence[pb.RewardComponent] = ()
-    completed: pb.Completed | None = None
+    completed: pb.Completed | None = None  # its end is this or `failed`
     failed: pb.Failed | None = None
     ended_unix_nano: int = 0
 

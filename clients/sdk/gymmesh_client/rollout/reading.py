@@ -15,40 +15,28 @@ _TOOL_OUTCOMES: Final = EnumNames(pb.ToolOutcome, "TOOL_OUTCOME_")
 
 
 class RolloutReading(msgspec.Struct, eq=False, gc=False):
-    """What stands in several places of a row: each look at a message makes an object.
-
-    Attributes:
-        parts: what is read.
-        calls: its model calls by their ids, each with its answer.
-        last: the end of the final transcript, see `gymmesh_client.rollout.conversation.final_call`.
-        last_id: its id; empty where there is none.
-        captured: the calls that say something of tokens.
-        actors: the calls of each actor beside the root agent, by its name.
-        tool_outcomes: how often a tool of this name was answered so, in the order of the first
-            ones. An outcome of a later contract counts as UNSPECIFIED, as the contract has it, and
-            so does that of a call which nobody answered.
-        steps: how many calls the root agent made; the tokens are those of these.
-        model_us: microseconds that model calls took, actors' included.
-        queue_us: microseconds of these that they waited for a place.
-        tools_us: microseconds that tool calls took.
-    """
+    """What stands in several places of a row: each look at a message makes an object."""
 
     # A Struct, as each rollout makes one; never part of a cycle.
 
     parts: RolloutParts
-    calls: dict[str, Answered] = {}
+    calls: dict[str, Answered] = {}  # by their ids
+    # The end of the final transcript, as `gymmesh_client.rollout.conversation.final_call` has it.
     last: Answered | None = None
     last_id: str = ""
-    captured: list[pb.ModelCallCompleted] = []
-    actors: dict[str, list[pb.ModelCallCompleted]] = {}
+    captured: list[pb.ModelCallCompleted] = []  # that say something of tokens
+    actors: dict[str, list[pb.ModelCallCompleted]] = {}  # beside the root agent, by their names
+    # How often a tool of this name was answered so, in the order of the first ones. An outcome of a
+    # later contract counts as UNSPECIFIED, as the contract has it, and so does that of a call which
+    # nobody answered.
     tool_outcomes: dict[tuple[str, str], int] = {}
-    steps: int = 0
+    steps: int = 0  # calls of the root agent; the tokens are those of these
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
-    model_us: int = 0
-    queue_us: int = 0
+    model_us: int = 0  # microseconds that model calls took, actors' included
+    queue_us: int = 0  # of these, waiting for a place
     tools_us: int = 0
 
 

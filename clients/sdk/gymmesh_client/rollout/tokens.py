@@ -21,18 +21,13 @@ _FORK_REASONS: Final = EnumNames(tokens_pb2.ForkReason, "FORK_REASON_")
 
 @dataclass(frozen=True, slots=True)
 class CallTokens:
-    """The tokens of one model call.
+    """The tokens of one model call."""
 
-    Attributes:
-        prompt: all ids that the model read; None when they cannot be put together (a violation
-            of the exact-token law that the run allowed).
-        output: the ids that it sampled.
-        logprobs: of each of them; empty when not captured.
-    """
-
+    # All ids that the model read; None when they cannot be put together (a violation of the
+    # exact-token law that the run allowed).
     prompt: bytes | None
-    output: bytes
-    logprobs: bytes
+    output: bytes  # the ids that it sampled
+    logprobs: bytes  # of each of them; empty when not captured
 
 
 def call_tokens(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, CallTokens]:

@@ -14,17 +14,11 @@ _NO_VALUE: Final = object()
 
 
 class ValueChange(NamedTuple):
-    """A key whose value changed.
+    """A key whose value changed."""
 
-    Attributes:
-        path: the key's path, such as `agents.tool_loop.max_steps`.
-        old: what it was, as JSON; empty where the key was not there.
-        new: what it is; empty where it is gone.
-    """
-
-    path: str
-    old: str
-    new: str
+    path: str  # such as `agents.tool_loop.max_steps`
+    old: str  # what it was, as JSON; empty where the key was not there
+    new: str  # what it is; empty where it is gone
 
     def __str__(self) -> str:
         if not self.old:

@@ -29,17 +29,11 @@ CHANGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
-    """What the digests of an identity were made from, so that a change can be named.
+    """What the digests of an identity were made from, so that a change can be named."""
 
-    Attributes:
-        path: the task file.
-        lines: its lines.
-        configuration: JSON values, secrets left out.
-    """
-
-    path: Path
+    path: Path  # the task file
     lines: TaskLines
-    configuration: dict[str, Any]
+    configuration: dict[str, Any]  # JSON values, secrets left out
 
 
 @dataclass(frozen=True, slots=True)

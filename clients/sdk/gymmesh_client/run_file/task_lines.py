@@ -24,15 +24,10 @@ _READER: Final = TaskReader(TaskDefaults("any", "any"))
 
 @dataclass(frozen=True, slots=True)
 class TaskLines:
-    """The lines of a task file.
+    """The lines of a task file."""
 
-    Attributes:
-        sha256: of the whole file, hex.
-        digests: 8 bytes of BLAKE2b of each line without the blanks around it; 0 for a blank line.
-    """
-
-    sha256: str
-    digests: array[int]
+    sha256: str  # of the whole file, hex
+    digests: array[int]  # 8 bytes of BLAKE2b of each line without the blanks around it; 0: blank
 
     @staticmethod
     def of(path: Path) -> TaskLines:

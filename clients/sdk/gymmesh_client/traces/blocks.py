@@ -26,31 +26,20 @@ _LEAST_VARINT_CONTINUED: Final = 0x80
 
 
 class Piece(NamedTuple):
-    """An attempt's events in a block.
-
-    Attributes:
-        offset: bytes from the start of what the block's frame holds.
-        length: bytes of the events there, with their lengths.
-    """
+    """An attempt's events in a block."""
 
     key: bytes
     attempt: int
-    offset: int
-    length: int
+    offset: int  # bytes from the start of what the block's frame holds
+    length: int  # bytes of the events there, with their lengths
 
 
 class Block(NamedTuple):
-    """A block's place.
+    """A block's place."""
 
-    Attributes:
-        table: its entries, packed.
-        start: bytes from the file's start to the frame of events.
-        end: bytes from the file's start to behind it.
-    """
-
-    table: bytes
-    start: int
-    end: int
+    table: bytes  # its entries, packed
+    start: int  # bytes from the file's start to the frame of events
+    end: int  # bytes from the file's start to behind it
 
     def pieces(self) -> Iterator[Piece]:
         """What is in the block."""

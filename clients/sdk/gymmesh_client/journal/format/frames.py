@@ -24,19 +24,12 @@ FRAME_BYTES: Final = _HEAD.size + _CRC.size
 
 
 class LogFrame(NamedTuple):
-    """A commit.
+    """A commit."""
 
-    Attributes:
-        sequence: 0, 1, 2 … without a gap.
-        time_unix_nano: when it was made.
-        payload: its records.
-        end: bytes from the journal's start to behind it.
-    """
-
-    sequence: int
-    time_unix_nano: int
-    payload: bytes
-    end: int
+    sequence: int  # 0, 1, 2 … without a gap
+    time_unix_nano: int  # when it was made
+    payload: bytes  # its records
+    end: int  # bytes from the journal's start to behind it
 
 
 class Damage(ValueError):
@@ -52,15 +45,8 @@ def encode_frame(sequence: int, time_unix_nano: int, payload: bytes) -> bytes:
 def scan(
     data: bytes | mmap.mmap, start: int = len(HEADER), sequence: int = 0
 ) -> Iterator[LogFrame]:
-    """The whole commits of a journal, in order; stops before a torn tail.
-
-    Args:
-        data: the journal.
-        start: where the first frame to read begins.
-        sequence: that frame's number.
-
-    Raises:
-        Damage: a frame is bad and a later one is whole.
+    """The whole commits of a journal from the one at `start`, whose number is `sequence`; stops
+    before a torn tail. Raises Damage where a frame is bad and a later one is whole.
     """
     place = start
     while place < len(data):

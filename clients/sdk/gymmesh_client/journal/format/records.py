@@ -73,25 +73,15 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class Place(NamedTuple):
-    """Where a row is.
+    """Where a row is."""
 
-    Attributes:
-        kind: of its file: ROWS, FAILURES or SUPERSEDED.
-        shard: the number of its file among those of the kind.
-        offset: bytes from the file's start to the row, or to the compressed frame that holds it.
-        inner: bytes from the start of what the frame holds to the row; 0 when not compressed.
-        length: bytes of the row, its newline included.
-        extent: bytes from `offset` to the end of the row or frame, in the file.
-        crc: CRC-32 of the row, its newline included.
-    """
-
-    kind: _Whole
-    shard: _Whole
-    offset: _Whole
-    inner: _Bytes
-    length: _Bytes
-    extent: _Bytes
-    crc: _Bytes
+    kind: _Whole  # of its file: ROWS, FAILURES or SUPERSEDED
+    shard: _Whole  # the number of its file among those of the kind
+    offset: _Whole  # bytes from the file's start to the row, or to the frame that holds it
+    inner: _Bytes  # bytes from the start of what the frame holds to the row; 0: not compressed
+    length: _Bytes  # bytes of the row, its newline included
+    extent: _Bytes  # bytes from `offset` to the end of the row or frame, in the file
+    crc: _Bytes  # CRC-32 of the row, its newline included
 
     @property
     def file(self) -> RowFile:
@@ -149,39 +139,27 @@ class Superseded(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """A superseded row that a compaction dropped.
-
-    Attributes:
-        offset: where it was; `inner`, `length` and `extent` likewise (see Place).
-        left: bytes of the compressed frame without the row, or rows; 0 when nothing is left of it,
-            as always in a file that is not compressed.
-    """
+    """A superseded row that a compaction dropped, and where it was; see Place."""
 
     offset: int
     inner: int
     length: int
     extent: int
-    left: int
+    left: int  # bytes of the compressed frame without its dropped rows; 0 where nothing is left
 
 
 class Compacted(NamedTuple):
     """A row file is replaced by one without its superseded rows.
 
     The new file is on disk beside the old one before this is written, and is renamed after.
-
-    Attributes:
-        number: of this compaction in the run, from 1; part of the new file's temporary name.
-        size: bytes of the new file.
-        kept_at: where the rows that were dropped are now in the SUPERSEDED file, one after another.
-        removed: these rows, in the order of the old file.
     """
 
     kind: int
     shard: int
-    number: int
-    size: int
-    kept_at: int
-    removed: tuple[Removed, ...]
+    number: int  # of this compaction in the run, from 1; part of the new file's temporary name
+    size: int  # bytes of the new file
+    kept_at: int  # where the dropped rows are now in the SUPERSEDED file, one after another
+    removed: tuple[Removed, ...]  # these rows, in the order of the old file
 
 
 class RunEnded(NamedTuple):

@@ -58,27 +58,18 @@ INDICES: Final = f"""
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """The table `run`: what the journal says of the run as a whole, and which journal it is.
-
-    Attributes:
-        ends: kind, shard and bytes of each row file.
-        superseded: places of superseded rows that still stand in their files.
-        compacted: kind, shard and the number of the latest compaction.
-        next: where in the journal to go on, and the number of the commit there.
-        journal_bytes: how much of the journal was read.
-        stem: what the run's files are called.
-    """
+    """The table `run`: what the journal says of the run as a whole, and which journal it is."""
 
     session: dict[str, Any]
     ended: dict[str, Any] | None
-    counts: dict[int, _Whole]
-    ends: list[tuple[_Whole, _Whole, _Whole]]
-    superseded: list[Place]
-    compacted: list[tuple[_Whole, _Whole, _Whole]]
-    next: tuple[_Whole, _Whole]
-    journal_bytes: _Whole
-    digest: str
-    stem: str
+    counts: dict[int, _Whole]  # current outcomes, by status
+    ends: list[tuple[_Whole, _Whole, _Whole]]  # kind, shard and bytes of each row file
+    superseded: list[Place]  # of rows that still stand in their files
+    compacted: list[tuple[_Whole, _Whole, _Whole]]  # kind, shard, number of the latest compaction
+    next: tuple[_Whole, _Whole]  # where in the journal to go on, and the commit's number
+    journal_bytes: _Whole  # how much of the journal was read
+    digest: str  # of that journal
+    stem: str  # what the run's files are called
 
     def state(self) -> RunState:
         """The journal's state, but for what it says of each rollout."""
