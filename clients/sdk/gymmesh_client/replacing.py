@@ -86,9 +86,7 @@ def refuse_used(path: Path, *, overwrite: bool) -> None:
 
 def refuse_no_folder(folder: Path) -> None:
     """Raise UserError where a folder is not there and cannot be made."""
-    above = folder
-    while not above.exists() and above != above.parent:
-        above = above.parent
+    above = next((one for one in (folder, *folder.parents) if one.exists()), folder)
     if not above.is_dir():
         raise UserError(f"{above}: is not a folder; choose another --output")
 

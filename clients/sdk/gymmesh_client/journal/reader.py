@@ -13,7 +13,7 @@ from typing import Any
 
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, ROWS, Place, RowFile
+from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, ROWS, Place
 from gymmesh_client.journal.index.index import Attempt, Index, open_index
 from gymmesh_client.journal.log import first_reserved
 from gymmesh_client.journal.row_files import RowReader, read_rows
@@ -58,11 +58,11 @@ class RunReader:
         """As `rows`, each as it stands in its file, without its newline."""
         for file in sorted(self._state.ends):
             if file[0] == ROWS:
-                yield from self._lines(file)
+                yield from read_rows(self.files, file, self._state)
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """The failed rollouts' rows, in the order in which they ended."""
-        yield from map(loads, self._lines((FAILURES, 0)))
+        yield from map(loads, read_rows(self.files, (FAILURES, 0), self._state))
 
     def rollout_id(self, task_id: str, repeat_index: int) -> str:
         """The id of a task's repeat in this run."""
@@ -119,13 +119,6 @@ class RunReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _lines(self, file: RowFile) -> Iterator[bytes]:
-        state = self._state
-        end = state.ends.get(file, 0)
-        return read_rows(
-            self.files, file, end, compacted=state.compacted, superseded=state.superseded
-        )
 
     def _current(self, key: bytes) -> Attempt | None:
         for attempt, place in self._index.find(key):

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
+from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError, unreadable
 
 _ZSTD_LEVEL: Final = 3
@@ -222,30 +223,17 @@ def open_row_file(files: OutputFiles, file: RowFile, compacted: Mapping[RowFile,
     return os.open(files.row_file(*file), flags)
 
 
-def read_rows(
-    files: OutputFiles,
-    file: RowFile,
-    end: int,
-    *,
-    compacted: Mapping[RowFile, int],
-    superseded: Collection[Place],
-) -> Iterator[bytes]:
-    """The current rows of a file, in their order and without their newlines.
-
-    Args:
-        end: bytes of the file that count.
-        compacted: as for `open_row_file`.
-        superseded: places of rows to leave out, of this and other files.
-
-    Raises:
-        UserError: it cannot be read, or a compressed frame is damaged.
+def read_rows(files: OutputFiles, file: RowFile, state: RunState) -> Iterator[bytes]:
+    """The current rows of a file, in their order and without their newlines. Raises UserError where
+    it cannot be read, or a compressed frame is damaged.
     """
+    end = state.ends.get(file, 0)
     if not end:
         return
     compressed = file[0] == ROWS and files.compressed
-    without = {(place.offset, place.inner) for place in superseded if place.file == file}
+    without = {(place.offset, place.inner) for place in state.superseded if place.file == file}
     try:
-        with open(open_row_file(files, file, compacted), "rb", _CHUNK) as opened:
+        with open(open_row_file(files, file, state.compacted), "rb", _CHUNK) as opened:
             offset = 0
             for content, size in _frames(opened, end) if compressed else _lines(opened, end):
                 inner = 0

@@ -408,13 +408,8 @@ def make_index(files: OutputFiles) -> None:
 def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
     """Show the rows that are current."""
     state, take = journal.state, {ROWS: on_row, FAILURES: on_failure}
-    for file, end in sorted(state.ends.items()):
-        if file[0] not in take:
-            continue
-        rows = read_rows(
-            journal.files, file, end, compacted=state.compacted, superseded=state.superseded
-        )
-        for number, line in enumerate(rows, start=1):
+    for file in sorted(one for one in state.ends if one[0] in take):
+        for number, line in enumerate(read_rows(journal.files, file, state), start=1):
             try:
                 take[file[0]](loads(line))
             except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
