@@ -103,14 +103,12 @@ def open_trace(path: str | Path) -> TraceReader:
     """
     trace = OutputFiles(Path(path)).trace
     try:
-        fd = os.open(trace, os.O_RDONLY | os.O_CLOEXEC)
+        with trace.open("rb") as file:
+            empty = not os.fstat(file.fileno()).st_size
+            return TraceReader(
+                trace, b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            )
     except FileNotFoundError:
         raise UserError(f"{trace}: is not there; collect with --trace to have one") from None
     except OSError as error:
         raise unreadable(trace, error) from None
-    try:
-        if not os.fstat(fd).st_size:
-            return TraceReader(trace, b"")
-        return TraceReader(trace, mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-    finally:
-        os.close(fd)

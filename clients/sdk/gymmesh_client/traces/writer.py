@@ -6,9 +6,10 @@ import asyncio
 import os
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write
@@ -24,22 +25,17 @@ _LEVEL: Final = 3
 BACKLOG: Final = 512
 
 
-class _EndedAttempt(NamedTuple):
-    key: bytes
-    attempt: int
-    events: list[pb.RolloutEvent]
+_EndedAttempt: TypeAlias = tuple[bytes, int, list[pb.RolloutEvent]]  # its key, number and events
 
 
+@dataclass(slots=True, eq=False)
 class AttemptRecording:
     """The events of one attempt while it goes; nothing of it is written before `end`."""
 
-    __slots__ = ("_attempt", "_events", "_rollout", "_writer")
-
-    def __init__(self, writer: TraceWriter, rollout: str, attempt: int) -> None:
-        self._writer = writer
-        self._rollout = rollout
-        self._attempt = attempt
-        self._events: list[pb.RolloutEvent] = []
+    _writer: TraceWriter
+    _rollout: str
+    _attempt: int
+    _events: list[pb.RolloutEvent] = field(default_factory=list)
 
     def add(self, event: pb.RolloutEvent) -> None:
         """Keep an event, which is not changed."""
@@ -56,10 +52,8 @@ class TraceWriter:
 
     A thread serialises, compresses and writes. Blocks are synced to disk every few seconds and
     at the close, so after a power cut the last ones may be missing; a torn one is cut off when
-    the trace is opened again. Traces are never waited for by outcomes.
-
-    Raises:
-        OutputError: the file cannot be written.
+    the trace is opened again. Traces are never waited for by outcomes. Raises OutputError when
+    the file cannot be written.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None, *, backlog: int = BACKLOG) -> None:
@@ -90,7 +84,7 @@ class TraceWriter:
         """Hand over an attempt's events; never waits."""
         with self._lock:
             self._waiting += 1
-        self._queue.put(_EndedAttempt(rollout_key(rollout), attempt, events))
+        self._queue.put((rollout_key(rollout), attempt, events))
 
     async def room(self) -> None:
         """Wait until the backlog is short enough for another attempt to begin. Raises OutputError
@@ -148,8 +142,9 @@ class TraceWriter:
                 break
             if ended is None:
                 return pieces, group, False
-            data = encode_events(ended.events)
-            pieces.append(Piece(ended.key, ended.attempt, size, len(data)))
+            key, attempt, events = ended
+            data = encode_events(events)
+            pieces.append(Piece(key, attempt, size, len(data)))
             group.append(data)
             size += len(data)
         return pieces, group, True
