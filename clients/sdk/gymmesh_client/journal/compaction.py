@@ -36,12 +36,8 @@ _ROWS_AT_ONCE: Final = 256
 def compact_run(path: Path) -> int:
     """Compact a run's row files, and bring its index up to date; how many rows were dropped.
 
-    Args:
-        path: what was given to `--output`.
-
-    Raises:
-        OutputError: the disk takes nothing more; nothing is lost.
-        UserError: there is no run, it is damaged, or a collector is at work in it.
+    Raises OutputError when the disk takes nothing more (nothing is lost), and UserError where there
+    is no run, it is damaged, or a collector is at work in it.
     """
     files = OutputFiles(path)
     if not files.journal.exists():

@@ -61,11 +61,8 @@ def lock(fd: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def existing_locked(path: Path) -> Iterator[None]:
-    """Keep other collectors out of a file, if it is there, as `lock` does.
-
-    Raises:
-        OutputError: it cannot be opened for writing.
-        UserError: another collector is at work there.
+    """Keep other collectors out of a file, if it is there, as `lock` does. Raises OutputError where
+    it cannot be opened for writing.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

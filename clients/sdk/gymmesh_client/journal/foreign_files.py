@@ -24,13 +24,9 @@ _TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
 
 
 def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
-    """Refuse a run where one of its files is there already and is something else.
+    """Refuse, by a UserError, a run where one of its files is there already and is something else.
 
-    Args:
-        resuming: the run is there, and its journal says what its rows are.
-
-    Raises:
-        UserError: a file is no run's; nothing was changed.
+    With `resuming` the run is there, and its journal says what its rows are.
     """
     begins = {
         files.journal: HEADER,

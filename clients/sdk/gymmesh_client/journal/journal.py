@@ -72,15 +72,12 @@ class Journal:
         self._end = 0
         self._sequence = 0
         self._broken: OutputError | None = None
-        self.row_files = RowFiles(files, disk, {}, {})
+        self.row_files = RowFiles(files, disk, self.state)
 
     @staticmethod
     def create(files: OutputFiles, session: dict[str, Any], disk: Disk | None = None) -> Journal:
-        """Begin a run; what was there is gone.
-
-        Raises:
-            OutputError: the disk takes nothing.
-            UserError: another collector is at work there.
+        """Begin a run; what was there is gone. Raises OutputError when the disk takes nothing, and
+        UserError where another collector is at work.
         """
         disk = disk or Disk()
         with existing_locked(files.journal), contextlib.ExitStack() as undo:
@@ -108,12 +105,9 @@ class Journal:
 
     @staticmethod
     def resume(files: OutputFiles, disk: Disk | None = None) -> Journal:
-        """Go on with a run: repairs torn tails, and finishes a compaction.
-
-        Raises:
-            OutputError: the disk takes nothing.
-            UserError: there is no journal, it or a row file is damaged, or another collector is at
-                work there.
+        """Go on with a run: repairs torn tails, and finishes a compaction. Raises OutputError when
+        the disk takes nothing, and UserError where there is no journal, it or a row file is
+        damaged, or another collector is at work.
         """
         disk = disk or Disk()
         try:
@@ -132,11 +126,8 @@ class Journal:
         return journal
 
     def commit(self, entries: Sequence[LogEntry]) -> None:
-        """Put entries on disk, all or none.
-
-        Raises:
-            OutputError: it could not be done; nothing more will be.
-            ValueError: a rollout would have two current outcomes; nothing was done.
+        """Put entries on disk, all or none. Raises OutputError when it cannot be done, and nothing
+        more will be; ValueError where a rollout would have two current outcomes.
         """
         if self._broken is not None:
             raise self._broken
@@ -251,7 +242,7 @@ class Journal:
         self.disk.sync(self._fd)
         self.files = self.files.of_session(state.session)
         self._finish_compaction()
-        self.row_files = RowFiles(self.files, self.disk, state.ends, state.rows_in)
+        self.row_files = RowFiles(self.files, self.disk, state)
         self.row_files.repair()
         self.row_files.create()
 

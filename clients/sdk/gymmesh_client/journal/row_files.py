@@ -26,28 +26,14 @@ _CHUNK: Final = 1 << 17
 
 
 class RowFiles:
-    """The row files of one run, open for appending.
+    """The row files of one run, open for appending from where its journal says that they end."""
 
-    Args:
-        ends: bytes of each file that hold rows.
-        rows_in: rows ever put into each shard of ROWS.
-
-    Attributes:
-        ends: as given, and as far as rows were written since.
-    """
-
-    def __init__(
-        self,
-        files: OutputFiles,
-        disk: Disk,
-        ends: Mapping[RowFile, int],
-        rows_in: Mapping[int, int],
-    ) -> None:
+    def __init__(self, files: OutputFiles, disk: Disk, state: RunState) -> None:
         self.files = files
-        self.ends = dict(ends)
+        self.ends = dict(state.ends)  # as far as rows were written
         self._disk = disk
-        self._shard = max(rows_in, default=0)
-        self._in_shard = rows_in.get(self._shard, 0)
+        self._shard = max(state.rows_in, default=0)
+        self._in_shard = state.rows_in.get(self._shard, 0)
         self._fds: dict[RowFile, int] = {}
         # Of the files that were written to since `settle`: where they ended.
         self._before: dict[RowFile, int] = {}

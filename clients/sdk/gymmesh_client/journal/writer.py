@@ -24,10 +24,8 @@ COMMIT_DELAY_S: Final = 0.05
 
 
 class JournalWriter:
-    """Appends to a journal from an event loop; nothing else may use the journal until `close`.
-
-    Args:
-        delay_s: the most that an append waits for others to share its commit.
+    """Appends to a journal from an event loop; nothing else may use the journal until `close`. An
+    append waits at most `delay_s` for others to share its commit.
     """
 
     def __init__(self, journal: Journal, *, delay_s: float = COMMIT_DELAY_S) -> None:
@@ -41,13 +39,9 @@ class JournalWriter:
         self._closing = asyncio.Event()
 
     async def append(self, entry: LogEntry) -> None:
-        """Commit an entry with its group; returns once it is on disk.
-
-        When the caller is cancelled the entry is written all the same.
-
-        Raises:
-            OutputError: it could not be written; nothing more will be.
-            ValueError: the rollout has a current outcome already.
+        """Commit an entry with its group; returns once it is on disk. When the caller is cancelled
+        it is written all the same. Raises OutputError when it cannot be, and nothing more will be;
+        ValueError where the rollout has a current outcome already.
         """
         if self._closing.is_set():
             raise ValueError("the journal is closed")

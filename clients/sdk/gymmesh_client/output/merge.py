@@ -91,15 +91,8 @@ class Part:
 
 
 def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False) -> RunSummary:
-    """Join the outputs of all shards of a run. They are only read.
-
-    Args:
-        paths: the outputs, in any order.
-        files: where the whole goes.
-        overwrite: replace a run that is there already.
-
-    Returns:
-        The figures of the whole, which are also kept beside it.
+    """Join the outputs of all shards of a run, in any order, which are only read; the figures of
+    the whole, which are also kept beside it. With `overwrite` it replaces a run that is there.
 
     Raises:
         UserError: the outputs are not all shards of one run, each once and finished; one is

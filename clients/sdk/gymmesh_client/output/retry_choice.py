@@ -59,10 +59,8 @@ class RetryChoice:
         return bool(self.failed or self.boundaries or self.tasks)
 
     def give_up(self, journal: Journal, tasks: Collection[str] | None, repeats: int) -> Retried:
-        """Supersede the outcomes that are chosen, of the rollouts that are asked for.
-
-        Args:
-            tasks: those asked for, with so many repeats each; None: all.
+        """Supersede the outcomes that are chosen, of the rollouts that are asked for: so many
+        repeats of each of these tasks; None: all.
         """
         if not self:
             return Retried()

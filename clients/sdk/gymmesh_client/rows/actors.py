@@ -28,10 +28,8 @@ from gymmesh_responses import JsonValue, items_to_list
 
 
 def actors_of(reading: RolloutReading) -> list[JsonValue]:
-    """A row's `actors`; empty where the root agent alone called models.
-
-    Raises:
-        ValueError: an actor's calls do not form a conversation.
+    """A row's `actors`; empty where the root agent alone called models. Raises ValueError where an
+    actor's calls do not form a conversation.
     """
     tokens = call_tokens(reading.parts.calls) if reading.captured else {}
     rewards = {one.name: one.value for one in reading.parts.components}

@@ -105,11 +105,8 @@ _known_overlay = lru_cache(maxsize=64)(_read_overlay)
 def put_tokens(
     output: list[JsonValue], answers: Sequence[tuple[int, str]], tokens: dict[str, CallTokens]
 ) -> None:
-    """Move each model call's tokens to the last item that the call wrote.
-
-    Args:
-        answers: the places of these items, each with the call's id, as a `Thread` has them.
-        tokens: by model call; what is put is taken out, as a row has each token once.
+    """Move each model call's tokens to the last item that the call wrote, whose place and call id
+    `answers` have. What is put is taken out of `tokens`, as a row has each token once.
     """
     for place, call_id in answers:
         item = output[place]

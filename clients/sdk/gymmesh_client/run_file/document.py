@@ -45,11 +45,8 @@ class RunDocument:
 
     @staticmethod
     def begun(run_id: str, session: Mapping[str, Any], earlier: Mapping[str, Any]) -> RunDocument:
-        """The document of a run that a collector begins or goes on with.
-
-        Args:
-            session: what the journal says of the run; `session["session"]` counts from 1.
-            earlier: the document as it was before; empty where there is none.
+        """The document of a run that a collector begins or goes on with, by what its journal says
+        and by the document as it was before; empty where there is none.
         """
         now = said_time()
         entry = {

@@ -25,10 +25,8 @@ def write_document(path: Path, document: RunDocument) -> None:
 
 
 def read_run_file(path: Path, run_id: str = "") -> dict[str, Any]:
-    """What NAME.run.json says; empty where it is missing, damaged or of another version or run.
-
-    Args:
-        run_id: of the run that it must be of; empty: any.
+    """What NAME.run.json says; empty where it is missing, damaged, of another version or, where
+    `run_id` is given, of another run.
     """
     try:
         document = loads(path.read_bytes())

@@ -60,10 +60,8 @@ class TaskLines:
 
 
 def described(was: TaskLines, now: TaskLines, path: Path) -> str:
-    """What changed in a task file, as one clause that names the first line and its task.
-
-    Args:
-        path: the task file as it is now.
+    """What changed in the task file at `path`, as one clause that names the first line and its
+    task.
     """
     old, new = was.digests, now.digests
     both = min(len(old), len(new))

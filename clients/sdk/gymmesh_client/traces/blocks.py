@@ -22,7 +22,6 @@ _HEAD: Final = struct.Struct("<II")
 # Of the table: the CRC-32 of what follows in it, and the bytes of the frame behind it.
 _TABLE: Final = struct.Struct("<II")
 _ENTRY: Final = struct.Struct(f"<{KEY_BYTES}sIII")
-_LEAST_VARINT_CONTINUED: Final = 0x80
 
 
 class Piece(NamedTuple):
@@ -113,7 +112,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
         byte = data[place]
         place += 1
         number |= (byte & 0x7F) << shift
-        if byte < _LEAST_VARINT_CONTINUED:
+        if byte < 0x80:
             return number, place
         shift += 7
     raise ValueError("an event is cut short")

@@ -19,7 +19,7 @@ from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.journal.format import records
 from gymmesh_client.journal.format.frames import HEADER, LogFrame
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.index.rows import IndexColumns, columns_of
+from gymmesh_client.journal.index.rows import COLUMNS, columns_of
 from gymmesh_client.journal.index.tables import (
     APPLICATION_ID,
     INDICES,
@@ -41,13 +41,13 @@ _AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
 
 _PLACE: Final = "row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc"
-_OF_ROW: Final = f"{', '.join(IndexColumns._fields)}, row_file"
+_OF_ROW: Final = f"{', '.join(COLUMNS)}, row_file"
 _INSERT: Final = f"""
     INSERT INTO attempts
         (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE}, {_OF_ROW})
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_NO_ROW: Final = (None,) * (len(records.Place._fields) + len(IndexColumns._fields) + 1)
+_NO_ROW: Final = (None,) * (len(records.Place._fields) + len(COLUMNS) + 1)
 _PLACES: Final = f"SELECT rowid, {_PLACE} FROM attempts"
 _IN_FILE: Final = (
     f"{_PLACES} WHERE row_kind = ? AND row_shard = ? AND rowid > ? ORDER BY rowid LIMIT {_AT_ONCE}"
@@ -72,13 +72,7 @@ _NAME_FAILED: Final = """
 
 
 class IndexBuilder:
-    """Writes one index.
-
-    Args:
-        files: the run's files.
-        path: an empty file, or a copy of an older index of the run.
-        older: what that index says of the run; None for an empty file.
-    """
+    """Writes one index, to an empty file or to a copy of the older one, which says `older`."""
 
     def __init__(self, files: OutputFiles, path: Path, older: RunInfo | None) -> None:
         self._state = older.state() if older else RunState()

@@ -122,11 +122,8 @@ class Index:
 
 
 def open_index(files: OutputFiles) -> Index:
-    """The index of a run's journal as it is now; made or continued where it is not.
-
-    Raises:
-        UserError: there is no journal, or it is damaged.
-        OSError: a file cannot be read or written.
+    """The index of a run's journal as it is now; made or continued where it is not. Raises
+    UserError where there is no journal or it is damaged, and OSError.
     """
     try:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
 
 
-class IndexColumns(NamedTuple):
-    """What a row says in the index; None where the row does not say it, or not as it should."""
-
-    rollout_id: str | None = None
-    task_id: str | None = None
-    repeat: int | None = None
-    environment: str | None = None
-    reason: str | None = None
-    reward: float | None = None
-    tokens: int | None = None
+# What a row says in the index.
+COLUMNS: Final = ("rollout_id", "task_id", "repeat", "environment", "reason", "reward", "tokens")
 
 
 class _Usage(msgspec.Struct):
@@ -49,22 +41,21 @@ class _Row(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Row)
-_NOTHING: Final = IndexColumns()
 
 
-def columns_of(row: bytes) -> IndexColumns:
-    """The columns of a row, one line of JSON; all None where a key has another type than rows
-    have, because the index must not be what keeps a run from being read.
+def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:
+    """What COLUMNS are for a row, one line of JSON: None where it does not say it; all None where a
+    key has another type than rows have, because the index must not keep a run from being read.
     """
     try:
         found = _DECODER.decode(row)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _NOTHING
+        return (None,) * len(COLUMNS)
     usage = found.response.usage if found.response else None
     reason = found.stop_reason
     if found.failure and found.failure.status:
         reason = found.failure.status.reason
-    return IndexColumns(
+    return (
         found.rollout_id,
         found.task_id,
         found.repeat_index,
