@@ -262,13 +262,13 @@ def check(
     """
     refuse_no_folder(files.rows.parent)
     refuse_inputs(files.everything(), inputs)
-    used = _used(files)
+    used = _filled(*files.all_shards(), files.failures, files.superseded)
     for path in (files.journal, *used):
         with existing_locked(path):
             pass  # no other collector is at work there
     if resume:
         # A run that has no row yet has used attempts' numbers.
-        if not used and not _size(files.journal):
+        if not used and not _filled(files.journal):
             raise UserError(
                 f"{files.shown}: is not there, so there is nothing to go on with; "
                 "leave out --resume"
@@ -417,13 +417,6 @@ def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
                 raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
 
 
-def _used(files: OutputFiles) -> list[Path]:
-    own = (*files.all_shards(), files.failures, files.superseded)
-    return [path for path in own if _size(path)]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+def _filled(*paths: Path) -> list[Path]:
+    """Those of the files that are there and not empty."""
+    return [path for path in paths if path.exists() and path.stat().st_size]

@@ -144,19 +144,13 @@ def _function(tool: dict[str, JsonValue], at: str) -> Mistakes:
         yield f"{at}.name", f"a function tool needs a name, a string{hint}"
         return
     schema = tool.get("parameters")
-    if schema is None:
-        return
-    if type(schema) is not dict:
+    if type(schema) is dict:
+        yield from _schema(schema, f"{at}.parameters")
+    elif schema is not None:
         yield f"{at}.parameters", f"must be a JSON Schema object, not {kind_of(schema)}"
-        return
-    problem = schema_problem(schema)
-    if problem:
-        path, sentence = problem
-        yield f"{at}.parameters{path}", f"not a valid JSON Schema: {sentence}"
 
 
-def schema_problem(schema: dict[str, JsonValue]) -> tuple[str, str] | None:
-    """What is wrong with a JSON Schema, as a path below it and a sentence; None: nothing."""
+def _schema(schema: dict[str, JsonValue], at: str) -> Mistakes:
     # Slow to import, and most task files have no tools.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -165,10 +159,10 @@ def schema_problem(schema: dict[str, JsonValue]) -> tuple[str, str] | None:
     validator = validator_for(schema, default=Draft202012Validator)
     meta = validator(validator.META_SCHEMA)
     error = best_match(meta.iter_errors(schema))
-    if error is None:
-        return None
-    path = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in error.absolute_path)
-    return path, error.message.splitlines()[0][:200]
+    if error is not None:
+        path = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in error.absolute_path)
+        sentence = error.message.splitlines()[0][:200]
+        yield f"{at}{path}", f"not a valid JSON Schema: {sentence}"
 
 
 def check_names(key: str, name: str, known: Collection[str] | None) -> Mistakes:

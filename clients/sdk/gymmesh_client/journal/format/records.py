@@ -68,16 +68,16 @@ class BadRecord(ValueError):
     """A record that does not say what its type says, or one of a later format."""
 
 
-_Whole = Annotated[int, msgspec.Meta(ge=0)]
+Whole = Annotated[int, msgspec.Meta(ge=0)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class Place(NamedTuple):
     """Where a row is."""
 
-    kind: _Whole  # of its file: ROWS, FAILURES or SUPERSEDED
-    shard: _Whole  # the number of its file among those of the kind
-    offset: _Whole  # bytes from the file's start to the row, or to the frame that holds it
+    kind: Whole  # of its file: ROWS, FAILURES or SUPERSEDED
+    shard: Whole  # the number of its file among those of the kind
+    offset: Whole  # bytes from the file's start to the row, or to the frame that holds it
     inner: _Bytes  # bytes from the start of what the frame holds to the row; 0: not compressed
     length: _Bytes  # bytes of the row, its newline included
     extent: _Bytes  # bytes from `offset` to the end of the row or frame, in the file

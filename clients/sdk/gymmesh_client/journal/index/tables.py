@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from gymmesh_client.journal.format.records import Place
+from gymmesh_client.journal.format.records import Place, Whole
 from gymmesh_client.journal.state import RunState
-
-_Whole = Annotated[int, msgspec.Meta(ge=0)]
 
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
@@ -62,12 +60,12 @@ class RunInfo(msgspec.Struct, frozen=True):
 
     session: dict[str, Any]
     ended: dict[str, Any] | None
-    counts: dict[int, _Whole]  # current outcomes, by status
-    ends: list[tuple[_Whole, _Whole, _Whole]]  # kind, shard and bytes of each row file
+    counts: dict[int, Whole]  # current outcomes, by status
+    ends: list[tuple[Whole, Whole, Whole]]  # kind, shard and bytes of each row file
     superseded: list[Place]  # of rows that still stand in their files
-    compacted: list[tuple[_Whole, _Whole, _Whole]]  # kind, shard, number of the latest compaction
-    next: tuple[_Whole, _Whole]  # where in the journal to go on, and the commit's number
-    journal_bytes: _Whole  # how much of the journal was read
+    compacted: list[tuple[Whole, Whole, Whole]]  # kind, shard, number of the latest compaction
+    next: tuple[Whole, Whole]  # where in the journal to go on, and the commit's number
+    journal_bytes: Whole  # how much of the journal was read
     digest: str  # of that journal
     stem: str  # what the run's files are called
 
