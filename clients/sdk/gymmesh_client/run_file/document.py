@@ -11,6 +11,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum
@@ -131,10 +132,8 @@ def versions() -> dict[str, str]:
     """The versions of what this process runs on."""
     found = {"contract": CONTRACT_VERSION, "python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 

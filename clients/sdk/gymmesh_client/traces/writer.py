@@ -63,7 +63,7 @@ class TraceWriter:
         self._compress = load_zstandard().ZstdCompressor(level=_LEVEL, write_checksum=True).compress
         self._queue: SimpleQueue[_EndedAttempt | None] = SimpleQueue()
         self._error: OutputError | None = None
-        self._room: asyncio.Event | None = None
+        self._room = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting = 0
         self._lock = threading.Lock()
@@ -96,7 +96,6 @@ class TraceWriter:
             if self._waiting < self._backlog:
                 return
             self._loop = asyncio.get_running_loop()
-            self._room = self._room or asyncio.Event()
             self._room.clear()
             # The thread may have caught up just now, and would not say so again.
             if self._waiting >= self._backlog and self._error is None:
@@ -127,7 +126,7 @@ class TraceWriter:
                 self._error = cannot_write(self._path, error)
             with self._lock:
                 self._waiting -= len(group)
-            if self._loop is not None and self._room is not None and not self._loop.is_closed():
+            if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._room.set)
 
     def _next_group(self) -> tuple[list[Piece], list[bytes], bool]:

@@ -6,10 +6,10 @@ any more, and is read once the whole log is.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,7 +173,7 @@ class IndexBuilder:
     def _flush(self) -> None:
         """Insert what is held, with what the rows say that are where they were written."""
         attempts = []
-        with self._reader() as reader:
+        with closing(RowReader(self._files, self._state.compacted)) as reader:
             for *about, place in self._held:
                 of_row = (*place, *self._columns(reader, place)) if place else _NO_ROW
                 attempts.append((*about, *of_row))
@@ -210,15 +210,12 @@ class IndexBuilder:
     def _read_moved(self) -> None:
         """Read the rows that were not where the log says that they were written."""
         rows = self._database.execute(_UNREAD, (self._older_rows,))
-        with self._reader() as reader:
+        with closing(RowReader(self._files, self._state.compacted)) as reader:
             while some := rows.fetchmany(_AT_ONCE):
                 columns = [
                     (*self._columns(reader, records.Place._make(at)), rowid) for rowid, *at in some
                 ]
                 self._database.executemany(_SET_COLUMNS, columns)
-
-    def _reader(self) -> contextlib.closing[RowReader]:
-        return contextlib.closing(RowReader(self._files, self._state.compacted))
 
     def _columns(self, reader: RowReader, place: records.Place) -> tuple[Any, ...]:
         """What a row says, and the name of its file."""
