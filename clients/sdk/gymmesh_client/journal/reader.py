@@ -43,12 +43,12 @@ class RunReader:
     @property
     def completed(self) -> int:
         """How many rollouts are completed."""
-        return self._state.counts.get(COMPLETED, 0)
+        return self._state.counts[COMPLETED]
 
     @property
     def failed(self) -> int:
         """How many rollouts failed for good."""
-        return self._state.counts.get(FAILED, 0)
+        return self._state.counts[FAILED]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The completed rollouts' rows, in the order in which they ended."""

@@ -118,6 +118,8 @@ class Index:
         said = {key: json.loads(value) for key, value in ask("SELECT key, value FROM run")}
         info = msgspec.convert(said, RunInfo, str_keys=True)
         checked_session(info.session)
+        if info.counts.keys() != OUTCOMES.keys():
+            raise ValueError("not the counts of an index")
         return info
 
 
