@@ -122,19 +122,15 @@ def _write_whole(
     make_folder_of(files)
     session = session_info(files, first.run_id, first.identity, first.repeats, first.skipped)
     session |= {"merged": len(parts)}
-    journal = Journal.create(files, session)
-    try:
+    with contextlib.closing(Journal.create(files, session)) as journal, ExitStack() as undo:
+        undo.callback(_remove, files)
         counts = _write(journal, _groups(parts, readers))
         beside = OutputFiles(first.path)
         if first.skipped:
             _copy(beside.skipped, files.skipped)
         _copy(beside.task_lines, files.task_lines)
         _describe(parts, files, session, counts.tally)
-    except BaseException:
-        journal.close()
-        _remove(files)
-        raise
-    journal.close()
+        undo.pop_all()
     return counts
 
 
