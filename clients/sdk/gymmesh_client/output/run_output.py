@@ -68,8 +68,8 @@ _OnRow = Callable[[Mapping[str, Any]], None]
 class RunOutput:
     """Where a run's outcomes go; made by `prepare`, used by one collector, from one event loop.
 
-    What writes returns once it is on disk, also when the caller is cancelled meanwhile; it raises
-    OutputError when the disk takes nothing more.
+    What writes returns once it is on disk, and goes on when its caller is cancelled meanwhile; it
+    raises OutputError when the disk takes nothing more.
 
     Attributes:
         run_id: the run's id; the same when it is resumed.
