@@ -20,7 +20,6 @@ import msgspec
 
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul, plan_processes
-from gymmesh_mesh.processes.beside import check_kubernetes, enter_consul, enter_prometheus, observed
 from gymmesh_mesh.processes.process import ServiceInfo, StartError
 from gymmesh_mesh.processes.restarting import RestartedProcess, ready_seconds
 from gymmesh_runtime.addresses import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, advertised, exposure
@@ -83,6 +82,8 @@ async def up(
     certificates cannot be used.
     """
     if prometheus is not None:
+        from gymmesh_mesh.processes.prometheus import observed
+
         config = observed(config, prometheus)
     host = host or config.mesh.host
     _check_exposure(config, host)
@@ -107,7 +108,10 @@ async def up(
             ) from None
         beside: list[ServiceInfo] = []
         if prometheus is not None:
-            beside.append(await enter_prometheus(stack, config, prometheus))
+            from gymmesh_mesh.processes.prometheus import prometheus as run_beside
+
+            one = run_beside(config.discovery.http_sd, prometheus)
+            beside.append(await stack.enter_async_context(one))
         yield Up(processes, beside)
 
 
@@ -137,11 +141,19 @@ def _exposures(config: MeshConfig, host: str) -> list[str]:
 
 async def _prepare_registry(stack: AsyncExitStack, config: MeshConfig) -> str:
     """Have the registry that lies outside of the mesh ready; returns the suffix of instance ids."""
+    found = config.discovery
     if in_consul(config):
-        await enter_consul(stack, config)
+        from gymmesh_mesh.processes.consul_agent import consul_agent
+
+        agent = consul_agent(found.consul, start=found.start, binary=found.binary)
+        await stack.enter_async_context(agent)
         return secrets.token_hex(3)  # other meshes may share the Consul
-    if config.discovery.backend == "kubernetes":
-        await check_kubernetes(config)
+    if found.backend == "kubernetes":
+        from gymmesh_discovery.backends.kubernetes import problem_of
+
+        problem = await problem_of(found.kubernetes)
+        if problem is not None:
+            raise StartError(problem.message)
         # Kubernetes lists a pod's services under its UID, and they must have it in their names.
         return os.environ.get("POD_UID", "0")
     return "0"
