@@ -20,7 +20,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serve import close_bounded, instance_of
+from gymmesh_runtime.serve import ServeOptions, close_bounded, instance_of
 from gymmesh_runtime.serving import Service
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ ServiceKind = Literal["discovery", "model", "environment", "agent"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSpec:
+class ServiceSpec(msgspec.Struct, frozen=True, rename={"config_json": "config"}):
     """One service to run: its kind, its name in the mesh and its configuration as JSON."""
 
     kind: ServiceKind
@@ -133,6 +132,21 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)
+
+
+def serve_options(config: MeshConfig, host: str, advertise_host: str) -> ServeOptions:
+    """How the services of a configuration are served; an empty address is the configuration's."""
+    settings = config.mesh
+    return ServeOptions(
+        host=host or settings.host,
+        advertise_host=advertise_host or settings.advertise_host,
+        metrics_port=0 if settings.metrics else None,
+        drain_s=settings.drain_s,
+        transport=settings.transport,
+        security=config.security,
+        traces=settings.traces,
+        traces_endpoint=settings.traces_endpoint,
+    )
 
 
 async def open_here(

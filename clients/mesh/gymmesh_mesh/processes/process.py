@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import sys
 from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
 
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.layout import ProcessPlan
 from gymmesh_runtime.processes import write_to
+from gymmesh_runtime.serve import ServeOptions
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.waits import cancel_and_wait
 
@@ -68,23 +70,13 @@ class ServiceProcess:
             start_new_session=True,
         )  # fmt: skip
         started = cls(plan, process, echo)
-        services = [
-            {
-                "kind": spec.kind,
-                "name": spec.name,
-                "instance_id": spec.instance_id,
-                "config": base64.b64encode(spec.config_json).decode(),
-            }
-            for spec in plan.specs
-        ]
-        started._send(
-            {"services": services, "exposed": sorted(plan.exposed), "log_format": log_format}
-        )
+        told = {"services": plan.specs, "exposed": plan.exposed, "log_format": log_format}
+        started._send(told)
         return started
 
-    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+    async def serve(self, options: ServeOptions) -> list[ServiceInfo]:
         """Have it serve, and wait until it is SERVING. Raises StartError."""
-        self._send({**options, "ports": dict(self.plan.ports)})
+        self._send(replace(options, ports=self.plan.ports))
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         answer = json.loads(line) if line else {}
@@ -115,10 +107,10 @@ class ServiceProcess:
             self.process.stdin.close()
         await cancel_and_wait(self._log)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: object) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # what it said before its end tells more
-            write_to(self.process.stdin, json.dumps(message).encode() + b"\n")
+            write_to(self.process.stdin, msgspec.json.encode(message) + b"\n")
 
     async def _follow_log(self, echo: Callable[[str], None]) -> None:
         async for text in log_lines(self.process):

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul
 from gymmesh_mesh.processes.process import ServiceInfo, ServiceProcess, StartError
+from gymmesh_runtime.serve import ServeOptions
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -39,7 +40,7 @@ class RestartedProcess:
             for spec in plan.specs
             if spec.kind != "discovery" and not plan.ports.get(spec.instance_id)
         ]
-        self._options: dict[str, Any] = {}
+        self._options = ServeOptions()
         self._process: ServiceProcess | None = None
         self.infos: list[ServiceInfo] = []
 
@@ -48,10 +49,10 @@ class RestartedProcess:
         log_format = self._config.mesh.log_format
         self._process = await ServiceProcess.start(self._plan, log_format, self._echo)
 
-    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+    async def serve(self, options: ServeOptions) -> list[ServiceInfo]:
         """Waits for its services to be SERVING. Raises StartError."""
         assert self._process is not None
-        infos = await self._process.serve({**options, "movable": self._movable})
+        infos = await self._process.serve(replace(options, movable=self._movable))
         ports = {
             spec.instance_id: int(info.address.rpartition(":")[2])
             for spec, info in zip(self._plan.specs, infos, strict=True)

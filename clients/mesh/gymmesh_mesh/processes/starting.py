@@ -14,10 +14,9 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
+from dataclasses import replace
 
-import msgspec
-
+from gymmesh_mesh.compose import serve_options
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul, plan_processes
 from gymmesh_mesh.processes.process import ServiceInfo, StartError
@@ -162,23 +161,12 @@ async def _prepare_registry(stack: AsyncExitStack, config: MeshConfig) -> str:
 async def _serve_all(
     processes: list[RestartedProcess], config: MeshConfig, host: str, advertise_host: str
 ) -> None:
-    settings = config.mesh
-    common: dict[str, Any] = {
-        "host": host,
-        "advertise_host": advertise_host,
-        "metrics_port": 0 if settings.metrics else None,
-        "drain_s": settings.drain_s,
-        "transport": settings.transport,
-        "security": msgspec.to_builtins(config.security),
-        "traces": settings.traces,
-        "traces_endpoint": settings.traces_endpoint,
-    }
-    if in_consul(config):
-        await asyncio.gather(*(process.serve(common) for process in processes))
-        return
-    registry = await processes[0].serve(common)
-    found = {**common, "discovery_address": registry[0].address}
-    await asyncio.gather(*(process.serve(found) for process in processes[1:]))
+    options = serve_options(config, host, advertise_host)
+    if not in_consul(config):
+        registry, *processes = processes
+        infos = await registry.serve(options)
+        options = replace(options, discovery_address=infos[0].address)
+    await asyncio.gather(*(process.serve(options) for process in processes))
 
 
 async def run_up(
