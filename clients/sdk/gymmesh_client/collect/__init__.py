@@ -2,15 +2,14 @@
 
 collector   the run: starts workers, each for one attempt; steering; how far it is
 workers     the tasks of a run, in a group
+worker      an attempt from its start until what follows from its end is on disk
 attempts    an attempt in flight, and when it may be cancelled
-runner      runs an attempt at an agent
 recorder    records how rollouts end
 requests    the rollouts without an outcome, and the request for an attempt of one (pure)
 order       the order in which rollouts are started (pure)
 outcomes    where outcomes go: files, or nowhere
 options     how to collect
-figures     how far a run is (pure)
-metrics     the same for Prometheus
+figures     how far a run is
 turns       spreads work over the turns of the event loop
 """
 

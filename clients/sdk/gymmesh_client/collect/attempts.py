@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from gymmesh_client.attempt import AgentCall
 from gymmesh_client.collect.requests import RolloutRequest
@@ -13,7 +15,10 @@ from gymmesh_client.dispatch import Assignment
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 
+T = TypeVar("T")
 
+
+@dataclass(slots=True, eq=False)
 class AttemptInFlight:
     """An attempt that an agent runs, and whose outcome is then recorded.
 
@@ -23,7 +28,6 @@ class AttemptInFlight:
     Attributes:
         assignment: what the dispatcher assigned.
         call: the call to the agent, with what has come of it; None before and after it.
-        cancellable: whether `cancel` takes effect at once.
         cancelled: whether `cancel` was called, and is still to take effect or be taken back.
         due: when the call must have ended, on the monotonic clock.
         left_behind: whether it ignored its cancellation, and the run has ended without it.
@@ -32,30 +36,21 @@ class AttemptInFlight:
         unwanted: whether its group was cancelled.
     """
 
-    __slots__ = (
-        "_task",
-        "assignment",
-        "call",
-        "cancellable",
-        "cancelled",
-        "due",
-        "left_behind",
-        "outcome",
-        "overdue",
-        "unwanted",
-    )
+    assignment: Assignment[RolloutRequest]
+    call: AgentCall | None = None
+    cancelled: bool = False
+    due: float = math.inf
+    left_behind: bool = False
+    outcome: RolloutParts | FailedAttempt | None = None
+    overdue: bool = False
+    unwanted: bool = False
+    # While it may be cancelled: the task that `cancel` cancels.
+    _task: asyncio.Task[Any] | None = field(default=None, init=False)
 
-    def __init__(self, assignment: Assignment[RolloutRequest]) -> None:
-        self.assignment = assignment
-        self.call: AgentCall | None = None
-        self.cancellable = False
-        self.cancelled = False
-        self.due = math.inf
-        self.left_behind = False
-        self.outcome: RolloutParts | FailedAttempt | None = None
-        self.overdue = False
-        self.unwanted = False
-        self._task: asyncio.Task[Any] | None = None
+    @property
+    def cancellable(self) -> bool:
+        """Whether `cancel` takes effect at once."""
+        return self._task is not None
 
     @property
     def awaits_group(self) -> bool:
@@ -68,30 +63,39 @@ class AttemptInFlight:
         assert isinstance(parts, RolloutParts)
         return parts
 
-    def allow_cancel(self) -> None:
-        """From here on `cancel` cancels the running task.
+    async def while_cancellable(
+        self, work: Callable[[], Awaitable[T]], cancelled: Callable[[], T]
+    ) -> T:
+        """What the work gives or, where `cancel` ends it, what `cancelled` does.
 
-        Raises CancelledError if it was called before: a task that is cancelled before its first
-        step would never run any of its own code.
+        Raises CancelledError where something else ended it, and where the run has gone on without
+        it. Once this returns, nothing is cancelled, and what `cancel` did is over.
         """
-        self._task, self.cancellable = asyncio.current_task(), True
-        if self.cancelled:
-            raise asyncio.CancelledError
-
-    async def forbid_cancel(self) -> None:
-        """From here on nothing is cancelled. What `cancel` did is over: the task may go on."""
-        self.cancellable = False
+        task = self._task = asyncio.current_task()
+        try:
+            if self.cancelled:
+                # A task that is cancelled before its first step never runs any of its own code.
+                raise asyncio.CancelledError
+            result = await work()
+        except asyncio.CancelledError:
+            if not self.cancelled or self.left_behind:
+                raise
+            result = cancelled()
+        self._task = None
         if self.cancelled or self.overdue:
             self.cancelled = False
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # where a task has cancelled itself, it is raised here
-            while self._task is not None and self._task.cancelling():
-                self._task.uncancel()
+            while task is not None and task.cancelling():
+                task.uncancel()
+        if self.left_behind:
+            raise asyncio.CancelledError
+        return result
 
     def cancel(self) -> None:
         """Cancel it, now or as soon as that may be."""
         self.cancelled = True
-        if self.cancellable and self._task is not None:
+        if self._task is not None:
             self._task.cancel()
 
     def cancel_if_due(self, now: float) -> None:
@@ -99,6 +103,6 @@ class AttemptInFlight:
 
         Asked once a second of every attempt, which is cheaper than a timer for each.
         """
-        if self.due <= now and self.cancellable and not self.overdue and self._task is not None:
+        if self.due <= now and not self.overdue and self._task is not None:
             self.overdue = True
             self._task.cancel()

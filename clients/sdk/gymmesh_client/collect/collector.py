@@ -25,18 +25,15 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
-from gymmesh_client.collect import metrics
 from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.figures import AgentLoad, Figures, Rates
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest, missing_rollouts
-from gymmesh_client.collect.runner import Runner
 from gymmesh_client.collect.worker import Worker
 from gymmesh_client.collect.workers import CANCEL_S, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
-from gymmesh_client.groups.judge import judge
 from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_client.groups.stream import GroupStream
@@ -92,10 +89,11 @@ class Collector:
         self._recorder = Recorder(output, self.tally, stored, self._groups)
         self._worker = Worker(
             self._dispatcher,
-            Runner(self._dispatcher, output, options, connect, self._workers.wake),
+            output,
+            options,
+            connect,
             self._recorder,
             self._judged,
-            partial(judge, connect=connect, timeout_s=options.group_s),
             self._workers.wake,
         )
         self._ask_load = load
@@ -300,7 +298,7 @@ class Collector:
             attempt.cancel_if_due(now)
         self._load = self._ask_load()
         self._dispatcher.load(self._load.target)
-        metrics.show_figures(self.figures())
+        self.figures().show()
         self._workers.wake()
         self._later("sample", _SAMPLE_S, self._sample)
 
@@ -345,7 +343,7 @@ class Collector:
         for timer in self._timers.values():
             timer.cancel()
         self._closed = True
-        metrics.show_figures(self.figures())
+        self.figures().show()
         if self._groups is not None:
             self._groups.close()
         await self.output.close(

@@ -7,16 +7,20 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
-from gymmesh_client.collect import metrics
+from gymmesh_client.boundaries import BOUNDARIES
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.turns import Turns
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
 from gymmesh_client.summary import Tally
+from gymmesh_runtime import metrics
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
 _ROWS_A_TURN: Final = 64
+_COMPLETED: Final = metrics.COLLECTOR_ROLLOUTS.labels("completed", "")
+_INPUT: Final = metrics.COLLECTOR_TOKENS.labels("input")
+_OUTPUT: Final = metrics.COLLECTOR_TOKENS.labels("output")
 
 
 class Recorder:
@@ -62,7 +66,9 @@ class Recorder:
         await self._output.completed(rollout_id, attempt, line)
         self._stored(rollout_id, attempt)
         self._tally.add(counted)
-        metrics.count_completed(counted)
+        _COMPLETED.value += 1.0
+        _INPUT.value += counted.input_tokens
+        _OUTPUT.value += counted.output_tokens
         if self._groups is not None and rollout is not None:
             self._groups.add(task.task_id, rollout)
 
@@ -87,7 +93,7 @@ class Recorder:
         await self._output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
         self._stored(rollout.rollout_id, rollout.attempt)
         self._tally.add_failure(row)
-        metrics.count_failed(boundary)
+        metrics.COLLECTOR_ROLLOUTS.labels("failed", _label(boundary)).inc()
         if self._groups is not None:
             if not rollout.HasField("failed"):
                 rollout.failed.failure.CopyFrom(failed.failure)  # the partial one is our own
@@ -102,8 +108,13 @@ class Recorder:
     def retried(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed for this reason and is followed by another one."""
         self._tally.add_retry(boundary, reason)
-        metrics.count_retry(boundary, reason)
+        metrics.COLLECTOR_RETRIES.labels(_label(boundary), reason).inc()
 
     def put_back(self) -> None:
         """Count an attempt that was never begun, and waits for its agent."""
         self._tally.put_back += 1
+
+
+def _label(boundary: int) -> str:
+    """A boundary as a label; an agent may send any number, and a label takes none made up."""
+    return BOUNDARIES.get(boundary, "OTHER")

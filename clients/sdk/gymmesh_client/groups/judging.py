@@ -1,4 +1,4 @@
-"""Groups that are judged together: which repeats are still to end, and the verdicts. Pure.
+"""Groups that are judged together: which repeats are still to end, and the verdicts.
 
 A rollout whose verdict awaits its group is held until every repeat of its task that this run
 asked for has ended, completed or not. Then the held ones are judged together, and each has
@@ -18,7 +18,9 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_client.agents import AgentConnector
 from gymmesh_client.rollout import continuation, final_call
+from gymmesh_runtime.errors import MeshError
 
 
 class HeldRollout(NamedTuple):
@@ -78,6 +80,21 @@ class JudgedGroups:
         held = [one for group in self._groups.values() for one in group.held]
         self._groups.clear()
         return held
+
+
+async def judge(
+    group: list[HeldRollout], connect: AgentConnector, timeout_s: float
+) -> list[HeldRollout]:
+    """Have a group judged by the agent that ran it, in so many seconds.
+
+    Returns it with its verdicts; with pending ones that say why, if it cannot be judged.
+    """
+    try:
+        peer = await connect(group[0].task.agent)
+        reply = await peer.JudgeGroup(group_request(group), timeout=timeout_s)
+        return judged(group, reply)
+    except (MeshError, ValueError) as error:
+        return unjudged(group, f"the group could not be judged: {error}")
 
 
 def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
