@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
@@ -13,31 +13,12 @@ from gymmesh_client.agents import AGENT, AgentPeer, EventSink, StreamingAgent
 from gymmesh_client.collect.figures import AgentLoad
 from gymmesh_client.collect_stream.limits import StreamLimits
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY, CollectStream
+from gymmesh_runtime.peers import PeerDirectory
 
 _HELLO_S: Final = 10.0
 # For so long, an instance whose stream broke is asked only when no other can be.
 _AVOID_S: Final = 2.0
 _AVOIDED: Final = 1e6  # busier than any other
-
-
-class Directory(Protocol):
-    """Finds agent services, as gymmesh_runtime.peers.PeerDirectory does."""
-
-    async def pick(self, service: str, name: str) -> discovery_pb2.Instance:
-        """A serving instance of a kind and name; MeshError when there is none."""
-        ...
-
-    def instances(self) -> Sequence[discovery_pb2.Instance]:
-        """All known instances."""
-        ...
-
-    def serving(self, service: str, name: str) -> Sequence[discovery_pb2.Instance]:
-        """Those of a kind and name that take calls."""
-        ...
-
-    def peer(self, instance: discovery_pb2.Instance) -> Any:
-        """The peer for an instance, with its RPCs as methods."""
-        ...
 
 
 class AgentInstance:
@@ -163,7 +144,7 @@ class AgentPool:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: PeerDirectory,
         limits: StreamLimits | None = None,
         *,
         in_process: Mapping[str, AgentPeer] | None = None,
