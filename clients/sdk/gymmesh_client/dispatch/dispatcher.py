@@ -11,7 +11,10 @@ the run ends before it, by none, and then a resumed run runs it.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Generic
 
 from msgspec.structs import replace
@@ -28,7 +31,7 @@ from gymmesh_client.dispatch.causes import (
 )
 from gymmesh_client.dispatch.concurrency import Concurrency
 from gymmesh_client.dispatch.faults import Faults, Streak
-from gymmesh_client.dispatch.gate import AgentGates, Route, ServiceGates
+from gymmesh_client.dispatch.gate import Gate, Route, ServiceGates
 from gymmesh_client.dispatch.pace import Pace
 from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
 from gymmesh_runtime.waits import doubled_s
@@ -57,7 +60,8 @@ class Dispatcher(Generic[W]):
         self._concurrency = Concurrency(options.concurrency)
         per_s = options.starts_per_s
         self._pace = None if per_s is None else Pace(per_s)
-        self._gates = AgentGates(options.patience_s, options.wait_factor)
+        # By the agent's name; one that is met for the first time is open.
+        self._gates = defaultdict[str, Gate](partial(Gate, options.patience_s, options.wait_factor))
         self._services = ServiceGates(options.patience_s, options.wait_factor)
         self._known: set[str] = set()  # environments in which a rollout was begun
         self._faults = Faults()
@@ -103,7 +107,7 @@ class Dispatcher(Generic[W]):
         agents = (
             f"agent '{name}'" for name, gate in self._gates.items() if gate.closed_since is not None
         )
-        services = (f"{gate.name} ({gate.message})" for gate in self._services)
+        services = (f"{gate.name} ({gate.message})" for gate in self._services.closed.values())
         return list(dict.fromkeys((*agents, *services)))
 
     @property
@@ -123,13 +127,11 @@ class Dispatcher(Generic[W]):
         if pace is not None and not pace.admits(now):
             return None
         closed = self._services.closed
-        admits = self._admits(now) if closed else None
-        for gate in self._gates.values():
-            if gate.closed_since is not None:
-                admits = self._admits(now)
-                break
-        if admits is not None and self._is_hopeless(now):
-            return None
+        admits = None
+        if closed or any(gate.closed_since is not None for gate in self._gates.values()):
+            if self._is_hopeless(now):
+                return None
+            admits = partial(self._admits, now)
         found = self._backlog.take(admits)
         if found is None:
             return None
@@ -152,7 +154,8 @@ class Dispatcher(Generic[W]):
         """
         if self._state is not State.RUNNING or self.in_flight >= self.limit:
             return None
-        times = [at for gate in (*self._gates.values(), *self._services) for at in gate.wake_at()]
+        gates = chain(self._gates.values(), self._services.closed.values())
+        times = [at for gate in gates for at in gate.wake_at()]
         if self._pace is not None:
             times.append(self._pace.wake_at())
         if self._later:
@@ -281,16 +284,9 @@ class Dispatcher(Generic[W]):
         dropped, self._dropped = self._dropped, []
         return dropped + self._backlog.dropped()
 
-    def _admits(self, now: float) -> Callable[[Route], bool]:
+    def _admits(self, now: float, route: Route) -> bool:
         """Whether rollouts of a route may start."""
-        gates, services = self._gates, self._services
-
-        def admits(route: Route) -> bool:
-            return services.admits(route, now) and (
-                route[1] not in gates or gates[route[1]].admits(now)
-            )
-
-        return admits
+        return self._services.admits(route, now) and self._gates[route[1]].admits(now)
 
     def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt found a model or an environment away: it costs nothing, and waits."""
@@ -381,14 +377,13 @@ class Dispatcher(Generic[W]):
 
     def _is_hopeless(self, now: float) -> bool:
         """Whether something has been away for too long; the run then drains."""
+        patience = f"{self._options.patience_s:g} s"
         for name, gate in self._gates.items():
             if gate.is_hopeless(now):
-                patience = f"{self._options.patience_s:g} s"
                 self._end(f"agent '{name}' has taken no rollouts for {patience}; see that it runs")
                 return True
-        for service in self._services:
+        for service in self._services.closed.values():
             if service.is_hopeless(now):
-                patience = f"{self._options.patience_s:g} s"
                 self._end(f"{service.name} was away for {patience} ({service.message})")
                 return True
         return False
