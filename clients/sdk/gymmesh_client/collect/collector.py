@@ -182,12 +182,10 @@ class Collector:
 
     def pause(self) -> None:
         """Start nothing for now. Raises RunStateError when the run is ending."""
-        self._must_go_on("paused")
         self._dispatcher.pause()
 
     def resume(self) -> None:
         """Go on. Raises RunStateError when the run is ending."""
-        self._must_go_on("resumed")
         self._dispatcher.resume()
         self._workers.wake()
 
@@ -304,10 +302,6 @@ class Collector:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _must_go_on(self, wanted: str) -> None:
-        if self.why or self._closed:
-            raise RunStateError(f"a run that is ending cannot be {wanted}")
-
     def _out_of_time(self) -> None:
         self._drain(f"the {self.options.deadline_s:g} s for the run are over", self.options.grace_s)
 
@@ -343,6 +337,7 @@ class Collector:
         for timer in self._timers.values():
             timer.cancel()
         self._closed = True
+        self._dispatcher.drain()
         self.figures().show()
         if self._groups is not None:
             self._groups.close()
