@@ -25,7 +25,6 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
-from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.figures import AgentLoad, Figures, Rates
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.outcomes import Outcomes
@@ -123,7 +122,9 @@ class Collector:
             self._sample()
             async with self._workers:
                 while (assignment := await self._next()) is not None:
-                    self._start(assignment)
+                    if self._groups is not None:
+                        self._groups.store.began(assignment.work.group)
+                    self._workers.start(assignment, self._worker.work)
                     self._started += 1
                     if self._started % _STARTS_AT_ONCE == 0:
                         await asyncio.sleep(0)
@@ -152,23 +153,12 @@ class Collector:
                 if assignment is not None:
                     return assignment
             for dropped in dispatcher.dropped_work():
-                self._give_up(dropped)
+                self._workers.start(dropped, self._worker.give_up_unwanted)
             if dispatcher.done:
                 break
             at = dispatcher.wake_at(now)
             await self._workers.wait(None if at is None else at - now)
         return None
-
-    def _start(self, assignment: Assignment[RolloutRequest]) -> None:
-        if self._groups is not None:
-            self._groups.store.began(assignment.work.group)
-        attempt = AttemptInFlight(assignment)
-        self._workers.start(attempt, self._worker.work(attempt))
-
-    def _give_up(self, assignment: Assignment[RolloutRequest]) -> None:
-        """Have the failure of a rollout recorded whose group was cancelled before it started."""
-        attempt = AttemptInFlight(assignment)
-        self._workers.start(attempt, self._worker.give_up_unwanted(attempt))
 
     # -- steering, from signal handlers, a trainer or RunService ------------------------------
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, ValuesView
-from types import TracebackType
+from collections.abc import Callable, Coroutine, ValuesView
 from typing import Final
 
 from gymmesh_client.collect.attempts import AttemptInFlight
+from gymmesh_client.collect.requests import RolloutRequest
+from gymmesh_client.dispatch import Assignment
 
 #: How long a task that was cancelled is waited for.
 CANCEL_S: Final = 5.0
@@ -31,9 +32,14 @@ class Workers:
         """The attempts whose tasks have not ended."""
         return self._attempts.values()
 
-    def start(self, attempt: AttemptInFlight, work: Coroutine[None, None, None]) -> None:
-        """Start the task of an attempt."""
-        task = asyncio.get_running_loop().create_task(work)
+    def start(
+        self,
+        assignment: Assignment[RolloutRequest],
+        work: Callable[[AttemptInFlight], Coroutine[None, None, None]],
+    ) -> None:
+        """Start the task that does the work of an attempt."""
+        attempt = AttemptInFlight(assignment)
+        task = asyncio.get_running_loop().create_task(work(attempt))
         self._attempts[task] = attempt
         task.add_done_callback(self._ended)
 
@@ -67,12 +73,7 @@ class Workers:
     async def __aenter__(self) -> Workers:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: object, _traceback: object) -> None:
         try:
             while self._attempts and error is None:
                 await self.wait()
