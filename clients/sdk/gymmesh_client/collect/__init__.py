@@ -1,9 +1,8 @@
 """Collecting: tasks in, rows out.
 
 collector   the run: starts workers, each for one attempt; steering; how far it is
-workers     the tasks of a run, in a group
+workers     the attempts in flight, and their tasks, in a group
 worker      an attempt from its start until what follows from its end is on disk
-attempts    an attempt in flight, and when it may be cancelled
 recorder    records how rollouts end
 requests    the rollouts without an outcome, and the request for an attempt of one (pure)
 order       the order in which rollouts are started (pure)
