@@ -12,6 +12,8 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh_client.agents import AGENT
 from gymmesh_client.collect_stream import AgentPool, StreamLimits, check_contract
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.meshes import Mesh
@@ -21,7 +23,6 @@ from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.refusals import Refusals
 
-AGENT = "gymmesh.agent.v1.AgentService"
 _HELLO_S = 5.0
 _REFUSALS: Final = (
     errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
@@ -79,17 +80,25 @@ async def _add(
             error = await Refusals(tls).find(address) or error
         raise _no_agent(address, error) from None
     check_contract(about.contract_version, address)
-    instance = discovery_pb2.Instance(
-        # The id is unique where the agent is registered, which need not be one place for all.
+    directory.upsert(found_at(address, AGENT, about))
+    return about
+
+
+def found_at(
+    address: str,
+    service: str,
+    about: agent_pb2.GetAgentResponse | resource_pb2.GetEnvironmentResponse,
+) -> discovery_pb2.Instance:
+    """The instance that was found at an address, by what it says of itself."""
+    return discovery_pb2.Instance(
+        # The id is unique where it is registered, which need not be one place for all.
         id=f"{about.instance_id}@{address}",
-        service=AGENT,
+        service=service,
         name=about.name,
         address=address,
         contract_version=about.contract_version,
         health=discovery_pb2.HEALTH_SERVING,
     )
-    directory.upsert(instance)
-    return about
 
 
 def _no_agent(address: str, error: MeshError) -> MeshError:

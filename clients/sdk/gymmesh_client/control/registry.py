@@ -97,7 +97,7 @@ def _read(path: Path) -> RunEntry | None:
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 return None
             entry = msgspec.json.decode(file.read(65536), type=RunEntry)
-    except (OSError, ValueError, msgspec.DecodeError):
+    except (OSError, ValueError):
         return None
     return entry if is_run_id(entry.run_id) and entry.pid > 0 else None
 
