@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.layout import ProcessPlan
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.serve import ServeOptions
@@ -83,7 +82,10 @@ class ServiceProcess:
         if "ready" not in answer:
             raise StartError(await self.why_it_ended(answer.get("failed")))
         ready = answer["ready"]
-        return [_info(spec, ready[spec.instance_id], self.process.pid) for spec in self.plan.specs]
+        return [
+            ServiceInfo(spec.kind, spec.name, pid=self.process.pid, **ready[spec.instance_id])
+            for spec in self.plan.specs
+        ]
 
     async def why_it_ended(self, reason: str | None = None) -> str:
         """One paragraph on why the process is not running."""
@@ -142,8 +144,3 @@ async def log_lines(process: Process) -> AsyncIterator[str]:
         if not line:
             return
         yield line.decode(errors="replace").rstrip()
-
-
-def _info(spec: ServiceSpec, where: dict[str, str], pid: int) -> ServiceInfo:
-    metrics, mcp_url = where["metrics_address"], where["mcp_url"]
-    return ServiceInfo(spec.kind, spec.name, where["address"], metrics, pid, mcp_url)

@@ -118,7 +118,9 @@ class Collector:
         self._tasks = tasks
         try:
             self.output.describe(options=self.options)
-            self._later("deadline", self.options.deadline_s, self._out_of_time)
+            deadline_s, grace_s = self.options.deadline_s, self.options.grace_s
+            over = f"the {deadline_s:g} s for the run are over"
+            self._later("deadline", deadline_s, partial(self._drain, over, grace_s))
             self._sample()
             async with self._workers:
                 while (assignment := await self._next()) is not None:
@@ -291,9 +293,6 @@ class Collector:
         self._later("sample", _SAMPLE_S, self._sample)
 
     # -- the end ------------------------------------------------------------------------------
-
-    def _out_of_time(self) -> None:
-        self._drain(f"the {self.options.deadline_s:g} s for the run are over", self.options.grace_s)
 
     def _drain(self, why: str, grace_s: float = math.inf) -> None:
         if self._closed:

@@ -132,7 +132,8 @@ class GroupStore:
         group = self._coming.get(task_id)
         if group is None:
             return False
-        self._see(rollout)
+        for version in weights_of(rollout):
+            self.weights(version)
         group.rollouts.append(rollout)
         group.left -= 1
         if group.left:
@@ -174,10 +175,6 @@ class GroupStore:
     def weights(self, version: int) -> None:
         """The weights are at this version now; it only grows."""
         self.newest_weights = max(version, self.newest_weights or 0)
-
-    def _see(self, rollout: pb.Rollout) -> None:
-        for version in weights_of(rollout):
-            self.weights(version)
 
     def _forget(self, task_id: str) -> None:
         self._coming.pop(task_id, None)
