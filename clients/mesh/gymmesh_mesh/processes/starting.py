@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from gymmesh_mesh.compose import serve_options
@@ -28,10 +28,6 @@ from gymmesh_runtime.security.exposure import check_exposure, check_plain
 from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.mesh")
-
-
-def _ignore(line: str) -> None:
-    """Drops a line of a service's log, which the error keeps the tail of anyway."""
 
 
 class Up:
@@ -70,7 +66,7 @@ async def up(
     config: MeshConfig,
     *,
     host: str | None = None,
-    echo: Callable[[str], None] = _ignore,
+    echo: Callable[[str], None] = lambda line: None,
     prometheus: str | None = None,
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
@@ -174,7 +170,7 @@ async def run_up(
     *,
     host: str | None = None,
     on_ready: Callable[[list[ServiceInfo]], None],
-    echo: Callable[[str], None] = _ignore,
+    echo: Callable[[str], None] = lambda line: None,
     prometheus: str | None = None,
 ) -> None:
     """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
@@ -187,23 +183,18 @@ async def run_up(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     stopped = asyncio.create_task(stop.wait())
-    mesh = up(config, host=host, echo=echo, prometheus=prometheus)
-    running = asyncio.create_task(_until_death(mesh, on_ready))
+
+    async def until_death() -> None:
+        async with up(config, host=host, echo=echo, prometheus=prometheus) as mesh:
+            on_ready(mesh.infos)
+            raise StartError(await mesh.wait_for_death())
+
+    running = asyncio.create_task(until_death())
     try:
         await asyncio.wait({stopped, running}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        stopped.cancel()
-        running.cancel()
-        await asyncio.wait({running})
+        await cancel_and_wait(stopped, running)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     if not running.cancelled():
         running.result()  # raises StartError
-
-
-async def _until_death(
-    mesh: AbstractAsyncContextManager[Up], on_ready: Callable[[list[ServiceInfo]], None]
-) -> None:
-    async with mesh as running:
-        on_ready(running.infos)
-        raise StartError(await running.wait_for_death())

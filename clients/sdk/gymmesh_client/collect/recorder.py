@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -23,30 +26,24 @@ _INPUT: Final = metrics.COLLECTOR_TOKENS.labels("input")
 _OUTPUT: Final = metrics.COLLECTOR_TOKENS.labels("output")
 
 
+@dataclass(slots=True)
 class Recorder:
     """Writes a run's outcomes. Each method returns when what it records is on disk and counted.
 
     All raise OutputError when the disk takes nothing more.
 
-    Args:
+    Attributes:
         stored: called with a rollout's id and attempt once how that attempt ended is on disk.
         groups: takes the outcomes for a trainer; None: there is none.
     """
 
-    def __init__(
-        self,
-        output: Outcomes,
-        tally: Tally,
-        stored: Callable[[str, int], None],
-        groups: GroupStream | None,
-    ) -> None:
-        self._output = output
-        self._tally = tally
-        self._stored = stored
-        self._groups = groups
-        self._turns = Turns(_ROWS_A_TURN)
-        # Environment, its version, agent, its version.
-        self._served: set[tuple[str, str, str, str]] = set()
+    output: Outcomes
+    tally: Tally
+    stored: Callable[[str, int], None]
+    groups: GroupStream | None
+    _turns: Turns = field(default_factory=lambda: Turns(_ROWS_A_TURN))
+    # Environment, its version, agent, its version.
+    _served: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
         """Record a completed rollout; as a failure where it cannot be written as a row."""
@@ -61,58 +58,59 @@ class Recorder:
                 (begun.environment, begun.environment_version, begun.agent, begun.agent_version)
             )
         rollout_id, attempt = parts.rollout_id, parts.attempt
-        rollout = None if self._groups is None else parts.message()
+        rollout = None if self.groups is None else parts.message()
         del parts  # as large as the row, and not needed while that goes to disk
-        await self._output.completed(rollout_id, attempt, line)
-        self._stored(rollout_id, attempt)
-        self._tally.add(counted)
+        await self.output.completed(rollout_id, attempt, line)
+        self.stored(rollout_id, attempt)
+        self.tally.add(counted)
         _COMPLETED.value += 1.0
         _INPUT.value += counted.input_tokens
         _OUTPUT.value += counted.output_tokens
-        if self._groups is not None and rollout is not None:
-            self._groups.add(task.task_id, rollout)
+        if self.groups is not None and rollout is not None:
+            self.groups.add(task.task_id, rollout)
 
     def versions_seen(self) -> dict[str, dict[str, list[str]]]:
         """The versions of environments and agents that completed rollouts were made with."""
-        found: dict[str, dict[str, list[str]]] = {"environments": {}, "agents": {}}
-        for environment, its_version, agent, agent_version in sorted(self._served):
-            for kind, name, version in (
-                ("environments", environment, its_version),
-                ("agents", agent, agent_version),
-            ):
-                known = found[kind].setdefault(name, [])
-                if version not in known:
-                    known.append(version)
-        return found
+        served: dict[str, set[tuple[str, str]]] = {
+            "environments": {one[:2] for one in self._served},
+            "agents": {one[2:] for one in self._served},
+        }
+        return {
+            kind: {
+                name: [version for _, version in versions]
+                for name, versions in groupby(sorted(seen), key=itemgetter(0))
+            }
+            for kind, seen in served.items()
+        }
 
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> None:
         """Record the failure of a rollout that is not tried again."""
         rollout, boundary = failed.partial, failed.failure.boundary
         row = failure_row(task, failed)
         line = row_to_json(row)
-        await self._output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
-        self._stored(rollout.rollout_id, rollout.attempt)
-        self._tally.add_failure(row)
+        await self.output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
+        self.stored(rollout.rollout_id, rollout.attempt)
+        self.tally.add_failure(row)
         metrics.COLLECTOR_ROLLOUTS.labels("failed", _label(boundary)).inc()
-        if self._groups is not None:
+        if self.groups is not None:
             if not rollout.HasField("failed"):
                 rollout.failed.failure.CopyFrom(failed.failure)  # the partial one is our own
-            self._groups.add(task.task_id, rollout)
+            self.groups.add(task.task_id, rollout)
 
     async def tried(self, failed: FailedAttempt) -> None:
         """Record that an attempt failed and that this is not the rollout's outcome."""
         rollout = failed.partial
-        await self._output.tried(rollout.rollout_id, rollout.attempt, failed.failure.boundary)
-        self._stored(rollout.rollout_id, rollout.attempt)
+        await self.output.tried(rollout.rollout_id, rollout.attempt, failed.failure.boundary)
+        self.stored(rollout.rollout_id, rollout.attempt)
 
     def retried(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed for this reason and is followed by another one."""
-        self._tally.add_retry(boundary, reason)
+        self.tally.add_retry(boundary, reason)
         metrics.COLLECTOR_RETRIES.labels(_label(boundary), reason).inc()
 
     def put_back(self) -> None:
         """Count an attempt that was never begun, and waits for its agent."""
-        self._tally.put_back += 1
+        self.tally.put_back += 1
 
 
 def _label(boundary: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh.agent.v1 import agent_pb2
@@ -21,36 +22,30 @@ _AVOID_S: Final = 2.0
 _AVOIDED: Final = 1e6  # busier than any other
 
 
+@dataclass(slots=True, eq=False)
 class AgentInstance:
     """One agent instance: the stream to it, and what runs there besides.
 
     Attributes:
         peer: its RPCs.
         address: where it is.
-        stream: the stream to it; None: there is none at present.
+        limits: those of the stream to it.
         collects: whether it offers Collect; None: not known yet.
+        stream: the stream to it; None: there is none at present.
         calls: the attempts that run by RunRollout.
         chosen: when it was last chosen; a number that grows.
         broke_at: when its last stream broke; None: none has of late.
     """
 
-    def __init__(
-        self,
-        peer: Any,
-        address: str,
-        limits: StreamLimits | None = None,
-        *,
-        collects: bool | None = None,
-    ) -> None:
-        self.peer = peer
-        self.address = address
-        self.stream: CollectStream | None = None
-        self.collects: bool | None = collects
-        self.calls = 0
-        self.chosen = 0
-        self.broke_at: float | None = None
-        self._limits = limits
-        self._asking: asyncio.Task[bool] | None = None
+    peer: Any
+    address: str
+    limits: StreamLimits | None = None
+    collects: bool | None = None
+    stream: CollectStream | None = None
+    calls: int = 0
+    chosen: int = 0
+    broke_at: float | None = None
+    _asking: asyncio.Future[agent_pb2.GetAgentResponse] | None = None
 
     def busyness(self) -> float:
         """What to choose instances by: 1 when it has no place left, far more while avoided."""
@@ -66,17 +61,18 @@ class AgentInstance:
         """The stream to it, made anew when the last one broke."""
         stream = self._unbroken()
         if stream is None:
-            stream = self.stream = CollectStream(self.peer, self.address, self._limits)
+            stream = self.stream = CollectStream(self.peer, self.address, self.limits)
         return stream
 
     async def offers_collect(self) -> bool:
         """Whether it offers Collect; all that want to know ask together. Raises MeshError."""
         if self.collects is None:
             if self._asking is None:
-                self._asking = asyncio.create_task(_ask(self.peer))
+                call = self.peer.GetAgent(agent_pb2.GetAgentRequest(), timeout=_HELLO_S)
+                self._asking = asyncio.ensure_future(call)
             try:
                 # Many may wait for this answer, and any of them may give up.
-                self.collects = await asyncio.shield(self._asking)
+                self.collects = (await asyncio.shield(self._asking)).collect
             except Exception:
                 self._asking = None
                 self.broke_at = time.monotonic()
@@ -219,7 +215,7 @@ class AgentPool:
             peer = self._directory.peer(found)
             # One in this process is called, which costs less than a stream.
             collects = False if is_direct(found) else None
-            instance = AgentInstance(peer, found.address, self._limits, collects=collects)
+            instance = AgentInstance(peer, found.address, self._limits, collects)
             self._instances[found.id] = instance
         return instance
 
@@ -239,8 +235,3 @@ def least_busy(instances: Sequence[AgentInstance]) -> AgentInstance:
 def is_direct(instance: discovery_pb2.Instance) -> bool:
     """Whether an instance lives in this process."""
     return instance.address.startswith("direct:")
-
-
-async def _ask(peer: Any) -> bool:
-    about = await peer.GetAgent(agent_pb2.GetAgentRequest(), timeout=_HELLO_S)
-    return bool(about.collect)
