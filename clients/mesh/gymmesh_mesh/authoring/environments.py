@@ -16,7 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_conformance.cases.matching import to_plain
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
-from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.compose import make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.checks import Finding, try_out
 from gymmesh_resource.config import EnvironmentConfig
@@ -143,11 +143,17 @@ async def trial(
     async with AsyncExitStack() as stack:
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
-        stood_in = [
-            model
-            for model in service.model_names
-            if not await _open_model(model, config, directory, stack)
-        ]
+        specs = () if config is None else specs_of(config)
+        models = {one.name: one for one in specs if one.kind == "model"}
+        stood_in = [name for name in service.model_names if name not in models]
+        for model in service.model_names:
+            if model in models:
+                await open_here(make_service(models[model]), directory, stack)
+            else:
+                instance = discovery_pb2.Instance(
+                    id=model, service=_MODEL, name=model, health=discovery_pb2.HEALTH_SERVING
+                )
+                directory.add_direct(instance, {_MODEL: _StandIn()})
         stack.push_async_callback(close_bounded, service)
         try:
             await service.open(directory)
@@ -159,25 +165,6 @@ async def trial(
         found = await try_out(service, directory, tasks=tasks, sessions=sessions)
         found.append(await _conforms(service, directory, tasks))
         return [Finding("loads", True, loaded), *found]
-
-
-async def _open_model(
-    name: str, config: MeshConfig | None, directory: PeerDirectory, stack: AsyncExitStack
-) -> bool:
-    """Adds a model to the directory; whether it is one of the configuration."""
-    servicers: dict[str, object] = {_MODEL: _StandIn()}
-    known = config is not None and name in config.models
-    if known and config is not None:
-        spec = next(one for one in specs_of(config) if (one.kind, one.name) == ("model", name))
-        service = make_service(spec)
-        stack.push_async_callback(close_bounded, service)
-        await service.open(directory)
-        servicers = dict(service.servicers())
-    instance = discovery_pb2.Instance(
-        id=f"model-{name}", service=_MODEL, name=name, health=discovery_pb2.HEALTH_SERVING
-    )
-    directory.add_direct(instance, servicers)
-    return known
 
 
 async def _conforms(

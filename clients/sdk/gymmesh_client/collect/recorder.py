@@ -108,10 +108,6 @@ class Recorder:
         self.tally.add_retry(boundary, reason)
         metrics.COLLECTOR_RETRIES.labels(_label(boundary), reason).inc()
 
-    def put_back(self) -> None:
-        """Count an attempt that was never begun, and waits for its agent."""
-        self.tally.put_back += 1
-
 
 def _label(boundary: int) -> str:
     """A boundary as a label; an agent may send any number, and a label takes none made up."""

@@ -171,7 +171,7 @@ class Worker:
         if decision is Decision.GIVE_UP:
             await self._give_up(attempt, failed)
         elif decision is Decision.PUT_BACK:
-            self.recorder.put_back()
+            self.recorder.tally.put_back += 1
         else:
             if decision is Decision.RETRY:
                 self.recorder.retried(failed.failure.boundary, error.reason_name)
