@@ -17,11 +17,7 @@ J = TypeVar("J")
 
 
 class MemoryOutput:
-    """An output of which nothing stays: for a trainer that takes the groups and wants no files.
-
-    Attributes:
-        run_id: the run's id.
-    """
+    """An output of which nothing stays: for a trainer that takes the groups and wants no files."""
 
     shard: Shard | None = None
     traced = False

@@ -7,11 +7,7 @@ from collections import deque
 
 
 class Turns:
-    """At most so many pieces of work in one turn of the loop; the others wait, in order.
-
-    Args:
-        most: pieces of work a turn.
-    """
+    """At most so many pieces of work in one turn of the loop; the others wait, in order."""
 
     def __init__(self, most: int) -> None:
         self._most = most

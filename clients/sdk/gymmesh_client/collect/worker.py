@@ -47,11 +47,7 @@ class Worker:
     room: Callable[[], None]
 
     async def work(self, attempt: AttemptInFlight) -> None:
-        """Run an attempt, and see that what follows from its end is on disk.
-
-        Raises:
-            OutputError: the disk takes nothing more.
-        """
+        """Run an attempt, and see that what follows is on disk. Raises OutputError."""
         attempt.outcome = await attempt.while_cancellable(
             partial(self._run, attempt), partial(self.dispatcher.dropped, attempt.assignment)
         )
@@ -87,10 +83,7 @@ class Worker:
     # -- the attempt ----------------------------------------------------------------------------
 
     async def _run(self, attempt: AttemptInFlight) -> RolloutParts | FailedAttempt:
-        """Run an attempt to its end, which is a rollout or a typed failure.
-
-        Raises CancelledError when it was cancelled.
-        """
+        """Run an attempt to its end, which is a rollout or a typed failure."""
         assignment, output = attempt.assignment, self.output
         rollout, number = assignment.work, assignment.attempt
         await self._reserve(assignment)
@@ -193,12 +186,7 @@ class Worker:
 
 
 def ended_by(failure: pb.Failure, error: MeshError, *, begun: bool) -> Ended:
-    """How an attempt ended, for the dispatcher.
-
-    Args:
-        error: the failure's status.
-        begun: whether the agent had sent anything of it.
-    """
+    """How an attempt ended, for the dispatcher; `error` is the failure's status."""
     return Ended(
         reason=error.reason,
         boundary=failure.boundary,

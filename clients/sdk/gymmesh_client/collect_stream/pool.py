@@ -112,11 +112,7 @@ class CalledAgent(StreamingAgent):
 
 
 class CollectingAgent(CalledAgent):
-    """An agent instance that runs attempts over a stream.
-
-    Args:
-        held: whether outcomes count as stored only when `AgentPool.stored` says so.
-    """
+    """An agent instance that runs attempts over a stream; `held` as for `AgentPool.connect`."""
 
     def __init__(self, instance: AgentInstance, *, held: bool) -> None:
         super().__init__(instance)
@@ -156,10 +152,7 @@ class AgentPool:
         """The agent to run the next attempt at.
 
         With `held`, an agent keeps an attempt's events until `stored` says that its outcome is
-        on disk; else until the outcome has come.
-
-        Raises:
-            MeshError: there is none of this name, or it cannot be reached.
+        on disk; else until the outcome has come. Raises MeshError.
         """
         agent = self._in_process.get(name)
         if agent is not None:

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Pace:
-    """Spaces starts.
-
-    Attributes:
-        per_s: the most starts a second.
-    """
+    """Spaces starts."""
 
     per_s: float
     _next: float = float("-inf")

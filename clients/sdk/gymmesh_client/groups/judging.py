@@ -50,9 +50,8 @@ class JudgedGroups:
     _groups: dict[str, _Group] = field(default_factory=dict)
 
     def expect(self, task_id: str, repeats: int, *, in_part: bool = False) -> None:
-        """This many rollouts of the task are to end in this session of the run.
-
-        in_part: others of it were completed in an earlier one.
+        """So many of a task's rollouts are to end in this session; others did in an earlier one
+        where it is there `in_part`.
         """
         if repeats:
             self._groups[task_id] = _Group(repeats, in_part)
@@ -116,11 +115,7 @@ def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
 
 
 def judged(group: Sequence[HeldRollout], reply: agent_pb2.JudgeGroupResponse) -> list[HeldRollout]:
-    """The group with its verdicts.
-
-    Raises:
-        ValueError: the verdicts are not those of the members, one each, in their order.
-    """
+    """The group with its verdicts. Raises ValueError unless they are one for each member."""
     if [one.rollout_id for one in reply.verdicts] != [one.rollout.rollout_id for one in group]:
         raise ValueError("the verdicts are not one for each member, in their order")
     together = [
