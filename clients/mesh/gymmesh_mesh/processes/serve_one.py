@@ -76,9 +76,10 @@ async def serve_one(
         discovery_address=place.discovery_address,
         hands_over=True,
     )
+    services = [make_service(one) for one in specs]
     try:
         await serve(
-            [make_service(one) for one in specs],
+            services,
             options,
             lambda served: on_ready(served.instance),
             exposed=lambda one: one.instance_id == spec.instance_id,
