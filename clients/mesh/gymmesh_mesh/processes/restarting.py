@@ -12,6 +12,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul
 from gymmesh_mesh.processes.process import ServiceInfo, ServiceProcess, StartError
 from gymmesh_runtime.serve import ServeOptions
+from gymmesh_runtime.waits import doubled_s
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -73,7 +74,7 @@ class RestartedProcess:
             reason = failed or await self._process.why_it_ended()
             if restart == limit:
                 break
-            pause = min(_FIRST_RESTART_S * 2.0**restart, _LONGEST_RESTART_S)
+            pause = doubled_s(_FIRST_RESTART_S, restart + 1, _LONGEST_RESTART_S)
             _log.warning("%s\nrestart %d of %d in %g s", reason, restart + 1, limit, pause)
             await asyncio.sleep(pause)
             failed = await self._start_again()

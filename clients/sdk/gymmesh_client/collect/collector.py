@@ -3,13 +3,9 @@
     run           while the dispatcher has an attempt to start, start a worker for it
     Worker.work   run the attempt, decide what follows from its end, record that
 
-A worker is a task for one attempt, from its start until its outcome is on disk. The width, that
-is how many attempts may be in flight, is the dispatcher's: an attempt that has ended no longer
-counts, so a worker that waits for the disk or for a judge keeps nothing else from starting. So
-many may wait as may be in flight, and a few more; then the disk holds back what starts.
-
-`interrupt` ends a run early: what is in flight may end within a grace period, then is cancelled
-and has no outcome; a second `interrupt` cancels at once.
+A worker is a task for one attempt, from its start until its outcome is on disk. How many may be
+in flight is the dispatcher's: an attempt that has ended no longer counts, so a worker that waits
+for the disk or a judge keeps nothing else from starting, until too many of them wait.
 """
 
 from __future__ import annotations
@@ -165,7 +161,9 @@ class Collector:
     # -- steering, from signal handlers, a trainer or RunService ------------------------------
 
     def interrupt(self) -> None:
-        """End early: the first call drains, the second stops. For signal handlers of the loop."""
+        """End early, for signal handlers of the loop. What is in flight may end within a grace
+        period, then is cancelled and has no outcome; a second call cancels at once.
+        """
         if self.interrupted:
             self._stop("interrupted")
             return

@@ -29,10 +29,9 @@ from gymmesh_client.dispatch.causes import (
     lost_its_agent,
     service_is_away,
 )
-from gymmesh_client.dispatch.concurrency import Concurrency
+from gymmesh_client.dispatch.concurrency import Concurrency, Pace
 from gymmesh_client.dispatch.faults import Faults, Streak
 from gymmesh_client.dispatch.gate import Gate, Route, ServiceGates
-from gymmesh_client.dispatch.pace import Pace
 from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
 from gymmesh_runtime.waits import doubled_s
 
