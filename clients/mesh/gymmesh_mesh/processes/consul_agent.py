@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from gymmesh_discovery.backends.consul import make_client
 from gymmesh_discovery.config import ConsulConfig, split_address
-from gymmesh_mesh.processes.process import StartError, end
+from gymmesh_mesh.processes.process import StartError, end, start_beside
 from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.processes import ending_with_us
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -78,18 +77,11 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
         server_port, serf_port = _two_ports(other_than=port)
     except OSError as error:
         raise StartError(f"no port of 127.0.0.1 is free: {error.strerror}") from None
-    arguments = [
-        "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
+    return await start_beside(
+        program, "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
         f"-http-port={port}", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
         f"-server-port={server_port}", f"-serf-lan-port={serf_port}", "-serf-wan-port=-1",
-    ]  # fmt: skip
-    try:
-        return await asyncio.create_subprocess_exec(
-            *ending_with_us([program, *arguments]),
-            stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise StartError(f"'{program}' cannot be run: {error.strerror}") from None
+    )  # fmt: skip
 
 
 async def _until_ready(config: ConsulConfig, process: Process) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from asyncio.subprocess import Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from gymmesh_mesh.layout import ProcessPlan
-from gymmesh_runtime.processes import write_to
+from gymmesh_runtime.processes import ending_with_us, write_to
 from gymmesh_runtime.serve import ServeOptions
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.waits import cancel_and_wait
@@ -62,9 +62,7 @@ class ServiceProcess:
         """Start the process; it serves nothing yet."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gymmesh_mesh.worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdin=PIPE, stdout=PIPE, stderr=PIPE,
             # Ctrl-C in the terminal is for the parent, which then stops its workers in order.
             start_new_session=True,
         )  # fmt: skip
@@ -119,6 +117,17 @@ class ServiceProcess:
             self._tail.append(text)
             # A line of JSON says itself where it is from.
             echo(text if text.startswith("{") else f"[{self.plan.name}] {text}")
+
+
+async def start_beside(*command: str, stderr: int = DEVNULL) -> Process:
+    """Start a program that ends with this process. Raises StartError."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            *ending_with_us(command),
+            stdin=DEVNULL, stdout=DEVNULL, stderr=stderr, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise StartError(f"'{command[0]}' cannot be run: {error.strerror}") from None
 
 
 async def end(process: Process, seconds: float) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import shutil
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,9 +24,8 @@ import yaml
 
 from gymmesh_discovery.http_sd import PATH
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.processes.process import ServiceInfo, StartError, end, log_lines
+from gymmesh_mesh.processes.process import ServiceInfo, StartError, end, log_lines, start_beside
 from gymmesh_runtime.addresses import free_port
-from gymmesh_runtime.processes import ending_with_us
 from gymmesh_runtime.waits import cancel_and_wait
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
@@ -134,7 +133,11 @@ async def prometheus(
         config = folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(configuration(http_sd, rules, interval_s, collector_at)))
         address = free_address()
-        process = await _start(program, config, folder / "data", address)
+        process = await start_beside(
+            program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+            f"--storage.tsdb.retention.time={_RETENTION}", f"--web.listen-address={address}",
+            "--enable-feature=exemplar-storage", "--log.level=warn", stderr=PIPE,
+        )  # fmt: skip
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
         reader = asyncio.create_task(_read_log(process, tail))
         watcher: asyncio.Task[None] | None = None
@@ -146,21 +149,6 @@ async def prometheus(
             await cancel_and_wait(watcher)
             await end(process, _STOP_S)
             await cancel_and_wait(reader)
-
-
-async def _start(program: str, config: Path, data: Path, address: str) -> Process:
-    arguments = [
-        f"--config.file={config}", f"--storage.tsdb.path={data}",
-        f"--storage.tsdb.retention.time={_RETENTION}", f"--web.listen-address={address}",
-        "--enable-feature=exemplar-storage", "--log.level=warn",
-    ]  # fmt: skip
-    try:
-        return await asyncio.create_subprocess_exec(
-            *ending_with_us([program, *arguments]),
-            stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise StartError(f"'{program}' cannot be run: {error.strerror}") from None
 
 
 async def _until_ready(process: Process, address: str, tail: deque[str]) -> None:
