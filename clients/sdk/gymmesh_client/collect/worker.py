@@ -153,7 +153,8 @@ class Worker:
         else:
             await self.recorder.completed(rollout.task, attempt.take_parts())
             group = self.groups.ended(rollout.group)
-        await self._judge(attempt, group)
+        if group:
+            await self._judge(attempt, group)
 
     async def _failed(self, attempt: AttemptInFlight, failed: FailedAttempt) -> None:
         error = from_status(failed.failure.status)
@@ -173,16 +174,16 @@ class Worker:
     async def _give_up(self, attempt: AttemptInFlight, failed: FailedAttempt) -> None:
         rollout = attempt.assignment.work
         await self.recorder.failed(rollout.task, failed)
-        await self._judge(attempt, self.groups.ended(rollout.group))
+        if group := self.groups.ended(rollout.group):
+            await self._judge(attempt, group)
 
     async def _judge(self, attempt: AttemptInFlight, group: list[HeldRollout]) -> None:
-        """Have a whole group judged, where there is one, and record its rollouts."""
-        if group:
-            judged = await attempt.while_cancellable(
-                partial(judge, group, self.connect, self.options.group_s),
-                partial(unjudged, group, "the run ended before the group was judged"),
-            )
-            await self.record(judged)
+        """Have a whole group judged, and record its rollouts."""
+        judged = await attempt.while_cancellable(
+            partial(judge, group, self.connect, self.options.group_s),
+            partial(unjudged, group, "the run ended before the group was judged"),
+        )
+        await self.record(judged)
 
 
 def ended_by(failure: pb.Failure, error: MeshError, *, begun: bool) -> Ended:

@@ -121,11 +121,12 @@ class Dispatcher(Generic[W]):
         if pace is not None and not pace.admits(now):
             return None
         closed = self._services.closed
-        admits = None
-        if closed or any(gate.closed_since is not None for gate in self._gates.values()):
-            if self._is_hopeless(now):
-                return None
-            admits = partial(self._admits, now)
+        admits = partial(self._admits, now) if closed else None
+        for gate in self._gates.values():
+            if gate.closed_since is not None:
+                admits = partial(self._admits, now)
+        if admits is not None and self._is_hopeless(now):
+            return None
         found = self._backlog.take(admits)
         if found is None:
             return None
