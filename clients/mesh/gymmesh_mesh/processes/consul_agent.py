@@ -73,10 +73,13 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
             f"no Consul answers at {config.address}, and '{binary}' cannot be run (there is no "
             "such program); install Consul, or say where it is with --consul-binary"
         )
+    ports = {port}
     try:
-        server_port, serf_port = _two_ports(other_than=port)
+        while len(ports) < 3:
+            ports.add(free_port("127.0.0.1"))
     except OSError as error:
         raise StartError(f"no port of 127.0.0.1 is free: {error.strerror}") from None
+    server_port, serf_port = ports - {port}
     return await start_beside(
         program, "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
         f"-http-port={port}", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
@@ -95,12 +98,3 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
         raise StartError(f"the Consul agent ended with status {process.returncode} at its start")
     if problem is not None:
         raise StartError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")
-
-
-def _two_ports(other_than: int) -> tuple[int, int]:
-    """Two ports that are free at present. Raises OSError."""
-    found: set[int] = set()
-    while len(found) < 2:
-        found |= {free_port("127.0.0.1")} - {other_than}
-    first, second = found
-    return first, second
