@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.agents import EventSink
-from gymmesh_client.collect_stream.connection import Connection
-from gymmesh_client.collect_stream.limits import StreamLimits
+from gymmesh_client.collect_stream.connection import Connection, StreamLimits
 from gymmesh_client.collect_stream.state import (
     TRIED_S,
     ClientState,
