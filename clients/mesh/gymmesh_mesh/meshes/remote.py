@@ -67,7 +67,13 @@ async def remote(
 async def _add(
     directory: PeerDirectory, address: str, tls: TlsConfig | None
 ) -> agent_pb2.GetAgentResponse:
-    _check_bootstrap(address)
+    if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
+        # Of this, gRPC says little.
+        raise unavailable(
+            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
+            "a file and set GRPC_XDS_BOOTSTRAP to its path",
+            address,
+        )
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
     peer = directory.peer(unknown)
     try:
@@ -118,13 +124,3 @@ def _no_agent(address: str, error: MeshError) -> MeshError:
         metadata=error.metadata,
         code=error.code,
     )
-
-
-def _check_bootstrap(address: str) -> None:
-    """Raises PEER_UNAVAILABLE for an xds target without a bootstrap, of which gRPC says little."""
-    if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
-        raise unavailable(
-            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
-            "a file and set GRPC_XDS_BOOTSTRAP to its path",
-            address,
-        )

@@ -57,7 +57,7 @@ class GroupStore:
 
     Attributes:
         newest_weights: the newest version of the weights that was seen, or said.
-        finished: groups that finished.
+        finished: groups that finished, which is the cursor of the newest one.
         stale: groups that were too old when their turn came, and were not handed out.
         partial: groups that are not handed out, since an earlier session ran part of them.
         closed: no more will come.
@@ -88,11 +88,6 @@ class GroupStore:
     def full(self) -> bool:
         """Whether new groups wait for a trainer."""
         return len(self._ready) >= self._most
-
-    @property
-    def last_cursor(self) -> int:
-        """The cursor of the newest group; 0: there was none."""
-        return self.finished
 
     def counts(self) -> dict[str, int]:
         """What became of the groups, for the run's summary."""

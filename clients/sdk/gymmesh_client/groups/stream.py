@@ -43,10 +43,10 @@ class GroupStream:
             MeshError: FIELD_INVALID; the cursor is none of this session's.
         """
         store = self.store
-        if after > store.last_cursor:
+        if after > store.finished:
             raise field_invalid(
                 "after_cursor",
-                f"{after} is none that this session gave (the last is {store.last_cursor}); begin "
+                f"{after} is none that this session gave (the last is {store.finished}); begin "
                 "at 0 after a collector was started anew",
             )
         self.delivered = False
