@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_agent.config import AgentConfig
@@ -20,7 +21,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serve import close_bounded, instance_of
+from gymmesh_runtime.serve import ServeOptions, close_bounded, instance_of
 from gymmesh_runtime.serving import Service
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ ServiceKind = Literal["discovery", "model", "environment", "agent"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSpec:
+class ServiceSpec(msgspec.Struct, frozen=True, rename={"config_json": "config"}):
     """One service to run: its kind, its name in the mesh and its configuration as JSON."""
 
     kind: ServiceKind
@@ -58,18 +58,24 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
 
     ``suffix`` ends the instance ids, which are unique in a registry.
     """
-    specs = [registry_spec(config, suffix)]
-    groups: list[tuple[ServiceKind, dict[str, Any]]] = [
-        ("model", dict(config.models)),
-        ("environment", dict(config.environments)),
-        ("agent", {name: _with_default(one, config) for name, one in config.agents.items()}),
-    ]
-    for kind, services in groups:
-        specs += [
+    usual = config.defaults.environment
+    agents = {
+        name: replace(one, default_environment=one.default_environment or usual)
+        for name, one in config.agents.items()
+    }
+    groups: dict[ServiceKind, Mapping[str, msgspec.Struct]] = {
+        "model": config.models,
+        "environment": config.environments,
+        "agent": agents,
+    }
+    return [
+        registry_spec(config, suffix),
+        *(
             ServiceSpec(kind, name, f"{kind}-{name}-{suffix}", _encode(kind, name, one))
+            for kind, services in groups.items()
             for name, one in services.items()
-        ]
-    return specs
+        ),
+    ]
 
 
 def registry_spec(config: MeshConfig, suffix: str) -> ServiceSpec:
@@ -78,8 +84,7 @@ def registry_spec(config: MeshConfig, suffix: str) -> ServiceSpec:
     encrypted = config.security is not None and config.security.tls is not None
     if encrypted and found.consul.check == "auto":
         # Consul's own checks show no certificate.
-        consul = msgspec.structs.replace(found.consul, check="ttl")
-        found = msgspec.structs.replace(found, consul=consul)
+        found = replace(found, consul=replace(found.consul, check="ttl"))
     encoded = _encode("discovery", "registry", found)
     return ServiceSpec("discovery", "registry", f"registry-{suffix}", encoded)
 
@@ -89,25 +94,16 @@ def registry_service(instance_id: str, config: DiscoveryConfig) -> DiscoveryServ
     from gymmesh_discovery.edges import edges_of
     from gymmesh_discovery.service import DiscoveryService
 
-    edges = edges_of(config)
-    if config.backend == "memory":
-        return DiscoveryService(instance_id, edges=edges)
-    return DiscoveryService(instance_id, _registry_elsewhere(config), edges=edges)
-
-
-def _registry_elsewhere(config: DiscoveryConfig) -> RegistryBackend:
+    backend: RegistryBackend | None = None
     if config.backend == "consul":
         from gymmesh_discovery.backends.consul import ConsulRegistry
 
-        return ConsulRegistry(config.consul)
-    from gymmesh_discovery.backends.kubernetes import KubernetesRegistry
+        backend = ConsulRegistry(config.consul)
+    elif config.backend == "kubernetes":
+        from gymmesh_discovery.backends.kubernetes import KubernetesRegistry
 
-    return KubernetesRegistry(config.kubernetes)
-
-
-def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:
-    environment = agent.default_environment or config.defaults.environment
-    return msgspec.structs.replace(agent, default_environment=environment)
+        backend = KubernetesRegistry(config.kubernetes)
+    return DiscoveryService(instance_id, backend, edges=edges_of(config))
 
 
 def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
@@ -133,6 +129,21 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)
+
+
+def serve_options(config: MeshConfig, host: str, advertise_host: str) -> ServeOptions:
+    """How the services of a configuration are served; an empty address is the configuration's."""
+    settings = config.mesh
+    return ServeOptions(
+        host=host or settings.host,
+        advertise_host=advertise_host or settings.advertise_host,
+        metrics_port=0 if settings.metrics else None,
+        drain_s=settings.drain_s,
+        transport=settings.transport,
+        security=config.security,
+        traces=settings.traces,
+        traces_endpoint=settings.traces_endpoint,
+    )
 
 
 async def open_here(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from gymmesh_agent.config import AgentConfig
 from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
@@ -58,18 +60,6 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     traces_endpoint: str = ""
 
 
-def _default_models() -> dict[str, ModelConfig]:
-    return {"policy": ModelConfig()}
-
-
-def _default_environments() -> dict[str, EnvironmentConfig]:
-    return {"math": EnvironmentConfig()}
-
-
-def _default_agents() -> dict[str, AgentConfig]:
-    return {"tool_loop": AgentConfig()}
-
-
 class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mesh: services by the name that tasks and other services use.
 
@@ -77,18 +67,18 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ``math`` environment and the ``tool_loop`` agent.
     """
 
-    models: dict[str, ModelConfig] = msgspec.field(default_factory=_default_models)
-    environments: dict[str, EnvironmentConfig] = msgspec.field(
-        default_factory=_default_environments
+    models: dict[str, ModelConfig] = field(default_factory=lambda: {"policy": ModelConfig()})
+    environments: dict[str, EnvironmentConfig] = field(
+        default_factory=lambda: {"math": EnvironmentConfig()}
     )
-    agents: dict[str, AgentConfig] = msgspec.field(default_factory=_default_agents)
-    defaults: Defaults = msgspec.field(default_factory=Defaults)
-    mesh: MeshSettings = msgspec.field(default_factory=MeshSettings)
-    discovery: DiscoveryConfig = msgspec.field(default_factory=DiscoveryConfig)
+    agents: dict[str, AgentConfig] = field(default_factory=lambda: {"tool_loop": AgentConfig()})
+    defaults: Defaults = field(default_factory=Defaults)
+    mesh: MeshSettings = field(default_factory=MeshSettings)
+    discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     security: SecurityConfig | None = None
 
 
 def exposed(config: MeshConfig) -> MeshConfig:
     """The configuration of a mesh that may be open to others, as `--insecure` says."""
-    security = msgspec.structs.replace(config.security or SecurityConfig(), insecure=True)
-    return msgspec.structs.replace(config, security=security)
+    security = replace(config.security or SecurityConfig(), insecure=True)
+    return replace(config, security=security)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -37,16 +38,14 @@ async def describe_services(directory: PeerDirectory) -> dict[str, dict[str, lis
     A service that does not answer within five seconds, or refuses, is there with its `error`. Of
     a name with many instances some are asked.
     """
-    asked: dict[tuple[str, str], list[discovery_pb2.Instance]] = {}
+    named = defaultdict[tuple[str, str], list[discovery_pb2.Instance]](list)
     for instance in directory.instances():
         if instance.service in _KINDS:
-            some = asked.setdefault((instance.service, instance.name), [])
-            if len(some) < _ASKED:
-                some.append(instance)
-    flat = [instance for some in asked.values() for instance in some]
-    answers = await asyncio.gather(*(_ask(directory, instance) for instance in flat))
+            named[instance.service, instance.name].append(instance)
+    asked = [instance for instances in named.values() for instance in instances[:_ASKED]]
+    answers = await asyncio.gather(*(_ask(directory, instance) for instance in asked))
     found: dict[str, dict[str, list[Any]]] = {}
-    for instance, said in zip(flat, answers, strict=True):
+    for instance, said in zip(asked, answers, strict=True):
         kind = _KINDS[instance.service][0]
         known = found.setdefault(kind, {}).setdefault(instance.name, [])
         if said not in known:

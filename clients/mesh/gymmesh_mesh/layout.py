@@ -13,15 +13,13 @@ for its port, or for targets for Prometheus.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
 from gymmesh_mesh.compose import ServiceSpec, registry_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.serving import usable_processors
 
 
@@ -51,7 +49,7 @@ def plan_processes(config: MeshConfig, suffix: str = "0") -> list[ProcessPlan]:
     if layout == "embedded":
         return [_embedded(config, suffix)]
     registry, *services = specs_of(config, suffix=suffix)
-    plans = [_only(registry, config)] if _serves_registry(config) else []
+    plans = [_alone(registry, config, suffix)] if _serves_registry(config) else []
     if layout == "cell":
         return plans + _cells(config, services, suffix)
     return plans + [_alone(spec, config, suffix) for spec in services]
@@ -78,14 +76,11 @@ def usual_cells(processors: int) -> int:
     return max(1, processors - 1)
 
 
-def _only(spec: ServiceSpec, config: MeshConfig) -> ProcessPlan:
-    return ProcessPlan(spec.name, [spec], frozenset((spec.instance_id,)), _ports([spec], config))
-
-
 def _alone(spec: ServiceSpec, config: MeshConfig, suffix: str) -> ProcessPlan:
-    plan = _only(spec, config)
-    specs = [*_inner_registry(config, f"{spec.kind}-{spec.name}-{suffix}"), spec]
-    return dataclasses.replace(plan, specs=specs)
+    specs = [spec]
+    if spec.kind != "discovery":
+        specs = [*_inner_registry(config, f"{spec.kind}-{spec.name}-{suffix}"), spec]
+    return ProcessPlan(spec.name, specs, frozenset((spec.instance_id,)), _ports([spec], config))
 
 
 def _inner_registry(config: MeshConfig, suffix: str) -> list[ServiceSpec]:
@@ -93,8 +88,8 @@ def _inner_registry(config: MeshConfig, suffix: str) -> list[ServiceSpec]:
     if not in_consul(config):
         return []
     # One address for Prometheus, which is the added process'.
-    discovery = msgspec.structs.replace(config.discovery, http_sd="")
-    return [registry_spec(msgspec.structs.replace(config, discovery=discovery), suffix)]
+    config = replace(config, discovery=replace(config.discovery, http_sd=""))
+    return [registry_spec(config, suffix)]
 
 
 def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
@@ -106,7 +101,12 @@ def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
 
 
 def _cells(config: MeshConfig, services: list[ServiceSpec], suffix: str) -> list[ProcessPlan]:
-    apart = {name for name, model in config.models.items() if _loads_weights(model)}
+    # Serving these takes a machine's memory, so that each cell cannot have its own.
+    apart = {
+        name
+        for name, model in config.models.items()
+        if model.backend == "local" or model.serve is not None or model.engine is not None
+    }
     plans = [
         _alone(one, config, suffix) for one in services if one.kind == "model" and one.name in apart
     ]
@@ -119,11 +119,6 @@ def _cells(config: MeshConfig, services: list[ServiceSpec], suffix: str) -> list
         ids = frozenset(one.instance_id for one in agents)
         plans.append(ProcessPlan(f"cell{number}", inside, ids, _ports(agents, config, number)))
     return plans
-
-
-def _loads_weights(model: ModelConfig) -> bool:
-    """Whether serving the model takes a machine's memory, so that each cell cannot have its own."""
-    return model.backend == "local" or model.serve is not None or model.engine is not None
 
 
 def _ports(specs: Iterable[ServiceSpec], config: MeshConfig, number: int = 0) -> dict[str, int]:

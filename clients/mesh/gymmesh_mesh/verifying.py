@@ -11,6 +11,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
+from gymmesh_mesh.meshes.remote import found_at
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.peers import PeerDirectory
@@ -82,20 +83,9 @@ async def remote_environments(
             await watched(target, directory, stack)
         for address in addresses:
             if address not in registries:
-                directory.upsert(await _found(directory, address))
+                unknown = discovery_pb2.Instance(id=address, service=RESOURCE, address=address)
+                about = await directory.peer(unknown).GetEnvironment(
+                    resource_pb2.GetEnvironmentRequest(), timeout=_HELLO_S
+                )
+                directory.upsert(found_at(address, RESOURCE, about))
         yield directory
-
-
-async def _found(directory: PeerDirectory, address: str) -> discovery_pb2.Instance:
-    unknown = discovery_pb2.Instance(id=address, service=RESOURCE, address=address)
-    about: resource_pb2.GetEnvironmentResponse = await directory.peer(unknown).GetEnvironment(
-        resource_pb2.GetEnvironmentRequest(), timeout=_HELLO_S
-    )
-    return discovery_pb2.Instance(
-        id=f"{about.instance_id}@{address}",
-        service=RESOURCE,
-        name=about.name,
-        address=address,
-        contract_version=about.contract_version,
-        health=discovery_pb2.HEALTH_SERVING,
-    )

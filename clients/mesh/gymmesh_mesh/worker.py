@@ -10,27 +10,34 @@ SIGTERM or when standard input ends, which it does when the parent is gone.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gymmesh_mesh.compose import ServiceSpec, make_service
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import Served, ServeOptions, serve
 from gymmesh_runtime.serving import Service, run
-from gymmesh_runtime.telemetry import Concealing, OneOfEach, formatter
+from gymmesh_runtime.telemetry import Concealing, LogFormat, OneOfEach, formatter
 
 _MAX_REASON: Final = 4000  # characters; the parent reads lines of bounded length
 _Say = Callable[[dict[str, Any]], None]
+_T = TypeVar("_T")
+
+
+class _Task(msgspec.Struct):
+    """What the parent says first."""
+
+    services: list[ServiceSpec]
+    exposed: frozenset[str]
+    log_format: LogFormat = "text"
 
 
 def main() -> int:
@@ -40,22 +47,27 @@ def main() -> int:
     handler.addFilter(OneOfEach())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     say = _take_stdout()
+    task = _told(_Task)
+    handler.setFormatter(formatter(task.log_format))
     try:
-        first = json.loads(sys.stdin.readline())
-        handler.setFormatter(formatter(first.get("log_format", "text")))
         # Imports the rooms while the registry starts.
-        services = [make_service(_spec(one)) for one in first["services"]]
-        exposed = frozenset(first["exposed"])
-        options = _options(json.loads(sys.stdin.readline()))
-    except json.JSONDecodeError:
-        return 1  # the parent went away before it said everything
+        services = [make_service(one) for one in task.services]
     except (MeshError, ConfigError) as error:
         return _failed(error, say)
+    options = _told(ServeOptions)
     try:
-        run(_serve(services, exposed, options, say))
-    except (MeshError, ConfigError, OSError, TimeoutError) as error:
+        run(_serve(services, task.exposed, options, say))
+    except (MeshError, ConfigError, OSError) as error:
         return _failed(error, say)
     return 0
+
+
+def _told(kind: type[_T]) -> _T:
+    """What the next line of the parent says; ends the process where the parent is gone."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise SystemExit(1)
+    return msgspec.json.decode(line, type=kind)
 
 
 def _take_stdout() -> _Say:
@@ -72,18 +84,6 @@ def _take_stdout() -> _Say:
         parent.flush()
 
     return say
-
-
-def _spec(message: dict[str, str]) -> ServiceSpec:
-    config = base64.b64decode(message["config"])
-    kind: Any = message["kind"]
-    return ServiceSpec(kind, message["name"], message["instance_id"], config)
-
-
-def _options(message: dict[str, Any]) -> ServeOptions:
-    security = message.pop("security", None)
-    config = None if security is None else msgspec.convert(security, SecurityConfig)
-    return ServeOptions(**message, security=config)
 
 
 async def _serve(
@@ -108,6 +108,12 @@ def _on_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _failed(error: Exception, say: _Say) -> int:
+    message = error.message if isinstance(error, MeshError) else str(error)
+    say({"failed": (message or type(error).__name__)[:_MAX_REASON]})
+    return 1
+
+
 def _where(served: Served, services: Sequence[Service]) -> dict[str, dict[str, str]]:
     """By instance id; what is called from this process alone has no address."""
     addresses = {one.id: one.address for one in served.instances}
@@ -120,12 +126,6 @@ def _where(served: Served, services: Sequence[Service]) -> dict[str, dict[str, s
         }
         for one in services
     }
-
-
-def _failed(error: Exception, say: _Say) -> int:
-    message = error.message if isinstance(error, MeshError) else str(error)
-    say({"failed": (message or type(error).__name__)[:_MAX_REASON]})
-    return 1
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _slack(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """How long after its deadline a rollout may still end by itself."""
-    for module in ("collect.runner", "attempt"):
+    for module in ("collect.worker", "attempt"):
         monkeypatch.setattr(f"gymmesh_client.{module}.DEADLINE_SLACK_S", seconds)
 
 

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_client.collect_stream.connection import Connection
-from gymmesh_client.collect_stream.limits import StreamLimits
+from gymmesh_client.collect_stream.connection import Connection, StreamLimits
 from gymmesh_client.collect_stream.state import Key, StreamedAttempt
 
 LIMITS = StreamLimits(flush_s=1000.0, acknowledge_s=0.01)

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_mesh.authoring.conformance import conforms
-from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_conformance.cases.matching import to_plain
+from gymmesh_conformance.direct import PeerPath
+from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
+from gymmesh_mesh.compose import make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.checks import Finding, try_out
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.registry import About, about, environment_names, uses_of
-from gymmesh_resource.service import ResourceService
+from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import close_bounded
 
@@ -44,6 +48,8 @@ __all__ = [
 
 _SQLITE = b"SQLite format 3\0"
 _MODEL = "gymmesh.model.v1.ModelService"
+_CHECK = "conformance"
+_LIST_S = 10.0
 
 
 def installed() -> list[About]:
@@ -137,11 +143,17 @@ async def trial(
     async with AsyncExitStack() as stack:
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
-        stood_in = [
-            model
-            for model in service.model_names
-            if not await _open_model(model, config, directory, stack)
-        ]
+        specs = () if config is None else specs_of(config)
+        models = {one.name: one for one in specs if one.kind == "model"}
+        stood_in = [name for name in service.model_names if name not in models]
+        for model in service.model_names:
+            if model in models:
+                await open_here(make_service(models[model]), directory, stack)
+            else:
+                instance = discovery_pb2.Instance(
+                    id=model, service=_MODEL, name=model, health=discovery_pb2.HEALTH_SERVING
+                )
+                directory.add_direct(instance, {_MODEL: _StandIn()})
         stack.push_async_callback(close_bounded, service)
         try:
             await service.open(directory)
@@ -151,27 +163,43 @@ async def trial(
         if stood_in:
             loaded += f'; a stand-in that says "OK" answers for {", ".join(stood_in)}'
         found = await try_out(service, directory, tasks=tasks, sessions=sessions)
-        found.append(await conforms(service, directory, tasks))
+        found.append(await _conforms(service, directory, tasks))
         return [Finding("loads", True, loaded), *found]
 
 
-async def _open_model(
-    name: str, config: MeshConfig | None, directory: PeerDirectory, stack: AsyncExitStack
-) -> bool:
-    """Adds a model to the directory; whether it is one of the configuration."""
-    servicers: dict[str, object] = {_MODEL: _StandIn()}
-    known = config is not None and name in config.models
-    if known and config is not None:
-        spec = next(one for one in specs_of(config) if (one.kind, one.name) == ("model", name))
-        service = make_service(spec)
-        stack.push_async_callback(close_bounded, service)
-        await service.open(directory)
-        servicers = dict(service.servicers())
+async def _conforms(
+    service: ResourceService, directory: PeerDirectory, tasks: Sequence[rollout_pb2.Task]
+) -> Finding:
+    """Runs the suite for environments over one that is in the directory, directly.
+
+    The profile is made of its first task alone, so cases that need to know a tool call or a right
+    answer are left out; `python -m gymmesh_conformance` takes a profile that names them.
+    """
     instance = discovery_pb2.Instance(
-        id=f"model-{name}", service=_MODEL, name=name, health=discovery_pb2.HEALTH_SERVING
+        id=service.instance_id, service=RESOURCE_SERVICE, name=service.name
     )
-    directory.add_direct(instance, servicers)
-    return known
+    resource = directory.peer(instance)
+    try:
+        task = tasks[0] if tasks else await _first_example(resource)
+        if task is None:
+            return Finding(_CHECK, False, "there is no task to try it with; ship example tasks")
+        path = PeerPath({"resource": resource, "verify": directory.peer(instance, VERIFY_SERVICE)})
+        profile = {"task": to_plain(task), "has_examples": not tasks}
+        results = await run_suite(ResourceTarget(path, profile))
+    except (MeshError, TargetError) as error:
+        return Finding(_CHECK, False, str(error))
+    for result in results:
+        if result.outcome == "failed":
+            return Finding(_CHECK, False, f"{result.name}: {'; '.join(result.problems)}")
+    passed = sum(result.outcome == "passed" for result in results)
+    left = len(results) - passed
+    return Finding(_CHECK, True, f"{passed} cases passed, {left} need a profile or do not apply")
+
+
+async def _first_example(resource: Any) -> rollout_pb2.Task | None:
+    request = resource_pb2.ListTasksRequest(page_size=1)
+    reply: resource_pb2.ListTasksResponse = await resource.ListTasks(request, timeout=_LIST_S)
+    return reply.tasks[0] if reply.tasks else None
 
 
 class _StandIn:

@@ -8,21 +8,23 @@ discovery://HOST:PORT/[AGENT]        by asking a discovery service
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_client.agents import AGENT
 from gymmesh_client.collect_stream import AgentPool, StreamLimits
 from gymmesh_discovery.config import DiscoveryConfig, KubernetesConfig, split_address
 from gymmesh_discovery.service import KIND as DISCOVERY
 from gymmesh_mesh.compose import open_here, registry_service
 from gymmesh_mesh.config import Defaults
-from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_mesh.meshes import Mesh
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -30,7 +32,6 @@ from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serving import DirectoryWatch
 
-AGENT: Final = "gymmesh.agent.v1.AgentService"
 SCHEMES: Final = ("consul://", "kubernetes://", "discovery://")
 _FOUND_S: Final = 10.0
 _HELLO_S: Final = 5.0
@@ -55,14 +56,23 @@ def read_target(text: str, config: DiscoveryConfig) -> Target:
     scheme, _, rest = text.partition("://")
     place, _, agent = rest.partition("/")
     if scheme == "discovery":
-        return Target(config, _host_and_port(place), agent)
+        with suppress(ValueError):
+            if "://" not in place and split_address(place)[0] == "http":
+                return Target(config, place, agent)
+        raise ConfigError("discovery://HOST:PORT/AGENT is expected")
     try:
         if scheme == "consul":
-            config = msgspec.structs.replace(config, backend="consul")
-            config = _with_consul(config, place) if place else config
+            config = replace(config, backend="consul")
+            if place:
+                encrypted = split_address(config.consul.address)[0] == "https"
+                address = f"https://{place}" if encrypted else place
+                config = replace(config, consul=replace(config.consul, address=address))
         else:
-            config = msgspec.structs.replace(config, backend="kubernetes")
-            config = _with_namespace(config, place) if place else config
+            config = replace(config, backend="kubernetes")
+            if place:
+                # What replaces a field of a Struct is not checked by itself.
+                fields = {**asdict(config.kubernetes), "namespace": place}
+                config = replace(config, kubernetes=msgspec.convert(fields, KubernetesConfig))
     except ValueError as error:
         expected = "HOST:PORT/AGENT" if scheme == "consul" else "NAMESPACE/AGENT"
         raise ConfigError(f"{scheme}://{expected} is expected: {error}") from None
@@ -100,26 +110,22 @@ async def discovered(
                 agent_pb2.GetAgentRequest(), timeout=_HELLO_S
             )
             defaults = Defaults(environment=about.default_environment)
-        yield Mesh(directory, msgspec.structs.replace(defaults, agent=target.agent), pool)
+        yield Mesh(directory, replace(defaults, agent=target.agent), pool)
 
 
 async def watched(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:
     """Keeps a directory up to date with a registry, until the stack is left. Returns the discovery
     service that is asked.
     """
-    discovery = await _discovery_peer(target, directory, stack)
+    if target.address:
+        discovery: Any = directory.plain_peer(target.address, DISCOVERY)
+    else:
+        registry = registry_service("registry-of-collector", target.discovery)
+        discovery = directory.peer(await open_here(registry, directory, stack))
     watch = DirectoryWatch(discovery, directory)
     watch.start()
     stack.push_async_callback(watch.stop)
     return discovery
-
-
-async def _discovery_peer(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:
-    """The discovery service that is asked: the one at the address, or one in this process."""
-    if target.address:
-        return directory.plain_peer(target.address, DISCOVERY)
-    registry = registry_service("registry-of-collector", target.discovery)
-    return directory.peer(await open_here(registry, directory, stack))
 
 
 async def _ask(target: Target, discovery: Any) -> None:
@@ -139,28 +145,3 @@ async def _ask(target: Target, discovery: Any) -> None:
         refusal = await problem_of(target.discovery.kubernetes)
         if refusal is not None:
             raise refusal from None
-
-
-def _host_and_port(place: str) -> str:
-    try:
-        scheme, _, _ = split_address(place)
-    except ValueError:
-        scheme = ""
-    if scheme != "http" or "://" in place:
-        raise ConfigError("discovery://HOST:PORT/AGENT is expected")
-    return place
-
-
-def _with_consul(config: DiscoveryConfig, place: str) -> DiscoveryConfig:
-    scheme, _, _ = split_address(config.consul.address)
-    address = f"https://{place}" if scheme == "https" else place
-    consul = msgspec.structs.replace(config.consul, address=address)
-    return msgspec.structs.replace(config, consul=consul)
-
-
-def _with_namespace(config: DiscoveryConfig, namespace: str) -> DiscoveryConfig:
-    # What replaces a field of a Struct is not checked by itself.
-    kubernetes = msgspec.convert(
-        {**msgspec.structs.asdict(config.kubernetes), "namespace": namespace}, KubernetesConfig
-    )
-    return msgspec.structs.replace(config, kubernetes=kubernetes)

@@ -12,10 +12,10 @@ from gymmesh_client.collect_stream import AgentPool
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_mesh.meshes import Mesh
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import DISCOVERY
-from gymmesh_runtime.serving import DiscoveryPeer, Registration, Service
+from gymmesh_runtime.serving import DiscoveryPeer, Registration
 from gymmesh_runtime.telemetry.tracing import tracing
 
 
@@ -42,7 +42,10 @@ async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncI
             service = make_service(spec, objects)
             instance = await open_here(service, directory, stack)
             if spec.kind == "agent":
-                agents[service.name] = _agent(service)
+                from gymmesh_agent.service import AgentService
+
+                assert isinstance(service, AgentService)  # its spec says so
+                agents[service.name] = InProcessAgent(service)
             if service.kind == DISCOVERY:
                 discovery = directory.peer(instance)
             elif discovery is not None:
@@ -50,11 +53,3 @@ async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncI
                 stack.push_async_callback(registration.stop)
                 await registration.start(timeout=5.0)
         yield Mesh(directory, config.defaults, AgentPool(directory, in_process=agents))
-
-
-def _agent(service: Service) -> AgentPeer:
-    """An agent of this process, for collectors in it."""
-    from gymmesh_agent.service import AgentService
-
-    assert isinstance(service, AgentService)  # its spec says so
-    return InProcessAgent(service)

@@ -12,16 +12,17 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh_client.agents import AGENT
 from gymmesh_client.collect_stream import AgentPool, StreamLimits, check_contract
 from gymmesh_mesh.config import Defaults
-from gymmesh_mesh.meshes.mesh import Mesh
+from gymmesh_mesh.meshes import Mesh
 from gymmesh_runtime.errors import MeshError, unavailable
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.refusals import Refusals
 
-AGENT = "gymmesh.agent.v1.AgentService"
 _HELLO_S = 5.0
 _REFUSALS: Final = (
     errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
@@ -66,7 +67,13 @@ async def remote(
 async def _add(
     directory: PeerDirectory, address: str, tls: TlsConfig | None
 ) -> agent_pb2.GetAgentResponse:
-    _check_bootstrap(address)
+    if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
+        # Of this, gRPC says little.
+        raise unavailable(
+            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
+            "a file and set GRPC_XDS_BOOTSTRAP to its path",
+            address,
+        )
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
     peer = directory.peer(unknown)
     try:
@@ -79,17 +86,25 @@ async def _add(
             error = await Refusals(tls).find(address) or error
         raise _no_agent(address, error) from None
     check_contract(about.contract_version, address)
-    instance = discovery_pb2.Instance(
-        # The id is unique where the agent is registered, which need not be one place for all.
+    directory.upsert(found_at(address, AGENT, about))
+    return about
+
+
+def found_at(
+    address: str,
+    service: str,
+    about: agent_pb2.GetAgentResponse | resource_pb2.GetEnvironmentResponse,
+) -> discovery_pb2.Instance:
+    """The instance that was found at an address, by what it says of itself."""
+    return discovery_pb2.Instance(
+        # The id is unique where it is registered, which need not be one place for all.
         id=f"{about.instance_id}@{address}",
-        service=AGENT,
+        service=service,
         name=about.name,
         address=address,
         contract_version=about.contract_version,
         health=discovery_pb2.HEALTH_SERVING,
     )
-    directory.upsert(instance)
-    return about
 
 
 def _no_agent(address: str, error: MeshError) -> MeshError:
@@ -109,13 +124,3 @@ def _no_agent(address: str, error: MeshError) -> MeshError:
         metadata=error.metadata,
         code=error.code,
     )
-
-
-def _check_bootstrap(address: str) -> None:
-    """Raises PEER_UNAVAILABLE for an xds target without a bootstrap, of which gRPC says little."""
-    if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
-        raise unavailable(
-            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
-            "a file and set GRPC_XDS_BOOTSTRAP to its path",
-            address,
-        )

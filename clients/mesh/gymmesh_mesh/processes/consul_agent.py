@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from gymmesh_discovery.backends.consul import make_client
 from gymmesh_discovery.config import ConsulConfig, split_address
-from gymmesh_mesh.processes.process import end
+from gymmesh_mesh.processes.process import StartError, end, start_beside
 from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.processes import ending_with_us
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -25,23 +24,19 @@ _START_S: Final = 30.0
 _STOP_S: Final = 5.0
 
 
-class ConsulError(Exception):
-    """There is no Consul agent, or it could not be started; the message says why."""
-
-
 @asynccontextmanager
 async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> AsyncIterator[None]:
     """Holds until a Consul agent answers at the configured address.
 
     With ``start``, `consul agent -dev` is started from ``binary`` where none answers, and ended
-    with the context. Raises ConsulError.
+    with the context. Raises StartError.
     """
     problem = await consul_problem(config)
     if problem is None:
         yield
         return
     if not start:
-        raise ConsulError(f"{problem}; start a Consul agent there, or give --discovery consul")
+        raise StartError(f"{problem}; start a Consul agent there, or give --discovery consul")
     process = await _start(config, binary)
     try:
         await _until_ready(config, process)
@@ -71,29 +66,25 @@ async def consul_problem(config: ConsulConfig) -> str | None:
 async def _start(config: ConsulConfig, binary: str) -> Process:
     scheme, host, port = split_address(config.address)
     if scheme != "http" or host not in ("127.0.0.1", "localhost"):
-        raise ConsulError(f"a development agent listens on 127.0.0.1, not at {config.address}")
+        raise StartError(f"a development agent listens on 127.0.0.1, not at {config.address}")
     program = shutil.which(binary)
     if program is None:
-        raise ConsulError(
+        raise StartError(
             f"no Consul answers at {config.address}, and '{binary}' cannot be run (there is no "
             "such program); install Consul, or say where it is with --consul-binary"
         )
+    ports = {port}
     try:
-        server_port, serf_port = _two_ports(other_than=port)
+        while len(ports) < 3:
+            ports.add(free_port("127.0.0.1"))
     except OSError as error:
-        raise ConsulError(f"no port of 127.0.0.1 is free: {error.strerror}") from None
-    arguments = [
-        "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
+        raise StartError(f"no port of 127.0.0.1 is free: {error.strerror}") from None
+    server_port, serf_port = ports - {port}
+    return await start_beside(
+        program, "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
         f"-http-port={port}", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
         f"-server-port={server_port}", f"-serf-lan-port={serf_port}", "-serf-wan-port=-1",
-    ]  # fmt: skip
-    try:
-        return await asyncio.create_subprocess_exec(
-            *ending_with_us([program, *arguments]),
-            stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise ConsulError(f"'{program}' cannot be run: {error.strerror}") from None
+    )  # fmt: skip
 
 
 async def _until_ready(config: ConsulConfig, process: Process) -> None:
@@ -104,15 +95,6 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
                 await asyncio.sleep(0.1)
                 problem = await consul_problem(config)
     if process.returncode is not None:
-        raise ConsulError(f"the Consul agent ended with status {process.returncode} at its start")
+        raise StartError(f"the Consul agent ended with status {process.returncode} at its start")
     if problem is not None:
-        raise ConsulError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")
-
-
-def _two_ports(other_than: int) -> tuple[int, int]:
-    """Two ports that are free at present. Raises OSError."""
-    found: set[int] = set()
-    while len(found) < 2:
-        found |= {free_port("127.0.0.1")} - {other_than}
-    first, second = found
-    return first, second
+        raise StartError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import sys
-from asyncio.subprocess import Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from gymmesh_mesh.compose import ServiceSpec
+import msgspec
+
 from gymmesh_mesh.layout import ProcessPlan
-from gymmesh_runtime.processes import write_to
+from gymmesh_runtime.processes import ending_with_us, write_to
+from gymmesh_runtime.serve import ServeOptions
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.waits import cancel_and_wait
 
@@ -61,37 +62,28 @@ class ServiceProcess:
         """Start the process; it serves nothing yet."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gymmesh_mesh.worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdin=PIPE, stdout=PIPE, stderr=PIPE,
             # Ctrl-C in the terminal is for the parent, which then stops its workers in order.
             start_new_session=True,
         )  # fmt: skip
         started = cls(plan, process, echo)
-        services = [
-            {
-                "kind": spec.kind,
-                "name": spec.name,
-                "instance_id": spec.instance_id,
-                "config": base64.b64encode(spec.config_json).decode(),
-            }
-            for spec in plan.specs
-        ]
-        started._send(
-            {"services": services, "exposed": sorted(plan.exposed), "log_format": log_format}
-        )
+        told = {"services": plan.specs, "exposed": plan.exposed, "log_format": log_format}
+        started._send(told)
         return started
 
-    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+    async def serve(self, options: ServeOptions) -> list[ServiceInfo]:
         """Have it serve, and wait until it is SERVING. Raises StartError."""
-        self._send({**options, "ports": dict(self.plan.ports)})
+        self._send(replace(options, ports=self.plan.ports))
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         answer = json.loads(line) if line else {}
         if "ready" not in answer:
             raise StartError(await self.why_it_ended(answer.get("failed")))
         ready = answer["ready"]
-        return [_info(spec, ready[spec.instance_id], self.process.pid) for spec in self.plan.specs]
+        return [
+            ServiceInfo(spec.kind, spec.name, pid=self.process.pid, **ready[spec.instance_id])
+            for spec in self.plan.specs
+        ]
 
     async def why_it_ended(self, reason: str | None = None) -> str:
         """One paragraph on why the process is not running."""
@@ -115,16 +107,27 @@ class ServiceProcess:
             self.process.stdin.close()
         await cancel_and_wait(self._log)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: object) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # what it said before its end tells more
-            write_to(self.process.stdin, json.dumps(message).encode() + b"\n")
+            write_to(self.process.stdin, msgspec.json.encode(message) + b"\n")
 
     async def _follow_log(self, echo: Callable[[str], None]) -> None:
         async for text in log_lines(self.process):
             self._tail.append(text)
             # A line of JSON says itself where it is from.
             echo(text if text.startswith("{") else f"[{self.plan.name}] {text}")
+
+
+async def start_beside(*command: str, stderr: int = DEVNULL) -> Process:
+    """Start a program that ends with this process. Raises StartError."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            *ending_with_us(command),
+            stdin=DEVNULL, stdout=DEVNULL, stderr=stderr, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise StartError(f"'{command[0]}' cannot be run: {error.strerror}") from None
 
 
 async def end(process: Process, seconds: float) -> None:
@@ -150,8 +153,3 @@ async def log_lines(process: Process) -> AsyncIterator[str]:
         if not line:
             return
         yield line.decode(errors="replace").rstrip()
-
-
-def _info(spec: ServiceSpec, where: dict[str, str], pid: int) -> ServiceInfo:
-    metrics, mcp_url = where["metrics_address"], where["mcp_url"]
-    return ServiceInfo(spec.kind, spec.name, where["address"], metrics, pid, mcp_url)

@@ -11,21 +11,21 @@ import contextlib
 import logging
 import shutil
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 import yaml
 
 from gymmesh_discovery.http_sd import PATH
-from gymmesh_mesh.processes.process import end, log_lines
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.processes.process import ServiceInfo, StartError, end, log_lines, start_beside
 from gymmesh_runtime.addresses import free_port
-from gymmesh_runtime.processes import ending_with_us
 from gymmesh_runtime.waits import cancel_and_wait
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
@@ -44,23 +44,23 @@ _LOG_TAIL: Final = 5
 _RETENTION: Final = "2d"
 
 
-class PrometheusError(Exception):
-    """There is no Prometheus, or it could not be started; the message says why."""
+def observed(config: MeshConfig, program: str) -> MeshConfig:
+    """The configuration with targets for Prometheus. Raises StartError if there can be none."""
+    _find(program)
+    if not config.mesh.metrics:
+        raise StartError("mesh.metrics is false, so there is nothing for Prometheus to read")
+    if config.discovery.http_sd.endswith(":0") or not config.discovery.http_sd:
+        # A port that stays when the discovery service is started again.
+        found = msgspec.structs.replace(config.discovery, http_sd=free_address())
+        config = msgspec.structs.replace(config, discovery=found)
+    return config
 
 
-@dataclass(frozen=True, slots=True)
-class Prometheus:
-    """A running Prometheus: host and port of its HTTP API and pages, and its process."""
-
-    address: str
-    pid: int
-
-
-def find_prometheus(binary: str) -> str:
-    """The program's path. Raises PrometheusError where there is none."""
+def _find(binary: str) -> str:
+    """The program's path."""
     found = shutil.which(binary)
     if found is None:
-        raise PrometheusError(
+        raise StartError(
             f"there is no program '{binary}'; install Prometheus, or say where it is with"
             " --prometheus PATH"
         )
@@ -121,45 +121,34 @@ async def prometheus(
     rules: Path = RULES,
     interval_s: float = 5.0,
     collector_at: str = COLLECTOR,
-) -> AsyncIterator[Prometheus]:
+) -> AsyncIterator[ServiceInfo]:
     """Starts Prometheus, waits until it answers, and ends it with the context.
 
-    One that ends earlier takes nothing with it: that is logged, and the mesh goes on. Raises
-    PrometheusError.
+    Its address is that of its HTTP API and pages. One that ends earlier takes nothing with it:
+    that is logged, and the mesh goes on. Raises StartError.
     """
-    program = find_prometheus(binary)
+    program = _find(binary)
     with tempfile.TemporaryDirectory(prefix="gymmesh-prometheus-") as name:
         folder = Path(name)
         config = folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(configuration(http_sd, rules, interval_s, collector_at)))
         address = free_address()
-        process = await _start(program, config, folder / "data", address)
+        process = await start_beside(
+            program, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+            f"--storage.tsdb.retention.time={_RETENTION}", f"--web.listen-address={address}",
+            "--enable-feature=exemplar-storage", "--log.level=warn", stderr=PIPE,
+        )  # fmt: skip
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
         reader = asyncio.create_task(_read_log(process, tail))
         watcher: asyncio.Task[None] | None = None
         try:
             await _until_ready(process, address, tail)
             watcher = asyncio.create_task(_watch(process, tail))
-            yield Prometheus(address, process.pid)
+            yield ServiceInfo("prometheus", "prometheus", address, "", process.pid)
         finally:
             await cancel_and_wait(watcher)
             await end(process, _STOP_S)
             await cancel_and_wait(reader)
-
-
-async def _start(program: str, config: Path, data: Path, address: str) -> Process:
-    arguments = [
-        f"--config.file={config}", f"--storage.tsdb.path={data}",
-        f"--storage.tsdb.retention.time={_RETENTION}", f"--web.listen-address={address}",
-        "--enable-feature=exemplar-storage", "--log.level=warn",
-    ]  # fmt: skip
-    try:
-        return await asyncio.create_subprocess_exec(
-            *ending_with_us([program, *arguments]),
-            stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise PrometheusError(f"'{program}' cannot be run: {error.strerror}") from None
 
 
 async def _until_ready(process: Process, address: str, tail: deque[str]) -> None:
@@ -173,8 +162,8 @@ async def _until_ready(process: Process, address: str, tail: deque[str]) -> None
                                 return
                     await asyncio.sleep(0.1)
     if process.returncode is None:
-        raise PrometheusError(f"Prometheus was not ready within {_START_S:.0f} s")
-    raise PrometheusError(_end(process, tail))
+        raise StartError(f"Prometheus was not ready within {_START_S:.0f} s")
+    raise StartError(_end(process, tail))
 
 
 async def _watch(process: Process, tail: deque[str]) -> None:

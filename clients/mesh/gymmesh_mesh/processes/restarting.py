@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul
 from gymmesh_mesh.processes.process import ServiceInfo, ServiceProcess, StartError
+from gymmesh_runtime.serve import ServeOptions
+from gymmesh_runtime.waits import doubled_s
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -39,7 +41,7 @@ class RestartedProcess:
             for spec in plan.specs
             if spec.kind != "discovery" and not plan.ports.get(spec.instance_id)
         ]
-        self._options: dict[str, Any] = {}
+        self._options = ServeOptions()
         self._process: ServiceProcess | None = None
         self.infos: list[ServiceInfo] = []
 
@@ -48,10 +50,10 @@ class RestartedProcess:
         log_format = self._config.mesh.log_format
         self._process = await ServiceProcess.start(self._plan, log_format, self._echo)
 
-    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+    async def serve(self, options: ServeOptions) -> list[ServiceInfo]:
         """Waits for its services to be SERVING. Raises StartError."""
         assert self._process is not None
-        infos = await self._process.serve({**options, "movable": self._movable})
+        infos = await self._process.serve(replace(options, movable=self._movable))
         ports = {
             spec.instance_id: int(info.address.rpartition(":")[2])
             for spec, info in zip(self._plan.specs, infos, strict=True)
@@ -72,7 +74,7 @@ class RestartedProcess:
             reason = failed or await self._process.why_it_ended()
             if restart == limit:
                 break
-            pause = min(_FIRST_RESTART_S * 2.0**restart, _LONGEST_RESTART_S)
+            pause = doubled_s(_FIRST_RESTART_S, restart + 1, _LONGEST_RESTART_S)
             _log.warning("%s\nrestart %d of %d in %g s", reason, restart + 1, limit, pause)
             await asyncio.sleep(pause)
             failed = await self._start_again()

@@ -8,16 +8,23 @@ registry, and ends by itself on SIGTERM, after it has drained.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_mesh.compose import ServiceKind, ServiceSpec, make_service, registry_spec, specs_of
+from gymmesh_mesh.compose import (
+    ServiceKind,
+    ServiceSpec,
+    make_service,
+    registry_spec,
+    serve_options,
+    specs_of,
+)
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul
 from gymmesh_mesh.processes import StartError
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.serve import Served, ServeOptions, serve
+from gymmesh_runtime.serve import serve
 
 KINDS: tuple[ServiceKind, ...] = get_args(ServiceKind)
 
@@ -61,29 +68,21 @@ async def serve_one(
     """
     specs = _specs(config, kind, name, place)
     spec = specs[-1]
-    settings = config.mesh
-    options = ServeOptions(
-        host=place.host or settings.host,
-        advertise_host=place.advertise_host or settings.advertise_host,
+    options = replace(
+        serve_options(config, place.host, place.advertise_host),
         ports={spec.instance_id: place.port},
-        metrics_port=place.metrics_port if settings.metrics else None,
+        metrics_port=place.metrics_port if config.mesh.metrics else None,
         health_port=place.health_port,
         discovery_address=place.discovery_address,
-        drain_s=settings.drain_s,
         hands_over=True,
-        transport=settings.transport,
-        security=config.security,
-        traces=settings.traces,
-        traces_endpoint=settings.traces_endpoint,
     )
-
-    def ready(served: Served) -> None:
-        on_ready(served.instance)
-
     services = [make_service(one) for one in specs]
     try:
         await serve(
-            services, options, ready, exposed=lambda one: one.instance_id == spec.instance_id
+            services,
+            options,
+            lambda served: on_ready(served.instance),
+            exposed=lambda one: one.instance_id == spec.instance_id,
         )
     except (OSError, TimeoutError) as error:
         raise StartError(f"the {kind} service '{name}' could not start: {error}") from error

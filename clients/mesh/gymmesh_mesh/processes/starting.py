@@ -13,14 +13,12 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
-import msgspec
-
+from gymmesh_mesh.compose import serve_options
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul, plan_processes
-from gymmesh_mesh.processes.beside import check_kubernetes, enter_consul, enter_prometheus, observed
 from gymmesh_mesh.processes.process import ServiceInfo, StartError
 from gymmesh_mesh.processes.restarting import RestartedProcess, ready_seconds
 from gymmesh_runtime.addresses import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, advertised, exposure
@@ -30,10 +28,6 @@ from gymmesh_runtime.security.exposure import check_exposure, check_plain
 from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.mesh")
-
-
-def _ignore(line: str) -> None:
-    """Drops a line of a service's log, which the error keeps the tail of anyway."""
 
 
 class Up:
@@ -72,7 +66,7 @@ async def up(
     config: MeshConfig,
     *,
     host: str | None = None,
-    echo: Callable[[str], None] = _ignore,
+    echo: Callable[[str], None] = lambda line: None,
     prometheus: str | None = None,
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
@@ -83,6 +77,8 @@ async def up(
     certificates cannot be used.
     """
     if prometheus is not None:
+        from gymmesh_mesh.processes.prometheus import observed
+
         config = observed(config, prometheus)
     host = host or config.mesh.host
     _check_exposure(config, host)
@@ -107,7 +103,10 @@ async def up(
             ) from None
         beside: list[ServiceInfo] = []
         if prometheus is not None:
-            beside.append(await enter_prometheus(stack, config, prometheus))
+            from gymmesh_mesh.processes.prometheus import prometheus as run_beside
+
+            one = run_beside(config.discovery.http_sd, prometheus)
+            beside.append(await stack.enter_async_context(one))
         yield Up(processes, beside)
 
 
@@ -137,11 +136,19 @@ def _exposures(config: MeshConfig, host: str) -> list[str]:
 
 async def _prepare_registry(stack: AsyncExitStack, config: MeshConfig) -> str:
     """Have the registry that lies outside of the mesh ready; returns the suffix of instance ids."""
+    found = config.discovery
     if in_consul(config):
-        await enter_consul(stack, config)
+        from gymmesh_mesh.processes.consul_agent import consul_agent
+
+        agent = consul_agent(found.consul, start=found.start, binary=found.binary)
+        await stack.enter_async_context(agent)
         return secrets.token_hex(3)  # other meshes may share the Consul
-    if config.discovery.backend == "kubernetes":
-        await check_kubernetes(config)
+    if found.backend == "kubernetes":
+        from gymmesh_discovery.backends.kubernetes import problem_of
+
+        problem = await problem_of(found.kubernetes)
+        if problem is not None:
+            raise StartError(problem.message)
         # Kubernetes lists a pod's services under its UID, and they must have it in their names.
         return os.environ.get("POD_UID", "0")
     return "0"
@@ -150,23 +157,12 @@ async def _prepare_registry(stack: AsyncExitStack, config: MeshConfig) -> str:
 async def _serve_all(
     processes: list[RestartedProcess], config: MeshConfig, host: str, advertise_host: str
 ) -> None:
-    settings = config.mesh
-    common: dict[str, Any] = {
-        "host": host,
-        "advertise_host": advertise_host,
-        "metrics_port": 0 if settings.metrics else None,
-        "drain_s": settings.drain_s,
-        "transport": settings.transport,
-        "security": msgspec.to_builtins(config.security),
-        "traces": settings.traces,
-        "traces_endpoint": settings.traces_endpoint,
-    }
-    if in_consul(config):
-        await asyncio.gather(*(process.serve(common) for process in processes))
-        return
-    registry = await processes[0].serve(common)
-    found = {**common, "discovery_address": registry[0].address}
-    await asyncio.gather(*(process.serve(found) for process in processes[1:]))
+    options = serve_options(config, host, advertise_host)
+    if not in_consul(config):
+        registry, *processes = processes
+        infos = await registry.serve(options)
+        options = replace(options, discovery_address=infos[0].address)
+    await asyncio.gather(*(process.serve(options) for process in processes))
 
 
 async def run_up(
@@ -174,7 +170,7 @@ async def run_up(
     *,
     host: str | None = None,
     on_ready: Callable[[list[ServiceInfo]], None],
-    echo: Callable[[str], None] = _ignore,
+    echo: Callable[[str], None] = lambda line: None,
     prometheus: str | None = None,
 ) -> None:
     """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
@@ -187,23 +183,18 @@ async def run_up(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     stopped = asyncio.create_task(stop.wait())
-    mesh = up(config, host=host, echo=echo, prometheus=prometheus)
-    running = asyncio.create_task(_until_death(mesh, on_ready))
+
+    async def until_death() -> None:
+        async with up(config, host=host, echo=echo, prometheus=prometheus) as mesh:
+            on_ready(mesh.infos)
+            raise StartError(await mesh.wait_for_death())
+
+    running = asyncio.create_task(until_death())
     try:
         await asyncio.wait({stopped, running}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        stopped.cancel()
-        running.cancel()
-        await asyncio.wait({running})
+        await cancel_and_wait(stopped, running)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     if not running.cancelled():
         running.result()  # raises StartError
-
-
-async def _until_death(
-    mesh: AbstractAsyncContextManager[Up], on_ready: Callable[[list[ServiceInfo]], None]
-) -> None:
-    async with mesh as running:
-        on_ready(running.infos)
-        raise StartError(await running.wait_for_death())

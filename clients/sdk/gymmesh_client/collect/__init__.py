@@ -1,17 +1,14 @@
 """Collecting: tasks in, rows out.
 
 collector   the run: starts workers, each for one attempt; steering; how far it is
-workers     the tasks of a run, in a group
-attempts    an attempt in flight, and when it may be cancelled
-runner      runs an attempt at an agent
-recorder    records how rollouts end
+workers     the attempts in flight, and their tasks, in a group
+worker      an attempt from its start until what follows from its end is on disk
+recorder    records how rollouts end, spread over the turns of the event loop
 requests    the rollouts without an outcome, and the request for an attempt of one (pure)
 order       the order in which rollouts are started (pure)
 outcomes    where outcomes go: files, or nowhere
 options     how to collect
-figures     how far a run is (pure)
-metrics     the same for Prometheus
-turns       spreads work over the turns of the event loop
+figures     how far a run is
 """
 
 from gymmesh_client.collect.collector import Collector

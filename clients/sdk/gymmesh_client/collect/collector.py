@@ -3,13 +3,9 @@
     run           while the dispatcher has an attempt to start, start a worker for it
     Worker.work   run the attempt, decide what follows from its end, record that
 
-A worker is a task for one attempt, from its start until its outcome is on disk. The width, that
-is how many attempts may be in flight, is the dispatcher's: an attempt that has ended no longer
-counts, so a worker that waits for the disk or for a judge keeps nothing else from starting. So
-many may wait as may be in flight, and a few more; then the disk holds back what starts.
-
-`interrupt` ends a run early: what is in flight may end within a grace period, then is cancelled
-and has no outcome; a second `interrupt` cancels at once.
+A worker is a task for one attempt, from its start until its outcome is on disk. How many may be
+in flight is the dispatcher's: an attempt that has ended no longer counts, so a worker that waits
+for the disk or a judge keeps nothing else from starting, until too many of them wait.
 """
 
 from __future__ import annotations
@@ -25,18 +21,14 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
-from gymmesh_client.collect import metrics
-from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.figures import AgentLoad, Figures, Rates
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest, missing_rollouts
-from gymmesh_client.collect.runner import Runner
 from gymmesh_client.collect.worker import Worker
 from gymmesh_client.collect.workers import CANCEL_S, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
-from gymmesh_client.groups.judge import judge
 from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_client.groups.stream import GroupStream
@@ -92,10 +84,11 @@ class Collector:
         self._recorder = Recorder(output, self.tally, stored, self._groups)
         self._worker = Worker(
             self._dispatcher,
-            Runner(self._dispatcher, output, options, connect, self._workers.wake),
+            output,
+            options,
+            connect,
             self._recorder,
             self._judged,
-            partial(judge, connect=connect, timeout_s=options.group_s),
             self._workers.wake,
         )
         self._ask_load = load
@@ -121,11 +114,15 @@ class Collector:
         self._tasks = tasks
         try:
             self.output.describe(options=self.options)
-            self._later("deadline", self.options.deadline_s, self._out_of_time)
+            deadline_s, grace_s = self.options.deadline_s, self.options.grace_s
+            over = f"the {deadline_s:g} s for the run are over"
+            self._later("deadline", deadline_s, partial(self._drain, over, grace_s))
             self._sample()
             async with self._workers:
                 while (assignment := await self._next()) is not None:
-                    self._start(assignment)
+                    if self._groups is not None:
+                        self._groups.store.began(assignment.work.group)
+                    self._workers.start(assignment, self._worker.work)
                     self._started += 1
                     if self._started % _STARTS_AT_ONCE == 0:
                         await asyncio.sleep(0)
@@ -154,28 +151,19 @@ class Collector:
                 if assignment is not None:
                     return assignment
             for dropped in dispatcher.dropped_work():
-                self._give_up(dropped)
+                self._workers.start(dropped, self._worker.give_up_unwanted)
             if dispatcher.done:
                 break
             at = dispatcher.wake_at(now)
             await self._workers.wait(None if at is None else at - now)
         return None
 
-    def _start(self, assignment: Assignment[RolloutRequest]) -> None:
-        if self._groups is not None:
-            self._groups.store.began(assignment.work.group)
-        attempt = AttemptInFlight(assignment)
-        self._workers.start(attempt, self._worker.work(attempt))
-
-    def _give_up(self, assignment: Assignment[RolloutRequest]) -> None:
-        """Have the failure of a rollout recorded whose group was cancelled before it started."""
-        attempt = AttemptInFlight(assignment)
-        self._workers.start(attempt, self._worker.give_up_unwanted(attempt))
-
     # -- steering, from signal handlers, a trainer or RunService ------------------------------
 
     def interrupt(self) -> None:
-        """End early: the first call drains, the second stops. For signal handlers of the loop."""
+        """End early, for signal handlers of the loop. What is in flight may end within a grace
+        period, then is cancelled and has no outcome; a second call cancels at once.
+        """
         if self.interrupted:
             self._stop("interrupted")
             return
@@ -184,12 +172,10 @@ class Collector:
 
     def pause(self) -> None:
         """Start nothing for now. Raises RunStateError when the run is ending."""
-        self._must_go_on("paused")
         self._dispatcher.pause()
 
     def resume(self) -> None:
         """Go on. Raises RunStateError when the run is ending."""
-        self._must_go_on("resumed")
         self._dispatcher.resume()
         self._workers.wake()
 
@@ -300,18 +286,11 @@ class Collector:
             attempt.cancel_if_due(now)
         self._load = self._ask_load()
         self._dispatcher.load(self._load.target)
-        metrics.show_figures(self.figures())
+        self.figures().show()
         self._workers.wake()
         self._later("sample", _SAMPLE_S, self._sample)
 
     # -- the end ------------------------------------------------------------------------------
-
-    def _must_go_on(self, wanted: str) -> None:
-        if self.why or self._closed:
-            raise RunStateError(f"a run that is ending cannot be {wanted}")
-
-    def _out_of_time(self) -> None:
-        self._drain(f"the {self.options.deadline_s:g} s for the run are over", self.options.grace_s)
 
     def _drain(self, why: str, grace_s: float = math.inf) -> None:
         if self._closed:
@@ -345,7 +324,8 @@ class Collector:
         for timer in self._timers.values():
             timer.cancel()
         self._closed = True
-        metrics.show_figures(self.figures())
+        self._dispatcher.drain()
+        self.figures().show()
         if self._groups is not None:
             self._groups.close()
         await self.output.close(

@@ -1,4 +1,4 @@
-"""A run's figures while it goes. Pure."""
+"""A run's figures while it goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gymmesh_client.summary import Tally
+from gymmesh_runtime import metrics
 
 _WINDOW: Final = 30
 
@@ -66,6 +67,15 @@ class Figures:
         if left <= 0:
             return 0.0
         return left / self.rollouts_per_s if self.rollouts_per_s > 0 else None
+
+    def show(self) -> None:
+        """Set the gauges of this process to them."""
+        metrics.COLLECTOR_ROLLOUTS_KEPT.set(self.tally.kept + self.tally.kept_failed)
+        metrics.COLLECTOR_IN_FLIGHT.set(self.in_flight)
+        metrics.COLLECTOR_CONCURRENCY.set(self.width)
+        metrics.COLLECTOR_RETRIES_WAITING.set(self.retrying)
+        metrics.COLLECTOR_ENDING.set(self.ending)
+        metrics.GROUPS_WAITING.set(self.groups)
 
 
 @dataclass(slots=True)

@@ -4,61 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gymmesh_client.journal.format.keys import rollout_id, rollout_ids
 from gymmesh_client.tasks import Shard
 from gymmesh_client.traces import AttemptRecording
 
+if TYPE_CHECKING:
+    from gymmesh_client.output import RunOutput
+
 J = TypeVar("J")
 
 
-class Outcomes(Protocol):
-    """What a collector asks of its output; see `gymmesh_client.output.RunOutput`."""
-
-    @property
-    def run_id(self) -> str: ...
-
-    @property
-    def shard(self) -> Shard | None: ...
-
-    @property
-    def traced(self) -> bool: ...
-
-    @property
-    def outcomes(self) -> int: ...
-
-    def rollout_ids(self, task_id: str, repeats: Iterable[int], /) -> Iterator[str]: ...
-
-    def has_outcome(self, task_id: str, repeat_index: int, /) -> bool: ...
-
-    def has_completed(self, task_id: str, repeats: int, /) -> bool: ...
-
-    def reserving(
-        self, jobs: Iterator[J], rollout_of: Callable[[J], str], /
-    ) -> Iterator[tuple[J, int]]: ...
-
-    async def completed(self, rollout: str, attempt: int, row: bytes, /) -> None: ...
-
-    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes, /) -> None: ...
-
-    async def reserve(self, rollout: str, attempt: int, /) -> None: ...
-
-    async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None: ...
-
-    async def recording(self, rollout: str, attempt: int, /) -> AttemptRecording: ...
-
-    def describe(self, **parts: Any) -> None: ...
-
-    async def close(self, **ended: Any) -> None: ...
-
-
 class MemoryOutput:
-    """An output of which nothing stays: for a trainer that takes the groups and wants no files.
-
-    Attributes:
-        run_id: the run's id.
-    """
+    """An output of which nothing stays: for a trainer that takes the groups and wants no files."""
 
     shard: Shard | None = None
     traced = False
@@ -71,15 +30,15 @@ class MemoryOutput:
         """The id of a rollout of this run."""
         return rollout_id(self.run_id, task_id, repeat_index)
 
-    def rollout_ids(self, task_id: str, repeats: Iterable[int], /) -> Iterator[str]:
+    def rollout_ids(self, task_id: str, repeats: Iterable[int]) -> Iterator[str]:
         """The ids of several repeats of a task."""
         return rollout_ids(self.run_id, task_id, repeats)
 
-    def has_outcome(self, task_id: str, repeat_index: int, /) -> bool:
+    def has_outcome(self, task_id: str, repeat_index: int) -> bool:
         """False: each rollout is collected once."""
         return False
 
-    def has_completed(self, task_id: str, repeats: int, /) -> bool:
+    def has_completed(self, task_id: str, repeats: int) -> bool:
         """False, as with `has_outcome`."""
         return False
 
@@ -90,19 +49,19 @@ class MemoryOutput:
         for job in jobs:
             yield job, 1
 
-    async def completed(self, rollout: str, attempt: int, row: bytes, /) -> None:
+    async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
         """Keeps nothing."""
 
-    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes, /) -> None:
+    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
         """Keeps nothing."""
 
-    async def reserve(self, rollout: str, attempt: int, /) -> None:
+    async def reserve(self, rollout: str, attempt: int) -> None:
         """Keeps nothing."""
 
-    async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None:
+    async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
         """Keeps nothing."""
 
-    async def recording(self, rollout: str, attempt: int, /) -> AttemptRecording:
+    async def recording(self, rollout: str, attempt: int) -> AttemptRecording:
         """There is none: `traced` is false."""
         raise NotImplementedError("nothing is traced in memory")
 
@@ -111,3 +70,6 @@ class MemoryOutput:
 
     async def close(self, **ended: Any) -> None:
         """Does nothing."""
+
+
+Outcomes: TypeAlias = "RunOutput | MemoryOutput"

@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
-from gymmesh_client.collect import metrics
+from gymmesh_client.boundaries import BOUNDARIES
 from gymmesh_client.collect.outcomes import Outcomes
-from gymmesh_client.collect.turns import Turns
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
 from gymmesh_client.summary import Tally
+from gymmesh_runtime import metrics
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
 _ROWS_A_TURN: Final = 64
+_COMPLETED: Final = metrics.COLLECTOR_ROLLOUTS.labels("completed", "")
+_INPUT: Final = metrics.COLLECTOR_TOKENS.labels("input")
+_OUTPUT: Final = metrics.COLLECTOR_TOKENS.labels("output")
 
 
+@dataclass(slots=True)
 class Recorder:
     """Writes a run's outcomes. Each method returns when what it records is on disk and counted.
 
     All raise OutputError when the disk takes nothing more.
 
-    Args:
+    Attributes:
         stored: called with a rollout's id and attempt once how that attempt ended is on disk.
         groups: takes the outcomes for a trainer; None: there is none.
     """
 
-    def __init__(
-        self,
-        output: Outcomes,
-        tally: Tally,
-        stored: Callable[[str, int], None],
-        groups: GroupStream | None,
-    ) -> None:
-        self._output = output
-        self._tally = tally
-        self._stored = stored
-        self._groups = groups
-        self._turns = Turns(_ROWS_A_TURN)
-        # Environment, its version, agent, its version.
-        self._served: set[tuple[str, str, str, str]] = set()
+    output: Outcomes
+    tally: Tally
+    stored: Callable[[str, int], None]
+    groups: GroupStream | None
+    _turns: Turns = field(default_factory=lambda: Turns(_ROWS_A_TURN))
+    # Environment, its version, agent, its version.
+    _served: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
         """Record a completed rollout; as a failure where it cannot be written as a row."""
@@ -57,53 +59,92 @@ class Recorder:
                 (begun.environment, begun.environment_version, begun.agent, begun.agent_version)
             )
         rollout_id, attempt = parts.rollout_id, parts.attempt
-        rollout = None if self._groups is None else parts.message()
+        rollout = None if self.groups is None else parts.message()
         del parts  # as large as the row, and not needed while that goes to disk
-        await self._output.completed(rollout_id, attempt, line)
-        self._stored(rollout_id, attempt)
-        self._tally.add(counted)
-        metrics.count_completed(counted)
-        if self._groups is not None and rollout is not None:
-            self._groups.add(task.task_id, rollout)
+        await self.output.completed(rollout_id, attempt, line)
+        self.stored(rollout_id, attempt)
+        self.tally.add(counted)
+        _COMPLETED.value += 1.0
+        _INPUT.value += counted.input_tokens
+        _OUTPUT.value += counted.output_tokens
+        if self.groups is not None and rollout is not None:
+            self.groups.add(task.task_id, rollout)
 
     def versions_seen(self) -> dict[str, dict[str, list[str]]]:
         """The versions of environments and agents that completed rollouts were made with."""
-        found: dict[str, dict[str, list[str]]] = {"environments": {}, "agents": {}}
-        for environment, its_version, agent, agent_version in sorted(self._served):
-            for kind, name, version in (
-                ("environments", environment, its_version),
-                ("agents", agent, agent_version),
-            ):
-                known = found[kind].setdefault(name, [])
-                if version not in known:
-                    known.append(version)
-        return found
+        served: dict[str, set[tuple[str, str]]] = {
+            "environments": {one[:2] for one in self._served},
+            "agents": {one[2:] for one in self._served},
+        }
+        return {
+            kind: {
+                name: [version for _, version in versions]
+                for name, versions in groupby(sorted(seen), key=itemgetter(0))
+            }
+            for kind, seen in served.items()
+        }
 
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> None:
         """Record the failure of a rollout that is not tried again."""
         rollout, boundary = failed.partial, failed.failure.boundary
         row = failure_row(task, failed)
         line = row_to_json(row)
-        await self._output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
-        self._stored(rollout.rollout_id, rollout.attempt)
-        self._tally.add_failure(row)
-        metrics.count_failed(boundary)
-        if self._groups is not None:
+        await self.output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
+        self.stored(rollout.rollout_id, rollout.attempt)
+        self.tally.add_failure(row)
+        metrics.COLLECTOR_ROLLOUTS.labels("failed", _label(boundary)).inc()
+        if self.groups is not None:
             if not rollout.HasField("failed"):
                 rollout.failed.failure.CopyFrom(failed.failure)  # the partial one is our own
-            self._groups.add(task.task_id, rollout)
+            self.groups.add(task.task_id, rollout)
 
     async def tried(self, failed: FailedAttempt) -> None:
         """Record that an attempt failed and that this is not the rollout's outcome."""
         rollout = failed.partial
-        await self._output.tried(rollout.rollout_id, rollout.attempt, failed.failure.boundary)
-        self._stored(rollout.rollout_id, rollout.attempt)
+        await self.output.tried(rollout.rollout_id, rollout.attempt, failed.failure.boundary)
+        self.stored(rollout.rollout_id, rollout.attempt)
 
     def retried(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed for this reason and is followed by another one."""
-        self._tally.add_retry(boundary, reason)
-        metrics.count_retry(boundary, reason)
+        self.tally.add_retry(boundary, reason)
+        metrics.COLLECTOR_RETRIES.labels(_label(boundary), reason).inc()
 
-    def put_back(self) -> None:
-        """Count an attempt that was never begun, and waits for its agent."""
-        self._tally.put_back += 1
+
+class Turns:
+    """At most so many pieces of work in one turn of the loop; the others wait, in order.
+
+    So a burst of work does not hold up others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._next_turn: asyncio.Handle | None = None
+
+    async def take(self) -> None:
+        """Wait for a place in this turn of the loop, or in a later one. Not to be cancelled."""
+        loop = asyncio.get_running_loop()
+        if self._next_turn is None:
+            self._next_turn = loop.call_soon(self._begin_turn)
+        if self._taken < self._most and not self._waiting:
+            self._taken += 1
+            return
+        place = loop.create_future()
+        self._waiting.append(place)
+        await place
+
+    def _begin_turn(self) -> None:
+        self._taken, self._next_turn = 0, None
+        while self._waiting and self._taken < self._most:
+            self._taken += 1
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+        if self._taken:  # more may come in the rest of this turn
+            self._next_turn = asyncio.get_running_loop().call_soon(self._begin_turn)
+
+
+def _label(boundary: int) -> str:
+    """A boundary as a label; an agent may send any number, and a label takes none made up."""
+    return BOUNDARIES.get(boundary, "OTHER")

@@ -19,14 +19,7 @@ _SEED_STEP: Final = 1_000_003
 
 
 class RolloutRequest(msgspec.Struct, gc=False):
-    """A rollout to collect.
-
-    Attributes:
-        environment: its environment.
-        agent: the agent that is to run it.
-        group: the id of its task, whose repeats are a group.
-        rollout_id: its id, the same for every attempt.
-    """
+    """A rollout to collect; `group` is its task's id, and `rollout_id` that of every attempt."""
 
     task: pb.Task
     repeat_index: int

@@ -2,12 +2,11 @@
 
 pool        the agents of a mesh, several instances side by side
 stream      the stream to one instance, over any number of connections
-connection  what is sent on one connection, in batches
+connection  what is sent on one connection, in batches; the bounds of a stream
 state       what was asked for, what came, what is stored (pure)
-limits      the bounds of a stream
 """
 
-from gymmesh_client.collect_stream.limits import StreamLimits
+from gymmesh_client.collect_stream.connection import StreamLimits
 from gymmesh_client.collect_stream.pool import AgentPool
 from gymmesh_client.collect_stream.stream import CollectStream, check_contract
 

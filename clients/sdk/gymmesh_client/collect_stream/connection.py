@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_client.collect_stream.limits import StreamLimits
 from gymmesh_client.collect_stream.state import Key, StreamedAttempt
 from gymmesh_runtime.wire.batch import KIB
 from gymmesh_runtime.wire.pacing import SendTimer
@@ -14,6 +14,33 @@ from gymmesh_runtime.wire.pacing import SendTimer
 # An agent begins all starts of a message in one go: no more of them than it can in a moment.
 _MAX_STARTS: Final = 256
 _MAX_BYTES: Final = 256 * KIB  # of a message, unless one start alone has more
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Bounds of a stream.
+
+    Attributes:
+        credit: the most events on their way from the agent.
+        hello_s: seconds within which an agent must answer hello.
+        silence_s: seconds without a message, while attempts are in flight, after which the
+            connection is taken for dead.
+        reconnect_s: seconds after which a lost agent is given up, and all in flight with it.
+        backoff_s: the first wait before connecting again; it doubles up to `backoff_cap_s`.
+        backoff_cap_s: the longest of these waits.
+        acknowledge_s: seconds for which an acknowledgement waits for others.
+        flush_s: the longest that a start waits for others, in seconds; less when fewer than some
+            hundred attempts are in flight.
+    """
+
+    credit: int = 8192
+    hello_s: float = 10.0
+    silence_s: float = 45.0
+    reconnect_s: float = 30.0
+    backoff_s: float = 0.1
+    backoff_cap_s: float = 2.0
+    acknowledge_s: float = 0.1
+    flush_s: float = 0.02
 
 
 class Connection:

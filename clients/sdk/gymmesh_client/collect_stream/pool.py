@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_client.agents import AGENT, AgentPeer, EventSink, StreamingAgent
 from gymmesh_client.collect.figures import AgentLoad
-from gymmesh_client.collect_stream.limits import StreamLimits
+from gymmesh_client.collect_stream.connection import StreamLimits
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY, CollectStream
+from gymmesh_runtime.peers import PeerDirectory
 
 _HELLO_S: Final = 10.0
 # For so long, an instance whose stream broke is asked only when no other can be.
@@ -20,56 +22,30 @@ _AVOID_S: Final = 2.0
 _AVOIDED: Final = 1e6  # busier than any other
 
 
-class Directory(Protocol):
-    """Finds agent services, as gymmesh_runtime.peers.PeerDirectory does."""
-
-    async def pick(self, service: str, name: str) -> discovery_pb2.Instance:
-        """A serving instance of a kind and name; MeshError when there is none."""
-        ...
-
-    def instances(self) -> Sequence[discovery_pb2.Instance]:
-        """All known instances."""
-        ...
-
-    def serving(self, service: str, name: str) -> Sequence[discovery_pb2.Instance]:
-        """Those of a kind and name that take calls."""
-        ...
-
-    def peer(self, instance: discovery_pb2.Instance) -> Any:
-        """The peer for an instance, with its RPCs as methods."""
-        ...
-
-
+@dataclass(slots=True, eq=False)
 class AgentInstance:
     """One agent instance: the stream to it, and what runs there besides.
 
     Attributes:
         peer: its RPCs.
         address: where it is.
-        stream: the stream to it; None: there is none at present.
+        limits: those of the stream to it.
         collects: whether it offers Collect; None: not known yet.
+        stream: the stream to it; None: there is none at present.
         calls: the attempts that run by RunRollout.
         chosen: when it was last chosen; a number that grows.
         broke_at: when its last stream broke; None: none has of late.
     """
 
-    def __init__(
-        self,
-        peer: Any,
-        address: str,
-        limits: StreamLimits | None = None,
-        *,
-        collects: bool | None = None,
-    ) -> None:
-        self.peer = peer
-        self.address = address
-        self.stream: CollectStream | None = None
-        self.collects: bool | None = collects
-        self.calls = 0
-        self.chosen = 0
-        self.broke_at: float | None = None
-        self._limits = limits
-        self._asking: asyncio.Task[bool] | None = None
+    peer: Any
+    address: str
+    limits: StreamLimits | None = None
+    collects: bool | None = None
+    stream: CollectStream | None = None
+    calls: int = 0
+    chosen: int = 0
+    broke_at: float | None = None
+    _asking: asyncio.Future[agent_pb2.GetAgentResponse] | None = None
 
     def busyness(self) -> float:
         """What to choose instances by: 1 when it has no place left, far more while avoided."""
@@ -85,17 +61,18 @@ class AgentInstance:
         """The stream to it, made anew when the last one broke."""
         stream = self._unbroken()
         if stream is None:
-            stream = self.stream = CollectStream(self.peer, self.address, self._limits)
+            stream = self.stream = CollectStream(self.peer, self.address, self.limits)
         return stream
 
     async def offers_collect(self) -> bool:
         """Whether it offers Collect; all that want to know ask together. Raises MeshError."""
         if self.collects is None:
             if self._asking is None:
-                self._asking = asyncio.create_task(_ask(self.peer))
+                call = self.peer.GetAgent(agent_pb2.GetAgentRequest(), timeout=_HELLO_S)
+                self._asking = asyncio.ensure_future(call)
             try:
                 # Many may wait for this answer, and any of them may give up.
-                self.collects = await asyncio.shield(self._asking)
+                self.collects = (await asyncio.shield(self._asking)).collect
             except Exception:
                 self._asking = None
                 self.broke_at = time.monotonic()
@@ -135,11 +112,7 @@ class CalledAgent(StreamingAgent):
 
 
 class CollectingAgent(CalledAgent):
-    """An agent instance that runs attempts over a stream.
-
-    Args:
-        held: whether outcomes count as stored only when `AgentPool.stored` says so.
-    """
+    """An agent instance that runs attempts over a stream; `held` as for `AgentPool.connect`."""
 
     def __init__(self, instance: AgentInstance, *, held: bool) -> None:
         super().__init__(instance)
@@ -163,7 +136,7 @@ class AgentPool:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: PeerDirectory,
         limits: StreamLimits | None = None,
         *,
         in_process: Mapping[str, AgentPeer] | None = None,
@@ -179,10 +152,7 @@ class AgentPool:
         """The agent to run the next attempt at.
 
         With `held`, an agent keeps an attempt's events until `stored` says that its outcome is
-        on disk; else until the outcome has come.
-
-        Raises:
-            MeshError: there is none of this name, or it cannot be reached.
+        on disk; else until the outcome has come. Raises MeshError.
         """
         agent = self._in_process.get(name)
         if agent is not None:
@@ -238,7 +208,7 @@ class AgentPool:
             peer = self._directory.peer(found)
             # One in this process is called, which costs less than a stream.
             collects = False if is_direct(found) else None
-            instance = AgentInstance(peer, found.address, self._limits, collects=collects)
+            instance = AgentInstance(peer, found.address, self._limits, collects)
             self._instances[found.id] = instance
         return instance
 
@@ -258,8 +228,3 @@ def least_busy(instances: Sequence[AgentInstance]) -> AgentInstance:
 def is_direct(instance: discovery_pb2.Instance) -> bool:
     """Whether an instance lives in this process."""
     return instance.address.startswith("direct:")
-
-
-async def _ask(peer: Any) -> bool:
-    about = await peer.GetAgent(agent_pb2.GetAgentRequest(), timeout=_HELLO_S)
-    return bool(about.collect)

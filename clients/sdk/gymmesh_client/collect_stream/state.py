@@ -81,11 +81,7 @@ class ClientState:
     _abandoned: set[Key] = field(default_factory=set)
 
     def add(self, attempt: StreamedAttempt) -> None:
-        """Ask for an attempt.
-
-        Raises:
-            MeshError: ROLLOUT_EXISTS; it is in flight already.
-        """
+        """Ask for an attempt. Raises ROLLOUT_EXISTS when it is in flight already."""
         key = attempt.key
         if key in self.in_flight:
             raise MeshError(
@@ -134,8 +130,7 @@ class ClientState:
     def take(self, batch: EventBatch) -> int:
         """Hand a batch's events to the attempts' sinks; returns how many it had.
 
-        Raises:
-            google.protobuf.message.DecodeError: one is no event; nothing of the batch is taken.
+        Raises DecodeError when one is no event; nothing of the batch is taken then.
         """
         count = len(batch.events)
         if batch.cursor <= self.received:

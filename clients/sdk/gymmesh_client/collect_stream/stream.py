@@ -14,8 +14,7 @@ from google.protobuf.message import DecodeError
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.agents import EventSink
-from gymmesh_client.collect_stream.connection import Connection
-from gymmesh_client.collect_stream.limits import StreamLimits
+from gymmesh_client.collect_stream.connection import Connection, StreamLimits
 from gymmesh_client.collect_stream.state import (
     TRIED_S,
     ClientState,
@@ -41,19 +40,17 @@ ASSUMED_CAPACITY: Final = 1024
 _CHANCE: Final = Random()
 
 # After one of these, connecting again to this instance does not help.
-_FINAL: Final = frozenset(
-    (
-        errors_pb2.ERROR_REASON_NOT_OFFERED,
-        errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
-        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        errors_pb2.ERROR_REASON_DRAINING,
-        errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-        errors_pb2.ERROR_REASON_NOT_PERMITTED,
-        errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
-        errors_pb2.ERROR_REASON_FIELD_INVALID,
-        errors_pb2.ERROR_REASON_CALLER_CANCELLED,
-    )
-)
+_FINAL: Final = {
+    errors_pb2.ERROR_REASON_NOT_OFFERED,
+    errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
+    errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+    errors_pb2.ERROR_REASON_DRAINING,
+    errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
+    errors_pb2.ERROR_REASON_NOT_PERMITTED,
+    errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
+    errors_pb2.ERROR_REASON_FIELD_INVALID,
+    errors_pb2.ERROR_REASON_CALLER_CANCELLED,
+}
 
 Response = agent_pb2.CollectResponse | EventBatch
 

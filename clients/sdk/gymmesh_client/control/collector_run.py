@@ -40,6 +40,8 @@ class CollectorRun:
         self._shown = shown
         self._identity = identity_digest(identity)
         self._started = time.time_ns()
+        self.pause, self.resume = collector.pause, collector.resume
+        self.drain, self.cancel = collector.drain, collector.cancel
 
     @property
     def run_id(self) -> str:
@@ -72,22 +74,6 @@ class CollectorRun:
             output=self._shown,
             identity=self._identity,
         )
-
-    def pause(self) -> None:
-        """Start no more rollouts for now."""
-        self._collector.pause()
-
-    def resume(self) -> None:
-        """Go on."""
-        self._collector.resume()
-
-    def drain(self) -> None:
-        """Let what is in flight end, then stop."""
-        self._collector.drain()
-
-    def cancel(self) -> None:
-        """Cancel what is in flight, then stop."""
-        self._collector.cancel()
 
     def tune(self, *, concurrency: int | None) -> None:
         """Change settings; None: as it is."""

@@ -7,14 +7,14 @@ the token. By it other terminals find a run.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import platformdirs
 
 from gymmesh_client.journal.format.records import is_run_id
@@ -61,11 +61,10 @@ def write_entry(entry: RunEntry) -> Path:
         folder.chmod(0o700)
     path = folder / f"{entry.run_id}.json"
     draft = folder / f".{entry.run_id}.{entry.pid}"
-    with contextlib.suppress(FileNotFoundError):
-        draft.unlink()
+    draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(asdict(entry), file)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(entry))
     draft.replace(path)
     return path
 
@@ -81,8 +80,7 @@ def remove_entry(entry: RunEntry) -> None:
 def read_entries() -> Iterator[RunEntry]:
     """The entries of runs whose process lives, oldest first; others are removed."""
     with contextlib.suppress(OSError):
-        paths = sorted(registry_folder().glob("*.json"), key=_age)
-        for path in paths:
+        for path in sorted(registry_folder().glob("*.json"), key=_age):
             entry = _read(path)
             if entry is not None and _lives(entry.pid):
                 yield entry
@@ -98,14 +96,10 @@ def _read(path: Path) -> RunEntry | None:
             # Another user's file could send our calls, tokens included, to his server.
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 return None
-            document = json.loads(file.read(65536))
-        entry = RunEntry(**document)
-        # Each is where its run's id says, and what it says is of the kinds that we write.
-        kinds = [type(one) for one in (entry.address, entry.token, entry.output)]
-        sound = is_run_id(entry.run_id) and kinds == [str] * 3 and type(entry.pid) is int
-        return entry if sound and entry.pid > 0 else None
-    except (OSError, ValueError, TypeError):
+            entry = msgspec.json.decode(file.read(65536), type=RunEntry)
+    except (OSError, ValueError):
         return None
+    return entry if is_run_id(entry.run_id) and entry.pid > 0 else None
 
 
 def _age(path: Path) -> float:
@@ -120,6 +114,6 @@ def _lives(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is another user's
+        pass
     return True

@@ -88,11 +88,8 @@ def find_run(runs: list[RemoteRun], wanted: str) -> RemoteRun:
         return found[0]
     ids = ", ".join(run.run_id for run in (found or runs)) or "none"
     if found:
-        problem = (
-            f"{len(found)} runs fit '{wanted}'; say which of: {ids}"
-            if wanted
-            else (f"{len(found)} runs are being collected; say which of: {ids}")
-        )
+        which = f"fit '{wanted}'" if wanted else "are being collected"
+        problem = f"{len(found)} runs {which}; say which of: {ids}"
     elif wanted:
         problem = f"no run '{wanted}' is being collected; there are: {ids}"
     else:

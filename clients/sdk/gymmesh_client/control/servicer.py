@@ -1,23 +1,57 @@
-"""RunService: the runs of this process, for callers that hold its token."""
+"""RunService over the runs of this process, for callers that hold its token, and its server."""
 
 from __future__ import annotations
 
 import hmac
+import os
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Protocol
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control.handle import RunHandle
+from gymmesh_client.control.registry import RunEntry, remove_entry, write_entry
 from gymmesh_client.dispatch import RunStateError
+from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.wire.server import MeshServer
 
 RUN_SERVICE: Final = "gymmesh.run.v1.RunService"
 AUTHORIZATION: Final = "authorization"
 _PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
+_LOOPBACK: Final = "127.0.0.1"
+# For streams of groups, which end with their run unless their readers are slow.
+_STOP_S: Final = 5.0
+_TOKEN_BYTES: Final = 32
+
+
+class RunHandle(Protocol):
+    """One run of this process.
+
+    The commands are those of `ControlRun` in run.proto. They take effect before they return;
+    RunStateError where the run's state does not allow one.
+    """
+
+    @property
+    def run_id(self) -> str: ...
+    def snapshot(self) -> run_pb2.Run:
+        """How far it is; identity, output and times included."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def drain(self) -> None: ...
+    def cancel(self) -> None: ...
+    def tune(self, *, concurrency: int | None) -> None:
+        """Change settings; None: as it is."""
+
+    def cancel_group(self, task_id: str) -> None: ...
+    def groups(
+        self, after_cursor: int, max_staleness: int | None
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        """Finished groups; MeshError NOT_OFFERED when the run keeps none."""
 
 
 class RunServicer:
@@ -95,6 +129,38 @@ class RunServicer:
                 metadata={"run_id": run_id},
             )
         return run
+
+
+class RunServer:
+    """Serves runs on loopback while it is open, and registers each.
+
+    Use as an asynchronous context manager. Raises OSError when there is no port for it, or a run
+    cannot be registered.
+    """
+
+    def __init__(self) -> None:
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._servicer = RunServicer(self._token)
+        self._server = MeshServer([Binding(RUN_SERVICE, self._servicer)], mux=False)
+        self._entries: list[RunEntry] = []
+        self._port = 0
+
+    async def __aenter__(self) -> RunServer:
+        self._port = await self._server.start(_LOOPBACK, 0)
+        await self._server.set_serving(True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for entry in self._entries:
+            remove_entry(entry)
+        await self._server.stop(_STOP_S)
+
+    def add(self, run: RunHandle, output: str) -> None:
+        """Serve a run whose rows go to `output`."""
+        self._servicer.add(run)
+        entry = RunEntry(run.run_id, f"{_LOOPBACK}:{self._port}", self._token, os.getpid(), output)
+        write_entry(entry)
+        self._entries.append(entry)
 
 
 def _carry_out(run: RunHandle, request: run_pb2.ControlRunRequest) -> None:

@@ -6,8 +6,7 @@ Everything here is pure: no task, no socket, no clock. The collector says what h
     causes        what each kind of failure means for a further attempt
     gate          agents, models and environments that are away: what needs them waits
     faults        faults that come back with every attempt, failures that befall every rollout
-    concurrency   how many rollouts in flight, adapted to what the mesh takes
-    pace          how fast rollouts start
+    concurrency   how many rollouts in flight, adapted to what the mesh takes; how fast they start
     backlog       what is asked for and not started, by environment, in its order
     terms         the options, and what is decided
     dispatcher    the whole

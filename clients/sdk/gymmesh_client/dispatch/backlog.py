@@ -22,19 +22,16 @@ _USUAL_WEIGHT: Final = 1.0
 
 
 class Work(Protocol):
-    """What the dispatcher must know of a rollout."""
+    """What the dispatcher must know of a rollout: its environment, whose share it is counted
+    against, the agent that is to run it, and its task, whose repeats are a group.
+    """
 
     @property
-    def environment(self) -> str:
-        """Its environment: whose share it is counted against."""
-
+    def environment(self) -> str: ...
     @property
-    def agent(self) -> str:
-        """The agent that is to run it."""
-
+    def agent(self) -> str: ...
     @property
-    def group(self) -> str:
-        """Its task, whose repeats are a group."""
+    def group(self) -> str: ...
 
 
 W = TypeVar("W", bound=Work)
@@ -112,7 +109,8 @@ class Backlog(Generic[W]):
         """The next assignment whose route is admitted; None: all are."""
         if self._shares:
             # A few of each environment are needed for a choice.
-            self._read_until(_AHEAD)
+            while self._waiting < _AHEAD and not self._exhausted:
+                self._read_one()
         elif not self._waiting and admits is None and self._takes_group is None:
             return self._read()  # whatever comes is taken, so it need not wait in a queue
         chosen, some = self._choose(admits) if self._waiting else (None, False)
@@ -122,7 +120,8 @@ class Backlog(Generic[W]):
         if chosen is None:
             return None
         if self._shares:
-            self._move_on(chosen[0])
+            weight = self._shares.get(chosen[0], _USUAL_WEIGHT)
+            self._passed[chosen[0]] = self._passed.get(chosen[0], 0.0) + 1.0 / weight
         self._waiting -= 1
         return self._queues[chosen].popleft()
 
@@ -171,11 +170,6 @@ class Backlog(Generic[W]):
                 best, chosen = rank, route
         return chosen, some
 
-    def _read_until(self, waiting: int) -> None:
-        """Read until so many wait, or nothing is left to read."""
-        while self._waiting < waiting and not self._exhausted:
-            self._read_one()
-
     def _read_one(self) -> None:
         assignment = self._read()
         if assignment is not None:
@@ -202,10 +196,6 @@ class Backlog(Generic[W]):
             if self._passed:
                 self._passed.setdefault(work.environment, min(self._passed.values()))
         return queue
-
-    def _move_on(self, environment: str) -> None:
-        weight = self._shares.get(environment, _USUAL_WEIGHT)
-        self._passed[environment] = self._passed.get(environment, 0.0) + 1.0 / weight
 
 
 def route_of(work: Work) -> Route:

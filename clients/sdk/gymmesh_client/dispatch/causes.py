@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
@@ -78,55 +77,49 @@ _USUAL: Final = Cause()
 _NO_ROOM: Final = Cause(counts=False, first_s=1.0, crowded=True)
 _UNREACHED: Final = Cause(counts=False)
 
-CAUSES: Final[Mapping[int, Cause]] = MappingProxyType(
-    {
-        # Refused for want of room.
-        Reason.ERROR_REASON_QUEUE_FULL: _NO_ROOM,
-        Reason.ERROR_REASON_SESSION_LIMIT: _NO_ROOM,
-        # The endpoint's limits: the model service has retried already, within its own bounds.
-        Reason.ERROR_REASON_MODEL_RATE_LIMITED: Cause(first_s=5.0, crowded=True),
-        # The agent is away; it takes a while until it is back.
-        Reason.ERROR_REASON_SERVICE_NOT_FOUND: Cause(first_s=2.0),
-        Reason.ERROR_REASON_PEER_UNAVAILABLE: Cause(first_s=1.0),
-        Reason.ERROR_REASON_MUX_BROKEN: Cause(first_s=1.0),
-        Reason.ERROR_REASON_DRAINING: Cause(first_s=1.0),
-        # The endpoint answers, and fails.
-        Reason.ERROR_REASON_MODEL_SERVER_ERROR: Cause(first_s=2.0),
-        # The weights have moved on: a fresh rollout begins with the new ones.
-        Reason.ERROR_REASON_WEIGHTS_STALE: Cause(first_s=0.0),
-    }
-)
+CAUSES: Final[Mapping[int, Cause]] = {
+    # Refused for want of room.
+    Reason.ERROR_REASON_QUEUE_FULL: _NO_ROOM,
+    Reason.ERROR_REASON_SESSION_LIMIT: _NO_ROOM,
+    # The endpoint's limits: the model service has retried already, within its own bounds.
+    Reason.ERROR_REASON_MODEL_RATE_LIMITED: Cause(first_s=5.0, crowded=True),
+    # The agent is away; it takes a while until it is back.
+    Reason.ERROR_REASON_SERVICE_NOT_FOUND: Cause(first_s=2.0),
+    Reason.ERROR_REASON_PEER_UNAVAILABLE: Cause(first_s=1.0),
+    Reason.ERROR_REASON_MUX_BROKEN: Cause(first_s=1.0),
+    Reason.ERROR_REASON_DRAINING: Cause(first_s=1.0),
+    # The endpoint answers, and fails.
+    Reason.ERROR_REASON_MODEL_SERVER_ERROR: Cause(first_s=2.0),
+    # The weights have moved on: a fresh rollout begins with the new ones.
+    Reason.ERROR_REASON_WEIGHTS_STALE: Cause(first_s=0.0),
+}
 
 # What the agent could not reach; at its own boundary it is the agent that could not be reached.
-_AWAY: Final = frozenset(
-    (
-        Reason.ERROR_REASON_SERVICE_NOT_FOUND,
-        Reason.ERROR_REASON_PEER_UNAVAILABLE,
-        Reason.ERROR_REASON_MUX_BROKEN,
-        Reason.ERROR_REASON_DRAINING,
-    )
-)
-_SERVICES: Final = frozenset(
-    (
-        rollout_pb2.BOUNDARY_MODEL,
-        rollout_pb2.BOUNDARY_TOOL,
-        rollout_pb2.BOUNDARY_RESOURCE,
-        rollout_pb2.BOUNDARY_VERIFIER,
-    )
-)
+_AWAY: Final = {
+    Reason.ERROR_REASON_SERVICE_NOT_FOUND,
+    Reason.ERROR_REASON_PEER_UNAVAILABLE,
+    Reason.ERROR_REASON_MUX_BROKEN,
+    Reason.ERROR_REASON_DRAINING,
+}
+# An agent's refusal to begin: nothing was done, and none of its other rollouts would fare better.
+_AGENT_AWAY: Final = {*_AWAY, Reason.ERROR_REASON_QUEUE_FULL}
+_SERVICES: Final = {
+    rollout_pb2.BOUNDARY_MODEL,
+    rollout_pb2.BOUNDARY_TOOL,
+    rollout_pb2.BOUNDARY_RESOURCE,
+    rollout_pb2.BOUNDARY_VERIFIER,
+}
 # What a proxy says of an endpoint that is not there.
 _GATEWAY_STATUSES: Final = ("502", "503", "504")
-
-# An agent's refusal to begin: nothing was done, and none of its other rollouts would fare better.
-_AGENT_AWAY: Final = frozenset(
-    (
-        Reason.ERROR_REASON_SERVICE_NOT_FOUND,
-        Reason.ERROR_REASON_PEER_UNAVAILABLE,
-        Reason.ERROR_REASON_MUX_BROKEN,
-        Reason.ERROR_REASON_DRAINING,
-        Reason.ERROR_REASON_QUEUE_FULL,
-    )
-)
+# Faults of code: with the same input they come again. All others depend on the network, on time
+# or on what the policy samples.
+_OF_CODE: Final = {
+    Reason.ERROR_REASON_INTERNAL_FAULT,
+    Reason.ERROR_REASON_ENVIRONMENT_FAULT,
+    Reason.ERROR_REASON_VERIFIER_FAULT,
+    Reason.ERROR_REASON_AGENT_FAULT,
+}
+_LONGEST_FAULT: Final = 300
 
 
 def cause_of(ended: Ended) -> Cause:
@@ -171,19 +164,6 @@ def is_unknown(ended: Ended) -> bool:
         and known is not None
         and ended.metadata.get("name") not in known.split(", ")
     )
-
-
-# Faults of code: with the same input they come again. All others depend on the network, on time
-# or on what the policy samples.
-_OF_CODE: Final = frozenset(
-    (
-        Reason.ERROR_REASON_INTERNAL_FAULT,
-        Reason.ERROR_REASON_ENVIRONMENT_FAULT,
-        Reason.ERROR_REASON_VERIFIER_FAULT,
-        Reason.ERROR_REASON_AGENT_FAULT,
-    )
-)
-_LONGEST_FAULT: Final = 300
 
 
 def fault_of(ended: Ended) -> str:

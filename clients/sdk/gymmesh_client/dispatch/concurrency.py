@@ -1,4 +1,5 @@
-"""How many rollouts in flight: as many as asked for, and fewer while the mesh says it is full.
+"""How many rollouts in flight: as many as asked for, and fewer while the mesh says it is full;
+and how fast they start.
 
 A refusal takes one off: what remains in flight is what there was room for. The way back is quick
 up to where there was room, and slow beyond that until nothing has been refused for a while:
@@ -75,3 +76,23 @@ class Concurrency:
     def _set(self, fits: float) -> None:
         self._fits, limit = fits, int(fits)
         self.limit = limit if self.target is None else max(1, min(limit, self.target))
+
+
+@dataclass(slots=True)
+class Pace:
+    """At most so many starts a second, evenly."""
+
+    per_s: float
+    _next: float = float("-inf")
+
+    def admits(self, now: float) -> bool:
+        """Whether one may start now."""
+        return now >= self._next
+
+    def started(self, now: float) -> None:
+        """One starts."""
+        self._next = max(now, self._next) + 1.0 / self.per_s
+
+    def wake_at(self) -> float:
+        """When the next one may start."""
+        return self._next

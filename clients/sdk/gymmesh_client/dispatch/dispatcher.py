@@ -11,7 +11,10 @@ the run ends before it, by none, and then a resumed run runs it.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Generic
 
 from msgspec.structs import replace
@@ -26,10 +29,9 @@ from gymmesh_client.dispatch.causes import (
     lost_its_agent,
     service_is_away,
 )
-from gymmesh_client.dispatch.concurrency import Concurrency
+from gymmesh_client.dispatch.concurrency import Concurrency, Pace
 from gymmesh_client.dispatch.faults import Faults, Streak
-from gymmesh_client.dispatch.gate import AgentGates, Route, ServiceGates
-from gymmesh_client.dispatch.pace import Pace
+from gymmesh_client.dispatch.gate import Gate, Route, ServiceGates
 from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
 from gymmesh_runtime.waits import doubled_s
 
@@ -57,25 +59,21 @@ class Dispatcher(Generic[W]):
         self._concurrency = Concurrency(options.concurrency)
         per_s = options.starts_per_s
         self._pace = None if per_s is None else Pace(per_s)
-        self._gates = AgentGates(options.patience_s, options.wait_factor)
+        # By the agent's name; one that is met for the first time is open.
+        self._gates = defaultdict[str, Gate](partial(Gate, options.patience_s, options.wait_factor))
         self._services = ServiceGates(options.patience_s, options.wait_factor)
         self._known: set[str] = set()  # environments in which a rollout was begun
         self._faults = Faults()
         self._streak = Streak(options.max_alike)
         self._failures = 0
         self._later: list[tuple[float, int, Assignment[W]]] = []
-        self._dropped: list[Assignment[W]] = []
         self._in_flight: dict[int, Assignment[W]] = {}
         self._started = 0
         self._retries = 0
-        self._state = State.RUNNING
+        #: What the run does.
+        self.state = State.RUNNING
         #: Why the run drains by itself; empty when it does not.
         self.complaint = ""
-
-    @property
-    def state(self) -> State:
-        """What the run does."""
-        return self._state
 
     @property
     def in_flight(self) -> int:
@@ -103,7 +101,7 @@ class Dispatcher(Generic[W]):
         agents = (
             f"agent '{name}'" for name, gate in self._gates.items() if gate.closed_since is not None
         )
-        services = (f"{gate.name} ({gate.message})" for gate in self._services)
+        services = (f"{gate.name} ({gate.message})" for gate in self._services.closed.values())
         return list(dict.fromkeys((*agents, *services)))
 
     @property
@@ -111,23 +109,22 @@ class Dispatcher(Generic[W]):
         """Whether nothing is in flight and nothing will be started."""
         if self._in_flight:
             return False
-        return self._state is State.DRAINING or (not self._later and self._backlog.empty)
+        return self.state is State.DRAINING or (not self._later and self._backlog.empty)
 
     def next(self, now: float) -> Assignment[W] | None:
         """The attempt to start now, if any."""
-        if self._later:
-            self._release(now)
-        if self._state is not State.RUNNING or len(self._in_flight) >= self._concurrency.limit:
+        while self._later and self._later[0][0] <= now:
+            self._backlog.put_back(heapq.heappop(self._later)[2])
+        if self.state is not State.RUNNING or len(self._in_flight) >= self._concurrency.limit:
             return None
         pace = self._pace
         if pace is not None and not pace.admits(now):
             return None
         closed = self._services.closed
-        admits = self._admits(now) if closed else None
+        admits = partial(self._admits, now) if closed else None
         for gate in self._gates.values():
             if gate.closed_since is not None:
-                admits = self._admits(now)
-                break
+                admits = partial(self._admits, now)
         if admits is not None and self._is_hopeless(now):
             return None
         found = self._backlog.take(admits)
@@ -150,9 +147,10 @@ class Dispatcher(Generic[W]):
         """When, after now, to ask again although nothing has ended; None: only when something
         has.
         """
-        if self._state is not State.RUNNING or self.in_flight >= self.limit:
+        if self.state is not State.RUNNING or self.in_flight >= self.limit:
             return None
-        times = [at for gate in (*self._gates.values(), *self._services) for at in gate.wake_at()]
+        gates = chain(self._gates.values(), self._services.closed.values())
+        times = [at for gate in gates for at in gate.wake_at()]
         if self._pace is not None:
             times.append(self._pace.wake_at())
         if self._later:
@@ -243,21 +241,21 @@ class Dispatcher(Generic[W]):
     def pause(self) -> None:
         """Start nothing for now. Raises RunStateError when the run is ending."""
         self._must_not_drain("paused")
-        self._state = State.PAUSED
+        self.state = State.PAUSED
 
     def resume(self) -> None:
         """Go on. Raises RunStateError when the run is ending."""
         self._must_not_drain("resumed")
-        if self._state is State.PAUSED:
+        if self.state is State.PAUSED:
             # Nothing was tried for a while, so what is still away is not known.
             self._services.closed.clear()
             for gate in self._gates.values():
                 gate.passed()
-        self._state = State.RUNNING
+        self.state = State.RUNNING
 
     def drain(self) -> None:
         """Start nothing more; what waits has no outcome."""
-        self._state = State.DRAINING
+        self.state = State.DRAINING
 
     def tune(self, concurrency: int) -> None:
         """Another number of rollouts in flight. Raises RunStateError when it is below 1."""
@@ -271,26 +269,21 @@ class Dispatcher(Generic[W]):
         Returns those in flight, for the collector to cancel; `dropped_work` gives the others.
         """
         self._backlog.drop_group(group)
-        self._dropped.extend(entry[2] for entry in self._later if entry[2].work.group == group)
-        self._later = [entry for entry in self._later if entry[2].work.group != group]
-        heapq.heapify(self._later)
+        later, self._later = self._later, []
+        for entry in later:
+            if entry[2].work.group == group:
+                self._backlog.put_back(entry[2])  # which drops it
+            else:
+                heapq.heappush(self._later, entry)
         return [one for one in self._in_flight.values() if one.work.group == group]
 
     def dropped_work(self) -> list[Assignment[W]]:
         """Rollouts of cancelled groups that will not be started; each is given once."""
-        dropped, self._dropped = self._dropped, []
-        return dropped + self._backlog.dropped()
+        return self._backlog.dropped()
 
-    def _admits(self, now: float) -> Callable[[Route], bool]:
+    def _admits(self, now: float, route: Route) -> bool:
         """Whether rollouts of a route may start."""
-        gates, services = self._gates, self._services
-
-        def admits(route: Route) -> bool:
-            return services.admits(route, now) and (
-                route[1] not in gates or gates[route[1]].admits(now)
-            )
-
-        return admits
+        return self._services.admits(route, now) and self._gates[route[1]].admits(now)
 
     def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt found a model or an environment away: it costs nothing, and waits."""
@@ -301,7 +294,7 @@ class Dispatcher(Generic[W]):
         gate = self._services.lost(route, assignment.order, now, ended)
         if not ended.retry_safe or self._backlog.unwanted(assignment.work.group):
             return self._give_up(ended, mendable=True)
-        if self._is_hopeless(now) or self._state is State.DRAINING:
+        if self._is_hopeless(now) or self.state is State.DRAINING:
             return Decision.LEAVE
         if gate.closed_since != assignment.lost_in:
             assignment.lost_in = gate.closed_since
@@ -350,12 +343,8 @@ class Dispatcher(Generic[W]):
             return True
         return self._faults.comes_back(fault)
 
-    def _release(self, now: float) -> None:
-        while self._later and self._later[0][0] <= now:
-            self._backlog.put_back(heapq.heappop(self._later)[2])
-
     def _may_retry(self, assignment: Assignment[W], at: float, counts: bool) -> bool:
-        if self._state is State.DRAINING or self._backlog.unwanted(assignment.work.group):
+        if self.state is State.DRAINING or self._backlog.unwanted(assignment.work.group):
             return False
         if assignment.first_at is not None and at - assignment.first_at > self._options.rollout_s:
             return False
@@ -381,24 +370,23 @@ class Dispatcher(Generic[W]):
 
     def _is_hopeless(self, now: float) -> bool:
         """Whether something has been away for too long; the run then drains."""
+        patience = f"{self._options.patience_s:g} s"
         for name, gate in self._gates.items():
             if gate.is_hopeless(now):
-                patience = f"{self._options.patience_s:g} s"
                 self._end(f"agent '{name}' has taken no rollouts for {patience}; see that it runs")
                 return True
-        for service in self._services:
+        for service in self._services.closed.values():
             if service.is_hopeless(now):
-                patience = f"{self._options.patience_s:g} s"
                 self._end(f"{service.name} was away for {patience} ({service.message})")
                 return True
         return False
 
     def _end(self, complaint: str) -> None:
         """The run drains by itself."""
-        if self._state is not State.DRAINING:
+        if self.state is not State.DRAINING:
             self.complaint = complaint
             self.drain()
 
     def _must_not_drain(self, wanted: str) -> None:
-        if self._state is State.DRAINING:
+        if self.state is State.DRAINING:
             raise RunStateError(f"a run that is ending cannot be {wanted}")

@@ -42,10 +42,8 @@ class Faults:
 
 
 class Streak:
-    """Rollouts that failed one after the other for the same reason, which no retry mends.
-
-    Args:
-        most: so many end the run; 0: none do.
+    """Rollouts that failed one after the other for the same reason, which no retry mends; `most`
+    of them end the run, unless that is 0.
     """
 
     def __init__(self, most: int) -> None:

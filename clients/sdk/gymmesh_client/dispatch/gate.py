@@ -6,7 +6,7 @@ rollouts that were seen to need it: all that have the same environment and agent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,19 +89,6 @@ class Gate:
         return self.opens_at, self.closed_since + self.patience_s
 
 
-class AgentGates(dict[str, Gate]):
-    """The ways to agents, by name; one that is met for the first time is open."""
-
-    def __init__(self, patience_s: float, wait_factor: float) -> None:
-        super().__init__()
-        self._patience_s = patience_s
-        self._wait_factor = wait_factor
-
-    def __missing__(self, agent: str) -> Gate:
-        gate = self[agent] = Gate(self._patience_s, self._wait_factor)
-        return gate
-
-
 @dataclass(slots=True)
 class ServiceGate(Gate):
     """The gate of the rollouts of one route, while a service that they need is away.
@@ -125,9 +112,6 @@ class ServiceGates:
         self._wait_factor = wait_factor
         #: Closed ones only; one that opens is forgotten.
         self.closed: dict[Route, ServiceGate] = {}
-
-    def __iter__(self) -> Iterator[ServiceGate]:
-        return iter(self.closed.values())
 
     def admits(self, route: Route, now: float) -> bool:
         """Whether a rollout of the route may start."""
@@ -155,12 +139,10 @@ class ServiceGates:
     def ended(self, route: Route, order: int, reason: int | None = None) -> None:
         """A rollout completed (no reason), or failed for another one than a service away."""
         gate = self.closed.get(route)
-        if gate is None:
-            return
-        if gate.probe == order and reason not in _SAY_NOTHING:
+        if gate is not None and gate.probe == order and reason not in _SAY_NOTHING:
             del self.closed[route]
         else:
-            gate.abandoned(order)
+            self.abandoned(route, order)
 
     def abandoned(self, route: Route, order: int) -> None:
         """A rollout was cancelled."""
@@ -170,13 +152,18 @@ class ServiceGates:
 
 
 # Endings of a probe that leave open whether the service is there.
-_SAY_NOTHING: Final = frozenset(
-    (
-        errors_pb2.ERROR_REASON_MODEL_TIMEOUT,
-        errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR,
-        errors_pb2.ERROR_REASON_DEADLINE_PASSED,
-    )
-)
+_SAY_NOTHING: Final = {
+    errors_pb2.ERROR_REASON_MODEL_TIMEOUT,
+    errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR,
+    errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+}
+
+
+# The events of a probe that show that what an environment does at a boundary is there again.
+_SHOWN_BY: Final[Mapping[int, frozenset[str]]] = {
+    rollout_pb2.BOUNDARY_RESOURCE: frozenset(("started",)),
+    rollout_pb2.BOUNDARY_TOOL: frozenset(("tool_call_completed", "turn_completed")),
+}
 
 
 def _what_is_away(route: Route, ended: Ended) -> tuple[str, frozenset[str]]:
@@ -186,9 +173,4 @@ def _what_is_away(route: Route, ended: Ended) -> tuple[str, frozenset[str]]:
         # Of a model that the environment calls, such as a judge, no event speaks.
         own = model == ended.component
         return f"model '{model}'", frozenset(("model_call_completed",) if own else ())
-    name = f"environment '{route[0]}'"
-    if ended.boundary == rollout_pb2.BOUNDARY_RESOURCE:
-        return name, frozenset(("started",))
-    if ended.boundary == rollout_pb2.BOUNDARY_TOOL:
-        return name, frozenset(("tool_call_completed", "turn_completed"))
-    return name, frozenset()
+    return f"environment '{route[0]}'", _SHOWN_BY.get(ended.boundary, frozenset())

@@ -1,6 +1,6 @@
 """Groups: all repeats of a task.
 
-judging   groups whose repeats are judged together (pure)
+judging   groups whose repeats are judged together
 store     finished groups on their way to a trainer (pure)
 stream    hands them out, and waits for more
 """

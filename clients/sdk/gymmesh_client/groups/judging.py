@@ -1,4 +1,4 @@
-"""Groups that are judged together: which repeats are still to end, and the verdicts. Pure.
+"""Groups that are judged together: which repeats are still to end, and the verdicts.
 
 A rollout whose verdict awaits its group is held until every repeat of its task that this run
 asked for has ended, completed or not. Then the held ones are judged together, and each has
@@ -18,7 +18,9 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_client.agents import AgentConnector
 from gymmesh_client.rollout import continuation, final_call
+from gymmesh_runtime.errors import MeshError
 
 
 class HeldRollout(NamedTuple):
@@ -48,9 +50,8 @@ class JudgedGroups:
     _groups: dict[str, _Group] = field(default_factory=dict)
 
     def expect(self, task_id: str, repeats: int, *, in_part: bool = False) -> None:
-        """This many rollouts of the task are to end in this session of the run.
-
-        in_part: others of it were completed in an earlier one.
+        """So many of a task's rollouts are to end in this session; others did in an earlier one
+        where it is there `in_part`.
         """
         if repeats:
             self._groups[task_id] = _Group(repeats, in_part)
@@ -80,6 +81,21 @@ class JudgedGroups:
         return held
 
 
+async def judge(
+    group: list[HeldRollout], connect: AgentConnector, timeout_s: float
+) -> list[HeldRollout]:
+    """Have a group judged by the agent that ran it, in so many seconds.
+
+    Returns it with its verdicts; with pending ones that say why, if it cannot be judged.
+    """
+    try:
+        peer = await connect(group[0].task.agent)
+        reply = await peer.JudgeGroup(group_request(group), timeout=timeout_s)
+        return judged(group, reply)
+    except (MeshError, ValueError) as error:
+        return unjudged(group, f"the group could not be judged: {error}")
+
+
 def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
     """The request that has a group judged."""
     members = [
@@ -99,11 +115,7 @@ def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
 
 
 def judged(group: Sequence[HeldRollout], reply: agent_pb2.JudgeGroupResponse) -> list[HeldRollout]:
-    """The group with its verdicts.
-
-    Raises:
-        ValueError: the verdicts are not those of the members, one each, in their order.
-    """
+    """The group with its verdicts. Raises ValueError unless they are one for each member."""
     if [one.rollout_id for one in reply.verdicts] != [one.rollout.rollout_id for one in group]:
         raise ValueError("the verdicts are not one for each member, in their order")
     together = [

@@ -57,7 +57,7 @@ class GroupStore:
 
     Attributes:
         newest_weights: the newest version of the weights that was seen, or said.
-        finished: groups that finished.
+        finished: groups that finished, which is the cursor of the newest one.
         stale: groups that were too old when their turn came, and were not handed out.
         partial: groups that are not handed out, since an earlier session ran part of them.
         closed: no more will come.
@@ -88,11 +88,6 @@ class GroupStore:
     def full(self) -> bool:
         """Whether new groups wait for a trainer."""
         return len(self._ready) >= self._most
-
-    @property
-    def last_cursor(self) -> int:
-        """The cursor of the newest group; 0: there was none."""
-        return self.finished
 
     def counts(self) -> dict[str, int]:
         """What became of the groups, for the run's summary."""
@@ -132,7 +127,8 @@ class GroupStore:
         group = self._coming.get(task_id)
         if group is None:
             return False
-        self._see(rollout)
+        for version in weights_of(rollout):
+            self.weights(version)
         group.rollouts.append(rollout)
         group.left -= 1
         if group.left:
@@ -174,10 +170,6 @@ class GroupStore:
     def weights(self, version: int) -> None:
         """The weights are at this version now; it only grows."""
         self.newest_weights = max(version, self.newest_weights or 0)
-
-    def _see(self, rollout: pb.Rollout) -> None:
-        for version in weights_of(rollout):
-            self.weights(version)
 
     def _forget(self, task_id: str) -> None:
         self._coming.pop(task_id, None)

@@ -43,10 +43,10 @@ class GroupStream:
             MeshError: FIELD_INVALID; the cursor is none of this session's.
         """
         store = self.store
-        if after > store.last_cursor:
+        if after > store.finished:
             raise field_invalid(
                 "after_cursor",
-                f"{after} is none that this session gave (the last is {store.last_cursor}); begin "
+                f"{after} is none that this session gave (the last is {store.finished}); begin "
                 "at 0 after a collector was started anew",
             )
         self.delivered = False
@@ -96,20 +96,14 @@ class GroupStream:
         try:
             async with asyncio.timeout(timeout_s):
                 while self.store.unacknowledged:
-                    if await self._no_reader_returns():
-                        return True
+                    patience = asyncio.timeout(_COMES_BACK_S if self.delivered else None)
+                    try:
+                        async with patience:
+                            await self._changed.wait()
+                    except TimeoutError:
+                        if not patience.expired():
+                            raise
+                        break
         except TimeoutError:
             return False
         return True
-
-    async def _no_reader_returns(self) -> bool:
-        """Wait for a change; True: a reader was sent everything, and none came since."""
-        patience = asyncio.timeout(_COMES_BACK_S if self.delivered else None)
-        try:
-            async with patience:
-                await self._changed.wait()
-        except TimeoutError:
-            if patience.expired():
-                return True
-            raise
-        return False

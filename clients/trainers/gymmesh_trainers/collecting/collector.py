@@ -35,7 +35,7 @@ from gymmesh_client import (
 )
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import repeat_seed
-from gymmesh_client.collect.runner import ended_by
+from gymmesh_client.collect.worker import ended_by
 from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id

@@ -24,10 +24,9 @@ from gymmesh_client.dispatch.causes import (
     is_unknown,
     service_is_away,
 )
-from gymmesh_client.dispatch.concurrency import Concurrency
+from gymmesh_client.dispatch.concurrency import Concurrency, Pace
 from gymmesh_client.dispatch.faults import Faults, Streak
 from gymmesh_client.dispatch.gate import Gate, ServiceGates
-from gymmesh_client.dispatch.pace import Pace
 
 Reason = errors_pb2.ErrorReason
 

@@ -13,6 +13,7 @@ import uvloop
 
 from gymmesh_mesh.layout import ProcessPlan
 from gymmesh_mesh.processes.process import ServiceProcess, StartError
+from gymmesh_runtime.serve import ServeOptions
 
 PLAN = ProcessPlan(name="one", specs=(), exposed=frozenset())
 
@@ -25,7 +26,7 @@ async def test_one_that_takes_long_to_end_is_told_with_its_status() -> None:
     )
     started = ServiceProcess(PLAN, process, lambda line: None)
     with pytest.raises(StartError, match=r"ended with status 7.*\nso it was"):
-        await started.serve({})
+        await started.serve(ServeOptions())
     await started.stop(0.0)
 
 
@@ -41,7 +42,7 @@ async def _end_early() -> str:
         await started.process.wait()
         await asyncio.sleep(0.1)  # the loop closes its pipes
         with pytest.raises(StartError) as caught:
-            await started.serve({})
+            await started.serve(ServeOptions())
         return str(caught.value)
     finally:
         await started.stop(0.0)
