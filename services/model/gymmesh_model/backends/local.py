@@ -121,15 +121,14 @@ class LocalBackend:
                 rewrite=lambda answer: self._read(answer, body),
             )
 
-        read = await self._http.stream(
+        return await self._http.stream(
             f"{server.base_url}/chat/completions",
             write_whole(constrain(body, self._constraint) | STREAMED, dumps),
             call.timeout,
             reader,
-            lambda: progress.begun,
+            progress,
             server.headers,
         )
-        return read.respond()
 
     def _body(self, call: BackendCall) -> dict[str, Any]:
         seed = None if call.seed is None else call.seed % _SEEDS

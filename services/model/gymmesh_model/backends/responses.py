@@ -74,10 +74,9 @@ class ResponsesBackend:
         def reader() -> ResponsesReader:
             return ResponsesReader(self._name, self._http.secrets, progress)
 
-        read = await self._http.stream(
-            _PATH, body, call.timeout, reader, lambda: progress.begun, key=call.rollout_id
+        return await self._http.stream(
+            _PATH, body, call.timeout, reader, progress, key=call.rollout_id
         )
-        return read.respond()
 
 
 def _written(call: BackendCall, *, streamed: bool = False) -> bytes:

@@ -17,27 +17,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
-from gymmesh_model.backends.vllm.render import Continued, ConversationViews
+from gymmesh_model.backends.vllm.render import ConversationViews, go_on
 from gymmesh_model.convert import ChatOptions, lift_thinking
 from gymmesh_model.errors import AnswerInvalid, answer_invalid, timed_out
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import (
-    KnownPrefix,
-    Renders,
-    Rewritten,
-    Tail,
-    View,
-    next_step,
-    pack_ids,
-    weights_spans,
-)
-from gymmesh_model.tokens.continuation import rendered
+from gymmesh_model.tokens import pack_ids, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
 from gymmesh_responses import CodecError, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
@@ -170,7 +160,7 @@ class TokenBackend:
         """See Backend."""
         body = chat_body(call, _OPTIONS)
         self._check(body)
-        prompt, sample = self._prompt(call, body)
+        prompt, plan = await self._prompt(call, body)
         params = self._params(call, body, len(prompt))
         try:
             async with asyncio.timeout(call.timeout):
@@ -178,7 +168,7 @@ class TokenBackend:
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
         answer = self._answer(prompt, made, params)
-        take_answer(self.endpoint_model, sample, answer)
+        take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
             if made.weights:
@@ -193,41 +183,19 @@ class TokenBackend:
 
     # -- the prompt ---------------------------------------------------------------------------
 
-    def _prompt(self, call: BackendCall, body: dict[str, Any]) -> tuple[list[int], CapturePlan]:
+    async def _prompt(
+        self, call: BackendCall, body: dict[str, Any]
+    ) -> tuple[list[int], CapturePlan]:
         """The prompt's ids, and what is known of how they go on from the calls before."""
-        prefix, record = call.prefix, call.record
-        if prefix is None or record is None:
-            return unpack_ids(self._rendered(body)), CapturePlan(record, None, keep_logprobs=False)
-        if prefix.rewritten:
-            reason = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
-            detail = "the caller changed items that the tokens before stand for"
-            found: Tail | Rewritten = Rewritten(reason, detail)
-            whole = self._rendered(body)
-        else:
-            views = ConversationViews(call, body, prefix, _OPTIONS, lowers=False)
-            known, renders = KnownPrefix(prefix, views.reasons), Renders()
-            while isinstance(step := next_step(known, renders), View):
-                renders.views[step] = self._view(views.request(step), step)
-            found, whole = step, renders.get(View.PROMPT)
-        if isinstance(found, Rewritten):
-            sample = CapturePlan(record, prefix, reason=found.reason, detail=found.detail)
-            return unpack_ids(whole), sample
-        tokens = prefix.tokens + found.tokens
-        continued = Continued(found.tokens, rendered(whole))
-        return unpack_ids(tokens), CapturePlan(record, prefix, prompt=tokens, continued=continued)
+        plan = CapturePlan.of(call)
+        if plan.prefix is None or plan.prefix.rewritten:
+            return unpack_ids(await self._rendered(body)), plan
+        views = ConversationViews(call, body, plan.prefix, _OPTIONS, lowers=False)
+        step, whole = await go_on(views, self._rendered)
+        plan = plan.going_on(step, whole)
+        return unpack_ids(plan.prompt or whole), plan
 
-    def _view(self, request: dict[str, Any] | None, view: View) -> bytes | None:
-        if request is None:
-            return None
-        try:
-            return self._rendered(request)
-        except MeshError:
-            # Templates refuse a conversation without a question, and an answer left open.
-            if view is View.PROMPT:
-                raise
-            return None
-
-    def _rendered(self, body: Mapping[str, Any]) -> bytes:
+    async def _rendered(self, body: Mapping[str, Any]) -> bytes:
         """The conversation as the template renders it."""
         options: dict[str, Any] = {
             "tools": body.get("tools"),

@@ -1,6 +1,6 @@
 """The endpoints of one model: how each of them fares, and which one gets the next call.
 
-No I/O and no tasks. `Attempts` reports when calls begin and end, `LoadPoll` reports what the
+No I/O and no tasks. `Attempts` reports when calls begin and end, `follow_load` reports what the
 endpoints' metrics say, and the pool sets how many calls the limiter admits.
 """
 

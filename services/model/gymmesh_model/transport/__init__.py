@@ -20,7 +20,6 @@ from gymmesh_model.transport.errors import (
     TooLarge,
     TransportError,
 )
-from gymmesh_model.transport.proxies import is_proxied
 
 __all__ = [
     "MAX_BODY",
@@ -34,5 +33,4 @@ __all__ = [
     "TooLarge",
     "Transport",
     "TransportError",
-    "is_proxied",
 ]

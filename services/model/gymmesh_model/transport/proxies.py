@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -26,8 +25,3 @@ def proxy_of(url: str) -> str | None:
         variable = f"{parts.scheme}_proxy"
         raise ValueError(f"the proxy of the environment variable {variable} is no HTTP proxy")
     return proxy
-
-
-def is_proxied(urls: Sequence[str]) -> bool:
-    """Whether one of the URLs is reached through a proxy."""
-    return any(proxy_of(url) for url in urls)

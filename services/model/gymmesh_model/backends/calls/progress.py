@@ -60,6 +60,9 @@ class StreamReader(Protocol):
     def whole(self, body: bytes) -> None:
         """Takes a body that is no stream: some endpoints answer whole whatever is asked."""
 
+    def respond(self) -> responses_pb2.Response:
+        """The answer, once it is whole."""
+
 
 class Surrogates:
     """Joins surrogate pairs that a stream cut in two."""
