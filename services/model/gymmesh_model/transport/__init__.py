@@ -8,16 +8,14 @@ below it import aiohttp.
 from gymmesh_model.transport.base import (
     MAX_BODY,
     Body,
-    HttpAnswer,
-    StreamedAnswer,
-    Transport,
-)
-from gymmesh_model.transport.errors import (
     ConnectFailed,
     ConnectionLost,
     ConnectTimedOut,
+    HttpAnswer,
     ProtocolViolated,
+    StreamedAnswer,
     TooLarge,
+    Transport,
     TransportError,
 )
 
