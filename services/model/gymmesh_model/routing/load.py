@@ -47,7 +47,6 @@ class LoadReport:
 
     @property
     def busy(self) -> float:
-        """Requests in it, running or waiting."""
         return self.running + self.waiting
 
 

@@ -68,9 +68,14 @@ class Router:
         usable = [place for place in range(self._size) if place not in barred]
         if not usable:
             return None
-        most = min(loads[place] for place in usable) + (self._margin if key else 0)
+        least = min(loads[place] for place in usable)
         if not key:
-            return self._by_turns([place for place in usable if loads[place] <= most])
+            # One of the equally idle, each in its turn.
+            equals = [place for place in usable if loads[place] <= least]
+            chosen = next((place for place in equals if place >= self._next), equals[0])
+            self._next = (chosen + 1) % self._size
+            return chosen
+        most = least + self._margin
         moved = self._moved.get(key)
         if moved is not None and moved not in barred and loads[moved] <= most:
             return moved
@@ -90,9 +95,3 @@ class Router:
         self._moved.move_to_end(key)
         if len(self._moved) > self._remembered:
             self._moved.popitem(last=False)
-
-    def _by_turns(self, equals: Sequence[int]) -> int:
-        """One of the equally idle, each in its turn."""
-        chosen = next((place for place in equals if place >= self._next), equals[0])
-        self._next = (chosen + 1) % self._size
-        return chosen
