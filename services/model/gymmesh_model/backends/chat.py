@@ -15,8 +15,7 @@ from gymmesh_model.backends.answers.chat_stream import ChatFold
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.endpoint.classify import http_failure
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.backends.endpoint.sendable import sendable
+from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
     ChatOptions,
@@ -150,7 +149,6 @@ class ChatReader:
         self.take(read_answer(self._name, data, self._secrets))
 
     def take(self, chunk: dict[str, Any]) -> None:
-        """Takes one chunk, parsed."""
         try:
             self._add(chunk)
         except AnswerInvalid as error:
@@ -169,7 +167,6 @@ class ChatReader:
         self.take_whole(read_answer(self._name, body, self._secrets))
 
     def take_whole(self, answer: dict[str, Any]) -> None:
-        """Takes an answer that came whole, parsed."""
         self._answer = lift_thinking(answer) if self._fold.thinks else answer
         self.ended = True
 

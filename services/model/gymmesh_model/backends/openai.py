@@ -13,20 +13,17 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.read_response import read_response
-from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.answers.responses import ResponsesReader, read_response
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
 from gymmesh_model.backends.endpoint.remedies import explain
-from gymmesh_model.backends.endpoint.sse import SseDecoder
-from gymmesh_model.backends.responses import native_body
+from gymmesh_model.backends.endpoint.sse import read_events
+from gymmesh_model.backends.responses import ResponsesOptions, native_body
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, misconfigured, options_of, unreachable
@@ -43,42 +40,36 @@ _EXTRA: Final = Extra("openai", ("openai",))
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
-class OpenAIOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of an `openai` model.
+class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `options` of an `openai` model: those of `responses`, and:
 
     organization, project: whose account pays, where the key alone does not say.
-    keep_aborted: whether calls that can be aborted are streamed from the endpoint, so that an
-        aborted one keeps what had come. Costs some work per token.
     """
 
     organization: str | None = None
     project: str | None = None
-    keep_aborted: bool = False
 
 
 class OpenAIBackend:
     """`POST /responses` of OpenAI. Needs the extra `openai`."""
 
     backend = "openai"
+    options_type: type[ResponsesOptions] = OpenAIOptions
+    missing = "needs 'api_key', or the key in the environment variable OPENAI_API_KEY"
+    capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, images=True, tools=True)
 
     def __init__(self, name: str, config: ModelConfig) -> None:
+        options = options_of(name, config.options, self.options_type)
+        pool = Pool.of(name, config)
         self._name = name
         self._config = config
-        self.pool = Pool.of(name, config)
-        self._attempts = Attempts(self.pool, config.max_retries)
+        self._options: Any = options
+        self._attempts = Attempts(pool, config.max_retries)
         self._client: AsyncOpenAI | None = None
         self._secrets: tuple[str, ...] = ()
-        self.features = Features(keep_aborted=self._read_options(config), pool=self.pool)
+        self.features = Features(keep_aborted=options.keep_aborted, pool=pool)
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
-        self.capabilities = model_pb2.ModelCapabilities(
-            streaming=True, abort=True, images=True, tools=True
-        )
-
-    def _read_options(self, config: ModelConfig) -> bool:
-        """Reads `options`; returns `keep_aborted`. Raises ConfigError."""
-        self._options: OpenAIOptions = options_of(self._name, config.options, OpenAIOptions)
-        return self._options.keep_aborted
 
     async def open(self) -> None:
         _EXTRA.require(f"backend '{self.backend}'", path=f"models.{self._name}")
@@ -88,7 +79,7 @@ class OpenAIBackend:
             self._client = self._make_client()
         except (openai.OpenAIError, ValueError, TypeError):
             # Not the package's words: they name its own arguments.
-            raise misconfigured(self._name, self._missing()) from None
+            raise misconfigured(self._name, self.missing) from None
         # The package takes some from the environment.
         taken = (self._client.api_key, getattr(self._client, "_azure_ad_token", None))
         self._secrets = secret_texts(self._config, *taken)
@@ -113,8 +104,14 @@ class OpenAIBackend:
 
         async def once(_: PoolEndpoint) -> responses_pb2.Response:
             reader = ResponsesReader(self._name, self._secrets, progress)
-            async with self._posted(body) as response:
-                await self._feed(reader, response)
+            async with (
+                self._posted(body) as response,
+                contextlib.aclosing(self._pieces(response)) as pieces,
+            ):
+                if response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                    await read_events(reader, pieces)
+                else:
+                    reader.whole(b"".join([piece async for piece in pieces]))
             return reader.respond()
 
         return await self._attempts.run(once, call.timeout, lambda: progress.begun, call.rollout_id)
@@ -132,7 +129,6 @@ class OpenAIBackend:
         )
 
     def _common(self) -> dict[str, Any]:
-        """The arguments that both clients share."""
         from openai import DefaultAsyncHttpxClient, Timeout
 
         host = urlsplit(self._config.url or "https://elsewhere").hostname or ""
@@ -149,22 +145,6 @@ class OpenAIBackend:
                 trust_env=host not in _LOCAL,
             ),
         }
-
-    def _missing(self) -> str:
-        return "needs 'api_key', or the key in the environment variable OPENAI_API_KEY"
-
-    async def _feed(self, reader: ResponsesReader, response: Any) -> None:
-        pieces = self._pieces(response)
-        if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
-            reader.whole(b"".join([piece async for piece in pieces]))
-            return
-        events = SseDecoder()
-        async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                for data in events.feed(piece):
-                    reader.feed(data)
-                    if reader.ended:
-                        return
 
     @contextlib.asynccontextmanager
     async def _posted(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:

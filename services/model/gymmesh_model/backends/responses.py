@@ -7,7 +7,7 @@ responses are not offered, and streaming is asked for by the RPC, not by a param
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -15,12 +15,10 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.read_response import read_response
-from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.answers.responses import ResponsesReader, read_response
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.backends.endpoint.sendable import sendable
+from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import options_of, unreadable, unsupported
@@ -42,6 +40,8 @@ class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class ResponsesBackend:
     """`POST {url}/responses`."""
 
+    capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, images=True, tools=True)
+
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
         self._name = name
@@ -54,9 +54,6 @@ class ResponsesBackend:
         )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
-        self.capabilities = model_pb2.ModelCapabilities(
-            streaming=True, abort=True, images=True, tools=True
-        )
 
     async def open(self) -> None:
         await self._http.open()
@@ -68,15 +65,12 @@ class ResponsesBackend:
         body = sendable(partial(_written, call))
         return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
+    def stream(
+        self, call: BackendCall, progress: CallProgress
+    ) -> Coroutine[Any, Any, responses_pb2.Response]:
         body = _written(call, streamed=True)
-
-        def reader() -> ResponsesReader:
-            return ResponsesReader(self._name, self._http.secrets, progress)
-
-        return await self._http.stream(
-            _PATH, body, call.timeout, reader, progress, key=call.rollout_id
-        )
+        reader = partial(ResponsesReader, self._name, self._http.secrets, progress)
+        return self._http.stream(_PATH, body, call.timeout, reader, progress, key=call.rollout_id)
 
 
 def _written(call: BackendCall, *, streamed: bool = False) -> bytes:
@@ -87,16 +81,12 @@ def _written(call: BackendCall, *, streamed: bool = False) -> bytes:
     else:
         if settings.made is None:
             settings.made = native_body(settings.params)
-        items = call.params["input"] if call.items is None else _parsed(call.items)
+        try:
+            items = call.params["input"] if call.items is None else items_to_list(call.items)
+        except CodecError as error:
+            raise unreadable(error.within("input")) from None
         body = {"input": with_sent_calls(items, settings.params.get("tools")), **settings.made}
     return write_whole({**body, "stream": True} if streamed else body)
-
-
-def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:
-    try:
-        return items_to_list(items)
-    except CodecError as error:
-        raise unreadable(error.within("input")) from None
 
 
 def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
@@ -14,7 +14,7 @@ from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
 from gymmesh_model.backends.endpoint.load_poll import follow_load, wants_metrics
 from gymmesh_model.backends.endpoint.remedies import excerpt, explain
-from gymmesh_model.backends.endpoint.sse import SseDecoder
+from gymmesh_model.backends.endpoint.sse import read_events
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
 from gymmesh_model.routing import Pool, PoolEndpoint
@@ -32,6 +32,42 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
 
 T = TypeVar("T")
+
+SHORT: Final = 4096
+"""Up to here a body takes less memory than what it is made of."""
+
+
+def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
+    """The body that `make` writes, for `HttpEndpoint.post`.
+
+    A short one is kept, and what it is made of need not be; a long one is given up once it was
+    sent. Raises what `make` raises.
+    """
+    body = make()
+    return exactly(body) if len(body) <= SHORT else Sendable(make, body)
+
+
+def exactly(written: bytes) -> bytes:
+    """A copy without the room that the JSON writer's own buffer has besides."""
+    return bytes(memoryview(written))
+
+
+class Sendable:
+    """A long body, written anew for each retry.
+
+    Once sent it is given up: most are never sent again, and what it is made of is there anyway.
+    """
+
+    __slots__ = ("_first", "_make")
+
+    def __init__(self, make: Callable[[], bytes], first: bytes | None = None) -> None:
+        """first: what `make` gave, if it was called already; else what it raises is raised."""
+        self._make = make
+        self._first: bytes | None = make() if first is None else first
+
+    def __call__(self) -> bytes:
+        first, self._first = self._first, None
+        return self._make() if first is None else first
 
 
 class HttpEndpoint:
@@ -149,31 +185,22 @@ class HttpEndpoint:
             reader, at = make_reader(), endpoint.at(url)
             try:
                 async with self._opened().stream(at, body, headers) as answer:
-                    await self._feed(reader, answer, at)
+                    if answer.status != 200:
+                        raise self._refusal(answer, await answer.read(), at)
+                    if answer.content_type == "text/event-stream":
+                        await read_events(reader, answer.pieces())
+                        return reader
+                    whole = await answer.read()
             except TransportError as error:
                 raise self._failure(error, at) from None
+            try:
+                reader.whole(whole)
+            except MeshError as error:
+                raise self._explained(error, at, whole) from None
             return reader
 
         read = await self._attempts.run(once, timeout, lambda: progress.begun, key)
         return read.respond()
-
-    async def _feed(self, reader: StreamReader, answer: StreamedAnswer, url: str) -> None:
-        if answer.status != 200:
-            raise self._refusal(answer, await answer.read(), url)
-        if answer.content_type != "text/event-stream":
-            whole = await answer.read()
-            try:
-                reader.whole(whole)
-            except MeshError as error:
-                raise self._explained(error, url, whole) from None
-            return
-        events = SseDecoder()
-        async for piece in answer.pieces():
-            for data in events.feed(piece):
-                reader.feed(data)
-                if reader.ended:
-                    return
-        reader.end()
 
     def _opened(self) -> Transport:
         if self._transport is None:
