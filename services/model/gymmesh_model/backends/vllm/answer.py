@@ -187,7 +187,6 @@ class VllmReader(ChatReader):
         super()._add(chunk)
 
     def end(self) -> None:
-        """The stream is over."""
         super().end()
         try:
             self._plan.check()
@@ -195,7 +194,6 @@ class VllmReader(ChatReader):
             raise answer_invalid(self._name, str(error)) from None
 
     def take_whole(self, answer: Json) -> None:
-        """Takes an answer that came whole although a stream was asked for."""
         take_answer(self._name, self._plan, answer)
         super().take_whole(answer)
 

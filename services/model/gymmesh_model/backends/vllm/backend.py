@@ -33,7 +33,7 @@ from gymmesh_model.backends.chat import (
     read_answer,
     respond,
 )
-from gymmesh_model.backends.endpoint.sendable import Sendable
+from gymmesh_model.backends.endpoint.http import Sendable
 from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
 from gymmesh_model.backends.vllm.probe import probe
 from gymmesh_model.backends.vllm.render import TOKENIZE, ConversationViews, go_on, render_at

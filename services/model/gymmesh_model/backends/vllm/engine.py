@@ -21,8 +21,8 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
 from gymmesh_model.tokens import TokenRecord
 from gymmesh_model.transport import Transport
+from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
-from gymmesh_model.vllm.naming import served_name
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"

@@ -14,7 +14,7 @@ from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
 from gymmesh_model.transport import Transport
-from gymmesh_model.vllm.naming import served_name
+from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.process import ServeError, VllmProcess
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.errors import MeshError
