@@ -224,9 +224,8 @@ def _packed(body: bytes) -> bytes:
 
 def _unpacked(raw: bytes) -> responses_pb2.Response | None:
     """The response in a file's bytes; None when they are damaged."""
-    start = len(_MAGIC) + _DIGEST
-    body = raw[start:]
-    if raw[:start] != _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest():
+    body = raw[len(_MAGIC) + _DIGEST :]
+    if raw != _packed(body):
         return None
     try:
         return responses_pb2.Response.FromString(body)

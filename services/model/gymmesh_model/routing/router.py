@@ -76,13 +76,9 @@ class Router:
             self._next = (chosen + 1) % self._size
             return chosen
         most = least + self._margin
-        moved = self._moved.get(key)
-        if moved is not None and moved not in barred and loads[moved] <= most:
-            return moved
-        for place in self._ranking(key):
-            if place not in barred and loads[place] <= most:
-                return place
-        raise AssertionError("the least busy endpoint is never too busy")
+        # The least busy one is never too busy.
+        order = (self.home(key), *self._ranking(key))
+        return next(place for place in order if place not in barred and loads[place] <= most)
 
     def answered(self, key: str, place: int) -> None:
         """The rollout `key` has its prefix at `place` now."""

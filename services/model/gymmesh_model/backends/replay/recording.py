@@ -46,7 +46,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,8 +150,7 @@ def read_recording(path: Path) -> Recording:
         if not line.strip():
             continue
         try:
-            row = loads(line)
-            rows.append(read_row(row, len(rows)))
+            rows.append(read_row(loads(line), len(rows)))
         except (CodecError, RecordingError) as error:
             raise RecordingError(f"{path}, line {number}: {error}") from None
     if not rows:
@@ -182,15 +181,7 @@ def read_row(row: object, index: int = 0) -> RecordedRow:
 
 def split_output(output: Sequence[Any]) -> list[list[Any]]:
     """A rollout's output items as the model's answers, one list for each."""
-    answers: list[list[Any]] = []
-    open_answer = False
-    for item in output:
-        if _by_model(item):
-            if not open_answer:
-                answers.append([])
-            answers[-1].append(item)
-        open_answer = _by_model(item)
-    return answers
+    return [list(run) for by_model, run in groupby(output, _by_model) if by_model]
 
 
 def _rollout_row(row: Mapping[str, Any], index: int) -> RecordedRow:
