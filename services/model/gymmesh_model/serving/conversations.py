@@ -107,21 +107,19 @@ class OpenCall:
 
 
 class ConversationCache:
-    """The `most` conversations used last, in `max_bytes` by the estimate above."""
+    """The `most` conversations used last, in `max_bytes` by the estimate above.
+
+    bytes: what they take, by that.
+    """
 
     def __init__(self, most: int, max_bytes: int) -> None:
         self._most = most
         self._max_bytes = max_bytes
         self._held: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()
-        self._bytes = 0
+        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def bytes(self) -> int:
-        """What they take, by the estimate above."""
-        return self._bytes
 
     def find(
         self,
@@ -184,16 +182,16 @@ class ConversationCache:
         conversation.calls[answer.call_id] = call
         grown = size - (replaced.size if replaced is not None else 0)
         conversation.bytes += grown
-        self._bytes += grown
+        self.bytes += grown
         self._held[turn.key] = conversation
-        while self._held and (len(self._held) > self._most or self._bytes > self._max_bytes):
-            self._bytes -= self._held.popitem(last=False)[1].bytes
+        while self._held and (len(self._held) > self._most or self.bytes > self._max_bytes):
+            self.bytes -= self._held.popitem(last=False)[1].bytes
 
     def drop(self, rollout_id: str, conversation_id: str) -> None:
         """Gives one up, if it is held."""
         gone = self._held.pop((rollout_id, conversation_id), None)
         if gone is not None:
-            self._bytes -= gone.bytes
+            self.bytes -= gone.bytes
 
 
 def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:

@@ -219,7 +219,6 @@ class _HttpExchange:
         self._link = link
         self._in_use = in_use
         self._bounds = bounds
-        self._size = 0
         self._ended = False  # whether the answer's end has been read
 
     def __enter__(self) -> _HttpExchange:
@@ -266,7 +265,17 @@ class _HttpExchange:
         return self._response.content_type.lower()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        while piece := await self._next():
+        size = 0
+        while True:
+            try:
+                piece = await self._response.content.readany()
+            except (aiohttp.ClientError, OSError) as failure:
+                raise typed(failure, self._link) from None
+            if not piece:
+                break
+            size += len(piece)
+            if size > self._bounds.max_body:
+                raise TooLarge(f"it is larger than {self._bounds.max_body} bytes")
             yield piece
         if self._is_cut_off():
             raise ConnectionLost("connection broke inside the answer")
@@ -281,17 +290,6 @@ class _HttpExchange:
             self._ended = True
             return body
         return b"".join([piece async for piece in self.pieces()])
-
-    async def _next(self) -> bytes:
-        """What has come since; empty at the end."""
-        try:
-            piece = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as failure:
-            raise typed(failure, self._link) from None
-        self._size += len(piece)
-        if self._size > self._bounds.max_body:
-            raise TooLarge(f"it is larger than {self._bounds.max_body} bytes")
-        return piece
 
     def _is_cut_off(self) -> bool:
         """Whether the connection broke where its end should have been the answer's end."""
