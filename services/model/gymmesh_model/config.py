@@ -151,7 +151,12 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("'route_margin' must not be negative")
         if self.adapt and self.adapt.min_concurrency > self.max_concurrency:
             raise ValueError("'adapt.min_concurrency' must not be above 'max_concurrency'")
-        self._check_cache()
+        sampled = self.params.get("temperature") != 0
+        if self.cache and not self.cache.any_temperature and sampled:
+            raise ValueError(
+                "'cache' keeps what would be answered again: set params: {temperature: 0}, "
+                "or cache.any_temperature: true to keep sampled answers"
+            )
 
     @property
     def bases(self) -> tuple[str, ...]:
@@ -186,16 +191,6 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(
                 "backend 'vllm' needs 'url', a server's base URL, or 'serve' or 'engine' to run "
                 "vLLM itself"
-            )
-
-    def _check_cache(self) -> None:
-        cache = self.cache
-        if cache is None or cache.any_temperature:
-            return
-        if self.params.get("temperature") != 0:
-            raise ValueError(
-                "'cache' keeps what would be answered again: set params: {temperature: 0}, "
-                "or cache.any_temperature: true to keep sampled answers"
             )
 
     def __repr__(self) -> str:

@@ -64,6 +64,15 @@ def timed_out(model: str, seconds: float, where: str = "the endpoint did not ans
     )
 
 
+def refused(model: str, why: str) -> MeshError:
+    """MODEL_REQUEST_REFUSED by a backend of our own."""
+    return MeshError(
+        errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
+        f"model '{model}' cannot answer: {why}",
+        metadata={"model": model},
+    )
+
+
 def misconfigured(name: str, problem: str) -> ConfigError:
     """For a configuration with which the model `name` cannot be opened."""
     return ConfigError(problem, path=f"models.{name}")

@@ -18,7 +18,6 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving import (
-    CallCounts,
     CallRunner,
     ConversationCache,
     CreatedResponse,
@@ -60,7 +59,6 @@ class ModelService:
             config.max_conversations, config.max_conversation_bytes
         )
         self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
-        self._counts = CallCounts(name)
 
     @property
     def meta(self) -> Mapping[str, str]:
@@ -76,7 +74,6 @@ class ModelService:
         self._weights.changed = changed
 
     def servicers(self) -> Mapping[str, object]:
-        """The one servicer: this object."""
         return {KIND: self}
 
     async def open(self, directory: PeerDirectory) -> None:
@@ -101,13 +98,13 @@ class ModelService:
         if features.follow_weights is not None:
             features.follow_weights(self._weights.follow)
         self._runner = CallRunner(
+            self.name,
             self._config,
             backend,
             cache,
             self._limiter,
             self._weights,
             self._conversations,
-            self._counts,
         )
 
     async def close(self) -> None:
@@ -117,7 +114,7 @@ class ModelService:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await runner.close()
+                await runner.calls.close()
                 await runner.backend.close()
 
     async def CreateResponse(
@@ -152,7 +149,7 @@ class ModelService:
         """Stop a generation by its request_id."""
         own_id = owned(context.identity, request.request_id)
         runner = self._runner
-        if runner is None or not runner.runs(own_id):
+        if runner is None or not runner.calls.runs(own_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
                 f"no call with the request_id '{request.request_id}' runs here",
@@ -161,9 +158,9 @@ class ModelService:
         stop = runner.backend.features.abort
         if stop is not None and await stop(request.request_id):
             # The call ends by itself, with what it has; unless it takes no notice.
-            asyncio.get_running_loop().call_later(_ABORT_SECONDS, runner.abort, own_id)
+            asyncio.get_running_loop().call_later(_ABORT_SECONDS, runner.calls.abort, own_id)
         else:
-            runner.abort(own_id)
+            runner.calls.abort(own_id)
         return model_pb2.AbortResponseResponse()
 
     async def GetModel(
@@ -203,7 +200,6 @@ class ModelService:
 
 
 def _ended(deltas: DeltaQueue, task: asyncio.Task[CreatedResponse]) -> None:
-    """Ends a stream when its generation is over."""
     deltas.end()
     # Retrieved here, too: when the reader is gone, asyncio would log an error that is not awaited.
     if not task.cancelled():

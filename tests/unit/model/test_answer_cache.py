@@ -88,7 +88,7 @@ async def test_a_damaged_entry_is_a_miss_and_removed(tmp_path: Path, damage: str
 
 
 def _signed(body: bytes) -> bytes:
-    from gymmesh_model.answer_cache import store
+    from gymmesh_model import answer_cache as store
 
     return store._packed(body)
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.backends.endpoint.attempts import RetryPolicy
 from gymmesh_model.backends.endpoint.classify import failed_response, http_failure, retry_after
-from gymmesh_model.backends.endpoint.retry import RetryPolicy
 from gymmesh_runtime.errors import MeshError
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_model.backends.answers.chat_stream import ChatFold
-from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.answers.responses import read_response
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
 from gymmesh_model.backends.replay.recording import Recording, RecordingError, read_row

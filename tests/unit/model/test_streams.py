@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
-from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.answers.responses import ResponsesReader
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
 from gymmesh_model.backends.endpoint.sse import SseDecoder

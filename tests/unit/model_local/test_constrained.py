@@ -38,8 +38,9 @@ def answered(content: str, finish_reason: str = "stop") -> dict[str, Any]:
 
 
 def schema_of(body: dict[str, Any]) -> dict[str, Any]:
-    found = constrain(body, ConstraintOptions(dialect="response_format"))
-    schema: dict[str, Any] = found["response_format"]["json_schema"]["schema"]
+    _, _, written = constrain(body)["grammar"].partition("%json ")
+    schema: dict[str, Any] = json.loads(written)
+    del schema["x-guidance"]
     return schema
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gymmesh_model.vllm.command import base_url, serve_command
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
-from gymmesh_model.vllm.failures import ended, sentence, with_log
+from gymmesh_model.vllm.log import ended, sentence, with_log
 from gymmesh_runtime.config import Secret
 
 _HEAD = ["/env/bin/vllm", "serve", "some/model", "--served-model-name", "policy"]

@@ -13,8 +13,8 @@ from gymmesh_mesh.processes.restarting import ready_seconds
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.backends.making import make_backend
 from gymmesh_model.vllm import EngineConfig, ServeConfig
+from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.engine import EngineError, VllmEngine
-from gymmesh_model.vllm.naming import served_name
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 

@@ -15,8 +15,7 @@ from gymmesh_model.backends.answers.chat_stream import ChatFold
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.endpoint.classify import http_failure
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.backends.endpoint.sendable import sendable
+from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
     ChatOptions,
@@ -32,7 +31,8 @@ from gymmesh_model.ids import new_id
 from gymmesh_responses import CodecError, loads, response_from_json
 from gymmesh_runtime.errors import MeshError
 
-_PATH: Final = "/chat/completions"
+Answering = Coroutine[Any, Any, responses_pb2.Response]
+PATH: Final = "/chat/completions"
 # The usage comes in a last chunk of its own, and only when asked for.
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -50,30 +50,23 @@ class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_
     think_tags: Literal["text", "read", "both"] = "text"
     keep_aborted: bool = False
 
-    @property
-    def lifts_thinking(self) -> bool:
-        """Whether reasoning in tags is taken out of answers."""
-        return self.think_tags != "text"
-
-    @property
-    def lowers_thinking(self) -> bool:
-        """Whether reasoning is put back into the text of messages that are sent."""
-        return self.think_tags == "both"
-
-    def dialect(self) -> ChatOptions:
-        """The dialect in which messages are written, before `lower_thinking` where it applies."""
-        if self.lowers_thinking:
-            return msgspec.structs.replace(self, reasoning_key="reasoning_content")
-        return self
-
 
 class ChatBackend:
-    """`POST {url}/chat/completions`. `options` of its configuration: `ChatBackendOptions`."""
+    """`POST {url}/chat/completions`. options: read already, where there are more of them."""
 
-    def __init__(self, name: str, config: ModelConfig) -> None:
-        options: ChatBackendOptions = options_of(name, config.options, ChatBackendOptions)
-        self._lifts, self._lowers = options.lifts_thinking, options.lowers_thinking
-        self._options = options.dialect()
+    capabilities = model_pb2.ModelCapabilities(
+        streaming=True, abort=True, images=True, tools=True, seed=True
+    )
+
+    def __init__(
+        self, name: str, config: ModelConfig, options: ChatBackendOptions | None = None
+    ) -> None:
+        options = options or options_of(name, config.options, ChatBackendOptions)
+        self._lifts = options.think_tags != "text"
+        self._lowers = options.think_tags == "both"
+        # What `lower_thinking` takes out of the messages again.
+        lowered = {"reasoning_key": "reasoning_content"} if self._lowers else {}
+        self._options = msgspec.structs.replace(options, **lowered)
         self._name = name
         self._http = HttpEndpoint(name, config)
         self.features = Features(
@@ -83,9 +76,6 @@ class ChatBackend:
         )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
-        self.capabilities = model_pb2.ModelCapabilities(
-            streaming=True, abort=True, images=True, tools=True, seed=True
-        )
 
     async def open(self) -> None:
         await self._http.open()
@@ -93,29 +83,19 @@ class ChatBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+    def create(self, call: BackendCall) -> Answering:
         body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
         params = call.params if call.settings is None else call.settings.params
         read = partial(self._respond, params)
-        return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
+        return self._http.post(PATH, body, call.timeout, read, key=call.rollout_id)
 
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        body = self._body(call)
-
+    def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
         def reader() -> ChatReader:
             fold = ChatFold(progress, think=self._lifts)
-            secrets = self._http.secrets
-            return ChatReader(self._name, fold, call.params, progress, secrets)
+            return ChatReader(self._name, fold, call.params, progress, self._http.secrets)
 
-        read = await self._http.stream(
-            _PATH,
-            write_whole(body | STREAMED),
-            call.timeout,
-            reader,
-            lambda: progress.begun,
-            key=call.rollout_id,
-        )
-        return read.respond()
+        body = write_whole(self._body(call) | STREAMED)
+        return self._http.stream(PATH, body, call.timeout, reader, progress, key=call.rollout_id)
 
     def _respond(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
         answer = read_answer(self._name, raw, self._http.secrets)
@@ -169,11 +149,13 @@ class ChatReader:
         self.take(read_answer(self._name, data, self._secrets))
 
     def take(self, chunk: dict[str, Any]) -> None:
-        """Takes one chunk, parsed."""
         try:
-            self._fold.add(chunk)
+            self._add(chunk)
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
+
+    def _add(self, chunk: dict[str, Any]) -> None:
+        self._fold.add(chunk)
 
     def end(self) -> None:
         if self._fold.finish is None:
@@ -185,7 +167,6 @@ class ChatReader:
         self.take_whole(read_answer(self._name, body, self._secrets))
 
     def take_whole(self, answer: dict[str, Any]) -> None:
-        """Takes an answer that came whole, parsed."""
         self._answer = lift_thinking(answer) if self._fold.thinks else answer
         self.ended = True
 

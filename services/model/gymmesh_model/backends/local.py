@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -32,17 +31,13 @@ from gymmesh_responses import dumps
 _SEEDS = 2**31
 
 
-class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of a `local` model.
+class LocalOptions(ConstraintOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `options` of a `local` model: how answers are constrained, and:
 
-    answer_pattern: a regular expression that final answers must match, or null.
-    call_first: no final answer before a tool was used, where there are tools.
     context: tokens of prompt and answer together, per slot. slots: calls computed at a time.
     threads: of computation, or null for one per core. start_s: seconds for loading the model.
     """
 
-    answer_pattern: str | None = None
-    call_first: bool = False
     context: int = 2048
     slots: int = 4
     threads: int | None = None
@@ -52,14 +47,10 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LocalBackend:
     """One `LocalServer`, started on `open` and again when it has died."""
 
+    capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, tools=True, seed=True)
+
     def __init__(self, name: str, config: ModelConfig) -> None:
         self._options: LocalOptions = options_of(name, config.options, LocalOptions)
-        try:
-            self._constraint = ConstraintOptions(
-                answer_pattern=self._options.answer_pattern, call_first=self._options.call_first
-            )
-        except ValueError as error:
-            raise misconfigured(name, str(error)) from None
         self._name = name
         self._config = config
         self._http = HttpEndpoint(name, config)
@@ -68,9 +59,6 @@ class LocalBackend:
         self._starting = asyncio.Lock()
         self.endpoint_model = Path(config.model).name if config.model else "default"
         self.context_tokens = self._options.context
-        self.capabilities = model_pb2.ModelCapabilities(
-            streaming=True, abort=True, tools=True, seed=True
-        )
         # Next to computing a token here, streaming it costs nothing.
         self.features = Features(keep_aborted=True, pool=self._http.pool)
 
@@ -95,64 +83,54 @@ class LocalBackend:
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         body = self._body(call)
-        server = await self._running_within(call.timeout)
+        server = await self._running(call.timeout)
         answer = await self._http.post(
             f"{server.base_url}/chat/completions",
-            write_whole(constrain(body, self._constraint), dumps),
+            write_whole(constrain(body, self._options), dumps),
             call.timeout,
             lambda raw: read_answer(self._name, raw),
             server.headers,
         )
-        return respond(self._name, self._read(answer, body), call.params)
+        return respond(self._name, self._read(body, answer), call.params)
 
     async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         body = self._body(call)
-        server = await self._running_within(call.timeout)
+        server = await self._running(call.timeout)
         # A constrained answer comes as JSON whose meaning shows only at its end: no deltas.
-        shown = not is_constrained(body, self._constraint)
+        shown = not is_constrained(body, self._options)
 
         def reader() -> ChatReader:
             fold = ChatFold(progress if shown else CallProgress())
-            return ChatReader(
-                self._name,
-                fold,
-                call.params,
-                progress,
-                rewrite=lambda answer: self._read(answer, body),
-            )
+            read = partial(self._read, body)
+            return ChatReader(self._name, fold, call.params, progress, rewrite=read)
 
-        read = await self._http.stream(
+        return await self._http.stream(
             f"{server.base_url}/chat/completions",
-            write_whole(constrain(body, self._constraint) | STREAMED, dumps),
+            write_whole(constrain(body, self._options) | STREAMED, dumps),
             call.timeout,
             reader,
-            lambda: progress.begun,
+            progress,
             server.headers,
         )
-        return read.respond()
 
     def _body(self, call: BackendCall) -> dict[str, Any]:
         seed = None if call.seed is None else call.seed % _SEEDS
         return to_chat({**call.params, "model": self.endpoint_model}, self._chat, seed=seed)
 
-    def _read(self, answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-        return {**interpret(answer, body, self._constraint), "model": self.endpoint_model}
+    def _read(self, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return {**interpret(answer, body, self._options), "model": self.endpoint_model}
 
-    async def _running_within(self, timeout: float) -> LocalServer:
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._running()
-        except TimeoutError:
-            raise timed_out(self._name, timeout, "its server did not start") from None
-
-    async def _running(self) -> LocalServer:
+    async def _running(self, timeout: float) -> LocalServer:
+        """The server, started again within `timeout` where it has died."""
         server = self._server
         if server is None:
             raise unreachable(self._name, "the model service is closed")
         if not server.running:
-            async with self._starting:
-                try:
+            try:
+                async with asyncio.timeout(timeout), self._starting:
                     await server.start()
-                except LocalModelError as error:
-                    raise unreachable(self._name, str(error)) from None
+            except TimeoutError:
+                raise timed_out(self._name, timeout, "its server did not start") from None
+            except LocalModelError as error:
+                raise unreachable(self._name, str(error)) from None
         return server

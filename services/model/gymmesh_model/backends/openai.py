@@ -1,38 +1,32 @@
 """Hosted OpenAI through the `openai` package: the Responses API, natively.
 
 The package does what belongs to OpenAI (authentication, organisation and project headers, the
-connection); retries, time limits and the typing of failures are the service's own, as for
-every other endpoint. Answers are read from the bytes that came, not from the package's
+connection): it is the transport. Retries, time limits and the typing of failures are the service's
+own, as for every other endpoint. Answers are read from the bytes that came, not from the package's
 objects, so that nothing is lost that the package does not know.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
-from gymmesh.model.v1 import model_pb2
-from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.read_response import read_response
-from gymmesh_model.backends.answers.responses_stream import ResponsesReader
-from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.attempts import Attempts
-from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
-from gymmesh_model.backends.endpoint.remedies import explain
-from gymmesh_model.backends.endpoint.sse import SseDecoder
-from gymmesh_model.backends.responses import native_body
+from gymmesh_model.backends.responses import ResponsesBackend, ResponsesOptions
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import whole
-from gymmesh_model.errors import answer_invalid, misconfigured, options_of, unreachable
-from gymmesh_model.routing import Pool, PoolEndpoint
-from gymmesh_model.transport import MAX_BODY
-from gymmesh_responses import TOOL_NAME_RULE, is_tool_name
+from gymmesh_model.errors import misconfigured
+from gymmesh_model.transport import (
+    MAX_BODY,
+    Body,
+    ConnectFailed,
+    ConnectionLost,
+    HttpAnswer,
+    StreamedAnswer,
+    TooLarge,
+)
+from gymmesh_responses import TOOL_NAME_RULE, is_tool_name, loads
 from gymmesh_runtime.errors import field_invalid
 from gymmesh_runtime.extras import Extra
 
@@ -43,81 +37,56 @@ _EXTRA: Final = Extra("openai", ("openai",))
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
-class OpenAIOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of an `openai` model.
+class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `options` of an `openai` model: those of `responses`, and:
 
     organization, project: whose account pays, where the key alone does not say.
-    keep_aborted: whether calls that can be aborted are streamed from the endpoint, so that an
-        aborted one keeps what had come. Costs some work per token.
     """
 
     organization: str | None = None
     project: str | None = None
-    keep_aborted: bool = False
 
 
-class OpenAIBackend:
+class OpenAIBackend(ResponsesBackend):
     """`POST /responses` of OpenAI. Needs the extra `openai`."""
 
     backend = "openai"
+    options_type: type[ResponsesOptions] = OpenAIOptions
+    missing = "needs 'api_key', or the key in the environment variable OPENAI_API_KEY"
 
     def __init__(self, name: str, config: ModelConfig) -> None:
-        self._name = name
+        super().__init__(name, config)
         self._config = config
-        self.pool = Pool.of(name, config)
-        self._attempts = Attempts(self.pool, config.max_retries)
-        self._client: AsyncOpenAI | None = None
-        self._secrets: tuple[str, ...] = ()
-        self.features = Features(keep_aborted=self._read_options(config), pool=self.pool)
-        self.endpoint_model = config.model or ""
-        self.context_tokens = 0
-        self.capabilities = model_pb2.ModelCapabilities(
-            streaming=True, abort=True, images=True, tools=True
-        )
-
-    def _read_options(self, config: ModelConfig) -> bool:
-        """Reads `options`; returns `keep_aborted`. Raises ConfigError."""
-        self._options: OpenAIOptions = options_of(self._name, config.options, OpenAIOptions)
-        return self._options.keep_aborted
 
     async def open(self) -> None:
         _EXTRA.require(f"backend '{self.backend}'", path=f"models.{self._name}")
         import openai
 
         try:
-            self._client = self._make_client()
+            client = self._make_client()
         except (openai.OpenAIError, ValueError, TypeError):
             # Not the package's words: they name its own arguments.
-            raise misconfigured(self._name, self._missing()) from None
+            raise misconfigured(self._name, self.missing) from None
         # The package takes some from the environment.
-        taken = (self._client.api_key, getattr(self._client, "_azure_ad_token", None))
-        self._secrets = secret_texts(self._config, *taken)
+        taken = (client.api_key, getattr(client, "_azure_ad_token", None))
+        self._http.secrets = secret_texts(self._config, *taken)
+        [endpoint] = self._http.pool.endpoints
+        endpoint.base = str(client.base_url).rstrip("/")
+        await self._http.open(PackageTransport(client, self._config.connect_timeout_s))
 
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
-    async def create(self, call: BackendCall) -> responses_pb2.Response:
-        body = whole(_body(call.params, self.backend))
-
-        async def once(_: PoolEndpoint) -> responses_pb2.Response:
-            async with self._posted(body) as response:
-                answer = b"".join([piece async for piece in self._pieces(response)])
-            return read_response(self._name, self._secrets, answer)
-
-        return await self._attempts.run(once, call.timeout, key=call.rollout_id)
-
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        body = {**whole(_body(call.params, self.backend)), "stream": True}
-
-        async def once(_: PoolEndpoint) -> responses_pb2.Response:
-            reader = ResponsesReader(self._name, self._secrets, progress)
-            async with self._posted(body) as response:
-                await self._feed(reader, response)
-            return reader.respond()
-
-        return await self._attempts.run(once, call.timeout, lambda: progress.begun, call.rollout_id)
+    def _native(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises FIELD_INVALID for a tool's name that OpenAI refuses; other endpoints may not."""
+        body = super()._native(params)
+        tools = body.get("tools")
+        for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+            name = tool.get("name") if isinstance(tool, Mapping) else None
+            if isinstance(name, str) and not is_tool_name(name):
+                raise field_invalid(
+                    f"params.tools[{index}].name",
+                    f"is {name!r:.200}, which this endpoint refuses: it takes {TOOL_NAME_RULE}; "
+                    "rename the tool in the task",
+                )
+        return body
 
     def _make_client(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI
@@ -132,7 +101,6 @@ class OpenAIBackend:
         )
 
     def _common(self) -> dict[str, Any]:
-        """The arguments that both clients share."""
         from openai import DefaultAsyncHttpxClient, Timeout
 
         host = urlsplit(self._config.url or "https://elsewhere").hostname or ""
@@ -150,73 +118,79 @@ class OpenAIBackend:
             ),
         }
 
-    def _missing(self) -> str:
-        return "needs 'api_key', or the key in the environment variable OPENAI_API_KEY"
 
-    async def _feed(self, reader: ResponsesReader, response: Any) -> None:
-        pieces = self._pieces(response)
-        if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
-            reader.whole(b"".join([piece async for piece in pieces]))
-            return
-        events = SseDecoder()
-        async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                for data in events.feed(piece):
-                    reader.feed(data)
-                    if reader.ended:
-                        return
+class PackageTransport:
+    """The package's client as a Transport, whatever the URL. connect_timeout: seconds."""
+
+    def __init__(self, client: AsyncOpenAI, connect_timeout: float) -> None:
+        self._client = client
+        self._connect_timeout = connect_timeout
+
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> HttpAnswer:
+        sent = body if isinstance(body, bytes) else body()
+        async with self.stream(url, sent, headers) as answer:
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
+
+    async def get(self, url: str) -> HttpAnswer:
+        raise ConnectFailed("the package asks for responses alone")
 
     @contextlib.asynccontextmanager
-    async def _posted(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """The package's response, with status 200, its body still to be read in the block."""
+    async def stream(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None
+    ) -> AsyncIterator[StreamedAnswer]:
         import openai
 
-        client = self._client
-        if client is None:
-            raise unreachable(self._name, "the model service is closed")
-        try:
-            # As `extra_body`, every parameter goes out as it came, later ones included.
-            async with client.responses.with_streaming_response.create(extra_body=body) as response:
-                yield response
-        except openai.APIStatusError as failure:
-            answer = failure.response
-            status, said = answer.status_code, answer.content
-            error = http_failure(self._name, status, answer.headers, said, self._secrets)
-            raise explain(error, str(failure.request.url), status, said) from None
-        except openai.APIConnectionError as failure:
-            cause = _cause(failure)
-            if isinstance(failure, openai.APITimeoutError):
-                cause = f"no connection within {self._config.connect_timeout_s:g} s"
-            error = unreachable(self._name, cause, sent=not _is_unconnected(failure))
-            raise explain(error, str(failure.request.url), said=cause) from None
-        except UnicodeEncodeError:
-            raise field_invalid(
-                "params", "has an unpaired surrogate, which cannot be sent"
-            ) from None
+        # As `extra_body`, every parameter goes out as it came, later ones included.
+        create = self._client.responses.with_streaming_response.create
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(create(extra_body=loads(body)))
+                answer = _PackageAnswer(response, response.iter_bytes())
+            except openai.APIStatusError as failure:
+                answer = _PackageAnswer(failure.response, failure.response.aiter_bytes())
+            except openai.APITimeoutError:
+                why = f"no connection within {self._connect_timeout:g} s"
+                raise ConnectFailed(why) from None
+            except openai.APIConnectionError as failure:
+                # By the name of the error, since which library it is of depends on the version.
+                cause = type(failure.__cause__).__name__
+                unsent = cause in ("ConnectError", "ConnectTimeout", "ProxyError")
+                raise (ConnectFailed if unsent else ConnectionLost)(_cause(failure)) from None
+            yield answer
 
-    async def _pieces(self, response: Any) -> AsyncGenerator[bytes, None]:
-        pieces, size = response.iter_bytes(), 0
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class _PackageAnswer:
+    """A StreamedAnswer: a response of the package, or of its error, and the pieces of its body."""
+
+    def __init__(self, response: Any, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+        self.status: int = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        size = 0
         while True:
             try:
-                piece = await anext(pieces)
+                piece = await anext(self._pieces)
             except StopAsyncIteration:
                 return
             except Exception:
-                # The transport's own errors; which library they are of depends on the
-                # package's version.
-                broken = "the connection broke inside the answer"
-                raise unreachable(self._name, broken, sent=True) from None
+                # The library's own errors; which one it is depends on the package's version.
+                raise ConnectionLost("the connection broke inside the answer") from None
             size += len(piece)
             if size > MAX_BODY:
-                raise answer_invalid(self._name, f"it is larger than {MAX_BODY} bytes")
+                raise TooLarge(f"it is larger than {MAX_BODY} bytes")
             yield piece
 
-
-def _is_unconnected(failure: BaseException) -> bool:
-    """Whether there was no connection, so that nothing was sent: by the name of the transport's
-    error, since which library it is of depends on the package's version.
-    """
-    return type(failure.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "ProxyError")
+    async def read(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
 
 
 def _cause(failure: BaseException) -> str:
@@ -228,20 +202,3 @@ def _cause(failure: BaseException) -> str:
         inner = inner.__cause__ or inner.__context__
     name = type(failure.__cause__ or failure).__name__
     return "connection refused" if name == "ConnectError" else name
-
-
-def _body(params: Mapping[str, Any], backend: str) -> dict[str, Any]:
-    """The request's body. Raises MeshError PARAMETER_UNSUPPORTED, and FIELD_INVALID for the name
-    of a tool that OpenAI refuses, which other endpoints may take.
-    """
-    body = native_body(params, backend)
-    tools = body.get("tools")
-    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-        name = tool.get("name") if isinstance(tool, Mapping) else None
-        if isinstance(name, str) and not is_tool_name(name):
-            raise field_invalid(
-                f"params.tools[{index}].name",
-                f"is {name!r:.200}, which this endpoint refuses: it takes {TOOL_NAME_RULE}; rename "
-                "the tool in the task",
-            )
-    return body

@@ -7,7 +7,7 @@ responses are not offered, and streaming is asked for by the RPC, not by a param
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -15,12 +15,10 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.read_response import read_response
-from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.answers.responses import ResponsesReader, read_response
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.backends.endpoint.sendable import sendable
+from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import options_of, unreadable, unsupported
@@ -42,21 +40,21 @@ class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class ResponsesBackend:
     """`POST {url}/responses`."""
 
+    backend = "responses"
+    options_type: type[ResponsesOptions] = ResponsesOptions
+    capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, images=True, tools=True)
+
     def __init__(self, name: str, config: ModelConfig) -> None:
-        options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
+        self._options: Any = options_of(name, config.options, self.options_type)
         self._name = name
         self._http = HttpEndpoint(name, config)
-        self._read = partial(read_response, name, self._http.secrets)
         self.features = Features(
             takes_items=True,
-            keep_aborted=options.keep_aborted,
+            keep_aborted=self._options.keep_aborted,
             pool=self._http.pool,
         )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
-        self.capabilities = model_pb2.ModelCapabilities(
-            streaming=True, abort=True, images=True, tools=True
-        )
 
     async def open(self) -> None:
         await self._http.open()
@@ -65,39 +63,19 @@ class ResponsesBackend:
         await self._http.close()
 
     def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = sendable(partial(_written, call))
-        return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
+        body = sendable(partial(_written, call, self._native))
+        read = partial(read_response, self._name, self._http.secrets)
+        return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
 
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        body = _written(call, streamed=True)
+    def stream(
+        self, call: BackendCall, progress: CallProgress
+    ) -> Coroutine[Any, Any, responses_pb2.Response]:
+        body = _written(call, self._native, streamed=True)
+        reader = partial(ResponsesReader, self._name, self._http.secrets, progress)
+        return self._http.stream(_PATH, body, call.timeout, reader, progress, key=call.rollout_id)
 
-        def reader() -> ResponsesReader:
-            return ResponsesReader(self._name, self._http.secrets, progress)
-
-        read = await self._http.stream(
-            _PATH, body, call.timeout, reader, lambda: progress.begun, key=call.rollout_id
-        )
-        return read.respond()
-
-
-def _written(call: BackendCall, *, streamed: bool = False) -> bytes:
-    """The body as JSON. Raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID."""
-    settings = call.settings
-    if settings is None:
-        body = native_body(call.params)
-    else:
-        if settings.made is None:
-            settings.made = native_body(settings.params)
-        items = call.params["input"] if call.items is None else _parsed(call.items)
-        body = {"input": with_sent_calls(items, settings.params.get("tools")), **settings.made}
-    return write_whole({**body, "stream": True} if streamed else body)
-
-
-def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:
-    try:
-        return items_to_list(items)
-    except CodecError as error:
-        raise unreadable(error.within("input")) from None
+    def _native(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return native_body(params, self.backend)
 
 
 def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[str, Any]:
@@ -109,3 +87,24 @@ def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[s
     if "input" in body:
         body["input"] = with_sent_calls(body["input"], body.get("tools"))
     return body
+
+
+def _written(
+    call: BackendCall,
+    native: Callable[[Mapping[str, Any]], dict[str, Any]] = native_body,
+    *,
+    streamed: bool = False,
+) -> bytes:
+    """The body as JSON, of what `native` makes; raises MeshError as that, and FIELD_INVALID."""
+    settings = call.settings
+    if settings is None:
+        body = native(call.params)
+    else:
+        if settings.made is None:
+            settings.made = native(settings.params)
+        try:
+            items = call.params["input"] if call.items is None else items_to_list(call.items)
+        except CodecError as error:
+            raise unreadable(error.within("input")) from None
+        body = {"input": with_sent_calls(items, settings.params.get("tools")), **settings.made}
+    return write_whole({**body, "stream": True} if streamed else body)

@@ -28,10 +28,7 @@ _KEYS: Final = {"tool", "arguments"}
 
 
 class ScriptedBackend:
-    """Says `answers`, one a model call.
-
-    Raises ValueError for an answer that is none of these.
-    """
+    """Says `answers`, one a model call. Raises ValueError for an answer that is none of these."""
 
     endpoint_model = "scripted"
     context_tokens = 0
@@ -39,7 +36,10 @@ class ScriptedBackend:
     capabilities = model_pb2.ModelCapabilities(tools=True, images=True)
 
     def __init__(self, answers: Sequence[Answer]) -> None:
-        self._answers = [_items(place, answer) for place, answer in enumerate(answers)]
+        self._answers = [
+            [_item(place, part) for part in ([said] if isinstance(said, str | Mapping) else said)]
+            for place, said in enumerate(answers)
+        ]
         self._said: Counter[str] = Counter()
 
     async def open(self) -> None:
@@ -71,13 +71,7 @@ class ScriptedBackend:
         )
 
     async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        """As `create`."""
         return await self.create(call)
-
-
-def _items(place: int, answer: Answer) -> list[dict[str, Any]]:
-    parts: Sequence[Any] = [answer] if isinstance(answer, str | Mapping) else answer
-    return [_item(place, part) for part in parts]
 
 
 def _item(place: int, part: Any) -> dict[str, Any]:

@@ -17,27 +17,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
-from gymmesh_model.backends.vllm.render import Continued, ConversationViews
+from gymmesh_model.backends.vllm.render import ConversationViews, go_on
 from gymmesh_model.convert import ChatOptions, lift_thinking
-from gymmesh_model.errors import AnswerInvalid, answer_invalid, timed_out
+from gymmesh_model.errors import AnswerInvalid, answer_invalid, refused, timed_out
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import (
-    KnownPrefix,
-    Renders,
-    Rewritten,
-    Tail,
-    View,
-    next_step,
-    pack_ids,
-    weights_spans,
-)
-from gymmesh_model.tokens.continuation import rendered
+from gymmesh_model.tokens import pack_ids, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
 from gymmesh_responses import CodecError, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
@@ -145,7 +135,10 @@ class TokenBackend:
         self._tokenizer = tokenizer
         self._generate = generate
         self._parse = TOOL_PARSERS[tool_parser] if isinstance(tool_parser, str) else tool_parser
-        self._stop = frozenset(_stop_ids(tokenizer) if stop_token_ids is None else stop_token_ids)
+        if stop_token_ids is None:
+            found = getattr(tokenizer, "eos_token_id", None)
+            stop_token_ids = [found] if isinstance(found, int) else found or ()
+        self._stop = frozenset(stop_token_ids)
         self._max_tokens = max_tokens
         self._template = dict(template or {})
         self._think_tags = think_tags
@@ -167,10 +160,9 @@ class TokenBackend:
         return await self.create(call)
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
-        """See Backend."""
         body = chat_body(call, _OPTIONS)
         self._check(body)
-        prompt, sample = self._prompt(call, body)
+        prompt, plan = await self._prompt(call, body)
         params = self._params(call, body, len(prompt))
         try:
             async with asyncio.timeout(call.timeout):
@@ -178,7 +170,7 @@ class TokenBackend:
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
         answer = self._answer(prompt, made, params)
-        take_answer(self.endpoint_model, sample, answer)
+        take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
             if made.weights:
@@ -193,41 +185,19 @@ class TokenBackend:
 
     # -- the prompt ---------------------------------------------------------------------------
 
-    def _prompt(self, call: BackendCall, body: dict[str, Any]) -> tuple[list[int], CapturePlan]:
+    async def _prompt(
+        self, call: BackendCall, body: dict[str, Any]
+    ) -> tuple[list[int], CapturePlan]:
         """The prompt's ids, and what is known of how they go on from the calls before."""
-        prefix, record = call.prefix, call.record
-        if prefix is None or record is None:
-            return unpack_ids(self._rendered(body)), CapturePlan(record, None, keep_logprobs=False)
-        if prefix.rewritten:
-            reason = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
-            detail = "the caller changed items that the tokens before stand for"
-            found: Tail | Rewritten = Rewritten(reason, detail)
-            whole = self._rendered(body)
-        else:
-            views = ConversationViews(call, body, prefix, _OPTIONS, lowers=False)
-            known, renders = KnownPrefix(prefix, views.reasons), Renders()
-            while isinstance(step := next_step(known, renders), View):
-                renders.views[step] = self._view(views.request(step), step)
-            found, whole = step, renders.get(View.PROMPT)
-        if isinstance(found, Rewritten):
-            sample = CapturePlan(record, prefix, reason=found.reason, detail=found.detail)
-            return unpack_ids(whole), sample
-        tokens = prefix.tokens + found.tokens
-        continued = Continued(found.tokens, rendered(whole))
-        return unpack_ids(tokens), CapturePlan(record, prefix, prompt=tokens, continued=continued)
+        plan = CapturePlan.of(call)
+        if plan.prefix is None or plan.prefix.rewritten:
+            return unpack_ids(await self._rendered(body)), plan
+        views = ConversationViews(call, body, plan.prefix, _OPTIONS, lowers=False)
+        step, whole = await go_on(views, self._rendered)
+        plan = plan.going_on(step, whole)
+        return unpack_ids(plan.prompt or whole), plan
 
-    def _view(self, request: dict[str, Any] | None, view: View) -> bytes | None:
-        if request is None:
-            return None
-        try:
-            return self._rendered(request)
-        except MeshError:
-            # Templates refuse a conversation without a question, and an answer left open.
-            if view is View.PROMPT:
-                raise
-            return None
-
-    def _rendered(self, body: Mapping[str, Any]) -> bytes:
+    async def _rendered(self, body: Mapping[str, Any]) -> bytes:
         """The conversation as the template renders it."""
         options: dict[str, Any] = {
             "tools": body.get("tools"),
@@ -242,10 +212,11 @@ class TokenBackend:
             )
             return pack_ids(list(ids))
         except AnswerInvalid as error:
-            raise self._refused(f"the tokenizer gives no token ids: {error}") from None
+            why = f"the tokenizer gives no token ids: {error}"
+            raise refused(self.endpoint_model, why) from None
         except Exception as error:
             # Templates are programs of their own, and raise what they like.
-            raise self._refused(f"the chat template: {error}") from None
+            raise refused(self.endpoint_model, f"the chat template: {error}") from None
 
     # -- the answer ---------------------------------------------------------------------------
 
@@ -263,10 +234,7 @@ class TokenBackend:
             limit = room if limit is None else min(limit, room)
         stop = body.get("stop") or ()
         return SamplingParams(
-            temperature=body.get("temperature"),
-            top_p=body.get("top_p"),
-            top_k=body.get("top_k"),
-            min_p=body.get("min_p"),
+            **{key: body.get(key) for key in ("temperature", "top_p", "top_k", "min_p")},
             max_tokens=limit,
             seed=call.seed if call.seed is not None else body.get("seed"),
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
@@ -276,12 +244,13 @@ class TokenBackend:
     def _answer(self, prompt: list[int], made: Generation, asked: SamplingParams) -> dict[str, Any]:
         """A Chat Completions answer with token ids, as vLLM gives it."""
         ids = list(made.token_ids)
-        ended = made.finished if made.finished is not None else bool(ids) and ids[-1] in self._stop
-        shown = ids[:-1] if ids and ids[-1] in self._stop else ids
-        text = str(self._tokenizer.decode(shown, skip_special_tokens=False))
-        parsed = self._parse(text)
-        message: dict[str, Any] = {"role": "assistant", "content": parsed.text or None}
+        stopped = bool(ids) and ids[-1] in self._stop
+        ended = stopped if made.finished is None else made.finished
+        shown = ids[:-1] if stopped else ids
+        parsed = self._parse(str(self._tokenizer.decode(shown, skip_special_tokens=False)))
+        message: dict[str, Any] = {"role": "assistant", "content": parsed.text}
         if parsed.calls:
+            message["content"] = parsed.text or None
             message["tool_calls"] = [
                 {
                     "id": new_id("call_"),
@@ -290,17 +259,14 @@ class TokenBackend:
                 }
                 for call in parsed.calls
             ]
-        elif not parsed.text:
-            message["content"] = ""
+        finish = "tool_calls" if parsed.calls else "stop"
         choice: dict[str, Any] = {
             "index": 0,
             "message": message,
-            "finish_reason": "stop" if ended else "length",
+            "finish_reason": finish if ended else "length",
             "token_ids": ids,
         }
-        if ended and parsed.calls:
-            choice["finish_reason"] = "tool_calls"
-        if ended and not (ids and ids[-1] in self._stop):
+        if ended and not stopped:
             choice["stop_reason"] = "stopped by a text"  # no stop token stands behind it
         if made.logprobs:
             choice["logprobs"] = {"content": [{"logprob": float(one)} for one in made.logprobs]}
@@ -333,13 +299,6 @@ class TokenBackend:
             metadata={"model": self.endpoint_model, "parameter": key},
         )
 
-    def _refused(self, why: str) -> MeshError:
-        return MeshError(
-            errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
-            f"model '{self.endpoint_model}' cannot answer: {why}",
-            metadata={"model": self.endpoint_model},
-        )
-
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as templates read it: texts plain, and tool calls' arguments as objects."""
@@ -363,11 +322,6 @@ def _call_for_template(call: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, dict):
         function["arguments"] = arguments
     return {**call, "function": function}
-
-
-def _stop_ids(tokenizer: Tokenizer) -> list[int]:
-    found = getattr(tokenizer, "eos_token_id", None)
-    return [found] if isinstance(found, int) else list(found or ())
 
 
 def _digest(tokenizer: Tokenizer) -> bytes:

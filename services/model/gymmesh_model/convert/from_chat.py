@@ -54,8 +54,16 @@ def from_chat(
     answers, echoed as the API does. now: seconds since 1970, for an answer without `created`.
     Neither document is changed. Raises AnswerInvalid.
     """
-    choice = _choice(answer)
-    reason = _incomplete_reason(choice.get("finish_reason"))
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices:
+        raise AnswerInvalid("it has no choices")
+    choice = choices[0]
+    if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
+        raise AnswerInvalid("its first choice has no message")
+    finish = choice.get("finish_reason")
+    # A reason that is not known here did end the answer early, for all that can be told.
+    ended = finish is None or (isinstance(finish, str) and finish in DONE)
+    reason = None if ended else _CUT_SHORT.get(str(finish), str(finish))
     status = "completed" if reason is None else "incomplete"
     output = items_from_message(choice["message"], status=status, new_id=new_id)
     _attach_logprobs(output, choice.get("logprobs"))
@@ -92,7 +100,8 @@ def items_from_message(
     items: list[Json] = []
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
-        items.append(_reasoning(reasoning, new_id))
+        part = {"type": "reasoning_text", "text": reasoning}
+        items.append({"type": "reasoning", "id": new_id("rs_"), "summary": [], "content": [part]})
     calls = [_call(call, new_id) for call in _calls(message)]
     content = _content(message)
     if content or not (items or calls):
@@ -109,28 +118,6 @@ def items_from_message(
     if status != "completed" and "status" in items[-1]:
         items[-1]["status"] = "incomplete"
     return items
-
-
-def _choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise AnswerInvalid("it has no choices")
-    choice = choices[0]
-    if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
-        raise AnswerInvalid("its first choice has no message")
-    return choice
-
-
-def _incomplete_reason(finish: object) -> str | None:
-    if finish is None or (isinstance(finish, str) and finish in DONE):
-        return None
-    # A reason that is not known here did end the answer early, for all that can be told.
-    return _CUT_SHORT.get(str(finish), str(finish))
-
-
-def _reasoning(text: str, new_id: NewId) -> Json:
-    part = {"type": "reasoning_text", "text": text}
-    return {"type": "reasoning", "id": new_id("rs_"), "summary": [], "content": [part]}
 
 
 def _content(message: Mapping[str, Any]) -> list[Json]:

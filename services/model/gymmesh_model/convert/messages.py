@@ -14,12 +14,14 @@ Item ids and statuses have no place in Chat Completions and carry no meaning for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import msgspec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_model.convert.calls import sent_arguments, sent_name
-from gymmesh_model.convert.options import DEFAULT, ChatOptions
 from gymmesh_model.convert.parts import check_keys, content_of, text_content
+from gymmesh_model.convert.sent import sent_arguments, sent_name
 from gymmesh_model.errors import unreadable, unsupported
 from gymmesh_responses import CodecError, items_to_list
 from gymmesh_runtime.errors import field_invalid
@@ -37,6 +39,24 @@ _CAPTURE: Final = (
 _ITEM: Final = frozenset(("type", "id", "status", *_CAPTURE))
 
 
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The dialect of a Chat Completions endpoint (`options` of a `chat` model).
+
+    max_tokens_key: how the answer's limit is spelled. Every endpoint knows `max_tokens`, but
+        OpenAI's reasoning models refuse it (with a clear error) for `max_completion_tokens`.
+    developer_role: what a developer message becomes; few chat templates know `developer`.
+    reasoning_key: under which key earlier reasoning is sent back, or null not to send it. Both
+        spellings are understood in answers.
+    """
+
+    max_tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    developer_role: Literal["system", "developer"] = "system"
+    reasoning_key: Literal["reasoning_content", "reasoning"] | None = "reasoning_content"
+
+
+DEFAULT: Final = ChatOptions()
+
+
 def messages_from_input(
     value: object,
     instructions: object = None,
@@ -49,7 +69,11 @@ def messages_from_input(
     PARAMETER_UNSUPPORTED, naming the place (`input[3].type`), or FIELD_INVALID for what is no
     Responses input at all.
     """
-    messages = _instructed(instructions)
+    messages: list[Json] = []
+    if isinstance(instructions, str):
+        messages.append({"role": "system", "content": instructions})
+    elif instructions is not None:
+        raise field_invalid("params.instructions", "must be text")
     if isinstance(value, str):
         return [*messages, {"role": "user", "content": value}]
     if not isinstance(value, list):
@@ -59,7 +83,8 @@ def messages_from_input(
         if not isinstance(item, Mapping):
             raise field_invalid(f"params.input[{index}]", "must be an object")
         transcript.add(item, f"input[{index}]")
-    return messages + transcript.finished()
+    transcript.close()
+    return messages + transcript.messages
 
 
 def messages_from_items(
@@ -76,37 +101,19 @@ def messages_from_items(
     return messages_from_input(value, instructions, options, tools)
 
 
-def _instructed(instructions: object) -> list[Json]:
-    """The messages before those of the input."""
-    if isinstance(instructions, str):
-        return [{"role": "system", "content": instructions}]
-    if instructions is not None:
-        raise field_invalid("params.instructions", "must be text")
-    return []
-
-
-def reasoning_text(item: Mapping[str, Any], place: str) -> str:
+def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
     """The text of a reasoning item: its content where it has any, else its summary."""
     if item.get("encrypted_content") is not None:
         raise unsupported(f"{place}.encrypted_content", "only its producer can read it")
     check_keys(item, _ITEM | {"summary", "content", "encrypted_content"}, place)
     parts = item.get("content") or item.get("summary") or []
-    if not isinstance(parts, list):
-        raise field_invalid(f"params.{place}", "must hold its reasoning in a list of texts")
-    texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+    texts = [
+        part.get("text") if isinstance(part, Mapping) else None
+        for part in (parts if isinstance(parts, list) else [None])
+    ]
     if not all(isinstance(text, str) for text in texts):
         raise field_invalid(f"params.{place}", "must hold its reasoning in a list of texts")
     return "\n\n".join(map(str, texts))
-
-
-def _answered(items: Sequence[Any]) -> frozenset[str]:
-    """The ids of the calls whose outputs are in the conversation."""
-    ids = [
-        item.get("call_id")
-        for item in items
-        if isinstance(item, Mapping) and item.get("type") == "function_call_output"
-    ]
-    return frozenset(one for one in ids if isinstance(one, str))
 
 
 class _Transcript:
@@ -117,20 +124,18 @@ class _Transcript:
         self._options = options
         self._items = items
         self._tools = tools
-        self._ids: frozenset[str] | None = None
         self._open: Json | None = None
 
-    def finished(self) -> list[Json]:
-        """The messages; nothing can be added after that."""
-        self._close()
-        return self.messages
-
-    @property
-    def _answered(self) -> frozenset[str]:
-        """The ids of the calls that are answered; looked for when it first matters."""
-        if self._ids is None:
-            self._ids = _answered(self._items)
-        return self._ids
+    @cached_property
+    def _answered(self) -> frozenset[object]:
+        """The ids of the calls whose outputs are in the conversation."""
+        return frozenset(
+            item["call_id"]
+            for item in self._items
+            if isinstance(item, Mapping)
+            and item.get("type") == "function_call_output"
+            and isinstance(item.get("call_id"), str)
+        )
 
     def add(self, item: Mapping[str, Any], place: str) -> None:
         kind = item.get("type", "message" if "role" in item else None)
@@ -162,7 +167,10 @@ class _Transcript:
         content, refusal = text_content(item.get("content"), place)
         message = self._joinable("content", "refusal")
         if content is not None:
-            message["content"] = _joined(message.get("content"), content)
+            earlier = message["content"]
+            if earlier is not None:
+                content = [*_as_parts(earlier), *_as_parts(content)]
+            message["content"] = content
         if refusal is not None:
             message["refusal"] = refusal
         _named(message, item)
@@ -186,7 +194,7 @@ class _Transcript:
         self._close_with({"role": "tool", "tool_call_id": item["call_id"], "content": content})
 
     def _reasoning(self, item: Mapping[str, Any], place: str) -> None:
-        text = reasoning_text(item, place)
+        text = _reasoning_text(item, place)
         key = self._options.reasoning_key
         if key is None or not text:
             return
@@ -208,12 +216,13 @@ class _Transcript:
         return message
 
     def _begin(self) -> Json:
-        self._close()
+        self.close()
         self._open = {"role": "assistant", "content": None}
         self.messages.append(self._open)
         return self._open
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """No more items join the last message."""
         message, self._open = self._open, None
         # Without calls endpoints want a text, and be it empty: an answer may be reasoning alone.
         said = ("content", "tool_calls", "refusal")
@@ -221,14 +230,8 @@ class _Transcript:
             message["content"] = ""
 
     def _close_with(self, message: Json) -> None:
-        self._close()
+        self.close()
         self.messages.append(message)
-
-
-def _joined(earlier: Any, later: Any) -> Any:
-    if earlier is None:
-        return later
-    return [*_as_parts(earlier), *_as_parts(later)]
 
 
 def _as_parts(content: Any) -> list[Json]:

@@ -65,27 +65,20 @@ def _part(part: object, place: str) -> Json:
         check_keys(part, _TEXT_KEYS, place)
         return {"type": "text", "text": _text(part, "text", place)}
     if kind == "input_image":
-        return _image(part, place)
+        check_keys(part, {"type", "image_url", "detail"}, place)
+        image = {"url": _text(part, "image_url", place)}
+        if part.get("detail") is not None:
+            image["detail"] = part["detail"]
+        return {"type": "image_url", "image_url": image}
     if kind == "input_file":
-        return _file(part, place)
+        keys = ("file_data", "file_id", "filename")
+        check_keys(part, {"type", *keys}, place)
+        given = {key: part[key] for key in keys if part.get(key) is not None}
+        return {"type": "file", "file": given}
     if kind == "input_audio":
         check_keys(part, {"type", "input_audio"}, place)
         return {"type": "input_audio", "input_audio": part.get("input_audio")}
     raise unsupported(f"{place}.type", f"there is no part '{kind}' in Chat Completions")
-
-
-def _image(part: Mapping[str, Any], place: str) -> Json:
-    check_keys(part, {"type", "image_url", "detail"}, place)
-    image = {"url": _text(part, "image_url", place)}
-    if part.get("detail") is not None:
-        image["detail"] = part["detail"]
-    return {"type": "image_url", "image_url": image}
-
-
-def _file(part: Mapping[str, Any], place: str) -> Json:
-    keys = ("file_data", "file_id", "filename")
-    check_keys(part, {"type", *keys}, place)
-    return {"type": "file", "file": {key: part[key] for key in keys if part.get(key) is not None}}
 
 
 def _text(part: Mapping[str, Any], key: str, place: str) -> str:

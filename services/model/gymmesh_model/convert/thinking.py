@@ -23,7 +23,6 @@ class ThinkSplitter:
         self._held = ""
 
     def feed(self, piece: str) -> list[ThinkingPiece]:
-        """What this piece makes known."""
         text, self._held = self._held + piece, ""
         found: list[ThinkingPiece] = []
         if self._state == "start":

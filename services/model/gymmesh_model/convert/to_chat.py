@@ -20,8 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_model.convert.messages import messages_from_input, messages_from_items
-from gymmesh_model.convert.options import DEFAULT, ChatOptions
+from gymmesh_model.convert.messages import (
+    DEFAULT,
+    ChatOptions,
+    messages_from_input,
+    messages_from_items,
+)
 from gymmesh_model.errors import unsupported
 from gymmesh_runtime.errors import field_invalid
 
@@ -82,7 +86,8 @@ def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) 
         if key in _ABSENT:
             raise unsupported(key, "Chat Completions has no such thing")
         if key in _OFF:
-            _require_off(key, value)
+            if value != _OFF[key] or type(value) is not type(_OFF[key]):
+                raise unsupported(key, f"only {_OFF[key]!r} can be had")
         elif key in _WRITERS:
             body.update(_WRITERS[key](value, options))
         else:
@@ -92,11 +97,6 @@ def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) 
             raise unsupported(key, "it collides with what the other parameters become")
         body[key] = value
     return _without_idle_tool_keys(body)
-
-
-def _require_off(key: str, value: object) -> None:
-    if value != _OFF[key] or type(value) is not type(_OFF[key]):
-        raise unsupported(key, f"only {_OFF[key]!r} can be had")
 
 
 def _tools(value: object, options: ChatOptions) -> Json:
@@ -125,23 +125,16 @@ def _tool_choice(value: object, options: ChatOptions) -> Json:
         if value.get("type") == "function" and isinstance(value.get("name"), str):
             return {"tool_choice": _named(value)}
         if value.get("type") == "allowed_tools" and isinstance(value.get("tools"), list):
-            allowed = {"mode": value.get("mode", "auto"), "tools": _allowed(value["tools"])}
+            tools = value["tools"]
+            if any(not isinstance(one, Mapping) or one.get("type") != "function" for one in tools):
+                raise unsupported("tool_choice.tools", "only function tools")
+            allowed = {"mode": value.get("mode", "auto"), "tools": [_named(one) for one in tools]}
             return {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
     raise unsupported("tool_choice", "only a mode, a named function or allowed tools")
 
 
-def _allowed(tools: list[Any]) -> list[Json]:
-    if not all(isinstance(tool, Mapping) and tool.get("type") == "function" for tool in tools):
-        raise unsupported("tool_choice.tools", "only function tools")
-    return [_named(tool) for tool in tools]
-
-
 def _named(tool: Mapping[str, Any]) -> Json:
     return {"type": "function", "function": {"name": tool.get("name")}}
-
-
-def _max_tokens(value: object, options: ChatOptions) -> Json:
-    return {options.max_tokens_key: value}
 
 
 def _text(value: object, options: ChatOptions) -> Json:
@@ -194,10 +187,6 @@ def _include(value: object, options: ChatOptions) -> Json:
     return {"logprobs": True} if value else {}
 
 
-def _top_logprobs(value: object, options: ChatOptions) -> Json:
-    return {"logprobs": True, "top_logprobs": value} if value else {}
-
-
 def _without_idle_tool_keys(body: Json) -> Json:
     """Endpoints refuse these keys where there are no tools; without tools they say nothing."""
     if "tools" in body:
@@ -211,9 +200,9 @@ def _without_idle_tool_keys(body: Json) -> Json:
 _WRITERS: Final[Mapping[str, Callable[[object, ChatOptions], Json]]] = {
     "tools": _tools,
     "tool_choice": _tool_choice,
-    "max_output_tokens": _max_tokens,
+    "max_output_tokens": lambda value, options: {options.max_tokens_key: value},
     "text": _text,
     "reasoning": _reasoning,
     "include": _include,
-    "top_logprobs": _top_logprobs,
+    "top_logprobs": lambda value, _: {"logprobs": True, "top_logprobs": value} if value else {},
 }

@@ -19,11 +19,11 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+import msgspec
 
 from gymmesh_model.local import schemas, transcript
-
-Dialect = Literal["llguidance", "response_format"]
 
 _TOOL_KEYS: Final = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 # The engine's own extension: leave out keywords it does not know, and no blanks between
@@ -38,8 +38,7 @@ _CALL_HEAD: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintOptions:
+class ConstraintOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How answers are constrained.
 
     answer_pattern: a regular expression that the final answer must match as a whole
@@ -48,16 +47,12 @@ class ConstraintOptions:
     call_first: the final answer is not offered before a tool was used for the latest user
         message (or system message, if there is none): a small model left to choose answers
         without the tool. Of no effect where a request offers no tools.
-    dialect: how the constraint is written in the request. "llguidance" is a `grammar` for
-        llama.cpp's server built with llguidance (the embedded one); "response_format" is
-        the portable `json_schema` form.
 
     Raises ValueError for an answer pattern that the engine cannot hold an answer to.
     """
 
     answer_pattern: str | None = None
     call_first: bool = False
-    dialect: Dialect = "llguidance"
 
     def __post_init__(self) -> None:
         if self.answer_pattern is None or schemas.is_supported_pattern(self.answer_pattern):
@@ -67,6 +62,9 @@ class ConstraintOptions:
             "without look-around, back references, word boundaries and literal backslashes, "
             "with '^' only first and '$' only last"
         )
+
+
+_DEFAULT: Final = ConstraintOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +82,7 @@ class _Plan:
     constrained: bool
 
 
-def constrain(
-    body: Mapping[str, Any], options: ConstraintOptions = ConstraintOptions()
-) -> dict[str, Any]:
+def constrain(body: Mapping[str, Any], options: ConstraintOptions = _DEFAULT) -> dict[str, Any]:
     """A request without tools that asks for the same step as a constrained JSON answer.
 
     body: a Chat Completions request; it is not changed. `tool_choice` is honoured: "none",
@@ -98,22 +94,19 @@ def constrain(
     """
     plan = _plan(body, options)
     result = {key: value for key, value in body.items() if key not in _TOOL_KEYS}
-    result = copy.deepcopy(result)
     messages = transcript.rewrite(body.get("messages") or [], as_steps=plan.constrained)
     if plan.constrained:
-        paragraph = transcript.describe(
-            plan.tools, may_answer=plan.may_answer, may_call=bool(plan.tools)
-        )
+        paragraph = transcript.describe(plan.tools, may_answer=plan.may_answer)
         messages = transcript.with_system(messages, paragraph)
         result.pop("response_format", None)
-        result.update(_constraint(_step_schema(plan), options.dialect))
-    result["messages"] = copy.deepcopy(messages)
-    return result
+        # For llama.cpp's server built with llguidance, as the embedded one is.
+        guided = json.dumps({**_step_schema(plan), "x-guidance": _ENGINE_OPTIONS})
+        result["grammar"] = f"%llguidance {{}}\nstart: %json {guided}"
+    result["messages"] = messages
+    return copy.deepcopy(result)
 
 
-def is_constrained(
-    body: Mapping[str, Any], options: ConstraintOptions = ConstraintOptions()
-) -> bool:
+def is_constrained(body: Mapping[str, Any], options: ConstraintOptions = _DEFAULT) -> bool:
     """Whether `constrain` holds the answer to one of its forms, so that it needs `interpret`."""
     return _plan(body, options).constrained
 
@@ -121,7 +114,7 @@ def is_constrained(
 def interpret(
     response: Mapping[str, Any],
     body: Mapping[str, Any],
-    options: ConstraintOptions = ConstraintOptions(),
+    options: ConstraintOptions = _DEFAULT,
 ) -> dict[str, Any]:
     """The Chat Completions response that a model with tool calling would have given.
 
@@ -132,13 +125,11 @@ def interpret(
     becomes plain content. What is neither is passed on as content: with the finish reason
     "length" if it is a step that broke off, else with the server's own.
     """
-    result = copy.deepcopy(dict(response))
-    if not _plan(body, options).constrained:
-        return result
+    result, plan = copy.deepcopy(dict(response)), _plan(body, options)
     choices = result.get("choices")
-    for choice in choices if isinstance(choices, list) else []:
+    for choice in choices if plan.constrained and isinstance(choices, list) else []:
         if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
-            _interpret_choice(choice, may_call=bool(_plan(body, options).tools))
+            _interpret_choice(choice, may_call=bool(plan.tools))
     return result
 
 
@@ -149,7 +140,10 @@ def _plan(body: Mapping[str, Any], options: ConstraintOptions) -> _Plan:
     if wanted is not None:
         tools = [tool for tool in tools if tool.get("name") == wanted]
     forced = bool(tools) and (choice == "required" or wanted is not None)
-    first = options.call_first and not _has_used_tool(body.get("messages") or [])
+    # Whether a tool's result follows the last message that is neither step nor result.
+    roles = (message.get("role") for message in reversed(body.get("messages") or []))
+    has_used_tool = next((role for role in roles if role != "assistant"), None) == "tool"
+    first = options.call_first and not has_used_tool
     wanted_format = body.get("response_format")
     only_call = forced or (first and bool(tools))
     answer = None if only_call else _answer_schema(wanted_format, options)
@@ -163,16 +157,6 @@ def _functions(tools: object) -> list[Mapping[str, Any]]:
         return []
     found = [tool.get("function") for tool in tools if isinstance(tool, Mapping)]
     return [one for one in found if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
-
-
-def _has_used_tool(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a tool's result follows the last message that is neither step nor result."""
-    for message in reversed(messages):
-        if message.get("role") == "tool":
-            return True
-        if message.get("role") != "assistant":
-            return False
-    return False
 
 
 def _named(choice: object) -> str | None:
@@ -197,18 +181,14 @@ def _answer_schema(response_format: object, options: ConstraintOptions) -> schem
 
 
 def _step_schema(plan: _Plan) -> schemas.Schema:
-    steps = [
-        _closed({"tool": {"const": tool["name"]}, "arguments": _arguments(tool)})
-        for tool in plan.tools
-    ]
+    steps = []
+    for tool in plan.tools:
+        loose = schemas.loosen(tool.get("parameters"))
+        arguments = loose if loose.get("type") == "object" else {"type": "object"}
+        steps.append(_closed({"tool": {"const": tool["name"]}, "arguments": arguments}))
     if plan.answer is not None:
         steps.append(_closed({"answer": plan.answer}))
     return steps[0] if len(steps) == 1 else {"anyOf": steps}
-
-
-def _arguments(tool: Mapping[str, Any]) -> schemas.Schema:
-    loose = schemas.loosen(tool.get("parameters"))
-    return loose if loose.get("type") == "object" else {"type": "object"}
 
 
 def _closed(properties: schemas.Schema) -> schemas.Schema:
@@ -218,14 +198,6 @@ def _closed(properties: schemas.Schema) -> schemas.Schema:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-def _constraint(schema: schemas.Schema, dialect: Dialect) -> dict[str, Any]:
-    if dialect == "response_format":
-        wrapped = {"name": "step", "schema": schema, "strict": True}
-        return {"response_format": {"type": "json_schema", "json_schema": wrapped}}
-    guided = json.dumps({**schema, "x-guidance": _ENGINE_OPTIONS})
-    return {"grammar": f"%llguidance {{}}\nstart: %json {guided}"}
 
 
 def _interpret_choice(choice: dict[str, Any], *, may_call: bool) -> None:
@@ -250,7 +222,8 @@ def _interpret_choice(choice: dict[str, Any], *, may_call: bool) -> None:
         choice["finish_reason"] = "tool_calls"
     elif set(step) == {"answer"}:
         answer = step["answer"]
-        message["content"] = answer if isinstance(answer, str) else _raw_answer(text)
+        raw = text[text.index(":") + 1 :].rstrip().removesuffix("}").strip()
+        message["content"] = answer if isinstance(answer, str) else raw
 
 
 def _raw_arguments(text: str, step: Mapping[str, Any]) -> str:
@@ -259,7 +232,3 @@ def _raw_arguments(text: str, step: Mapping[str, Any]) -> str:
     if head is None or len(step) != 2:
         return json.dumps(step["arguments"], ensure_ascii=False)
     return text[head.end() :].rstrip().removesuffix("}").rstrip()
-
-
-def _raw_answer(text: str) -> str:
-    return text[text.index(":") + 1 :].rstrip().removesuffix("}").strip()

@@ -8,6 +8,7 @@ accepts is still accepted. Keywords as in JSON Schema 2020-12.
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,9 @@ def is_supported_pattern(pattern: str) -> bool:
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError, FutureWarning):
         return False
-    if _repeats(pattern) > _MAX_UNFOLDED:
+    # An upper bound of how many copies the counted repetitions unfold to.
+    counts = (max(int(low), int(high or 0), 1) for low, high in _PLAIN_REPEAT.findall(pattern))
+    if math.prod(counts) > _MAX_UNFOLDED:
         return False
     escaped = re.sub(r"\\.", "e", pattern, flags=re.DOTALL)
     if any(_SET_OPERATOR.search(found[1:-1]) for found in _CLASS.findall(escaped)):
@@ -188,14 +191,6 @@ def _resolve(reference: object, root: Mapping[str, Any]) -> object:
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-
-
-def _repeats(pattern: str) -> int:
-    """An upper bound of how many copies the counted repetitions unfold to."""
-    total = 1
-    for low, high in _PLAIN_REPEAT.findall(pattern):
-        total *= max(int(low), int(high or 0), 1)
-    return total
 
 
 def _anchors_are_outermost(pattern: str) -> bool:

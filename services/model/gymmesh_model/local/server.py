@@ -60,13 +60,9 @@ class LocalServer:
         self._start_seconds = start_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._log: IO[bytes] | None = None
-        self._base_url = ""
         self._api_key = ""
-
-    @property
-    def base_url(self) -> str:
+        self.base_url = ""
         """`http://127.0.0.1:PORT/v1`; empty until started."""
-        return self._base_url
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -94,7 +90,7 @@ class LocalServer:
         ready within `start_seconds`; nothing is left running then.
         """
         if self.running:
-            return self._base_url
+            return self.base_url
         if problem := _EXTRA.problem("the embedded model"):
             raise ServerError(f"{problem}, or name an endpoint with --model-url")
         await self.stop()
@@ -102,20 +98,29 @@ class LocalServer:
             async with asyncio.timeout(self._start_seconds):
                 address = await self._spawn()
         except TimeoutError:
-            message = f"was not ready within {self._start_seconds:g} s"
-            raise await self._failed(message) from None
+            raise await self._failed(f"was not ready within {self._start_seconds:g} s") from None
         except BaseException:
             await self.stop()
             raise
-        self._base_url = f"{address}/v1"
-        return self._base_url
+        self.base_url = f"{address}/v1"
+        return self.base_url
 
     async def stop(self) -> None:
         """End the process, by force after 5 s. Requests under way are cut off."""
         process, self._process = self._process, None
-        self._base_url = ""
+        self.base_url = ""
         if process is not None and process.returncode is None:
-            await _end(process)
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+            finally:
+                # Also when this very stop is cancelled: no process may stay behind.
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+                    await process.wait()
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -157,22 +162,5 @@ class LocalServer:
     async def _failed(self, what: str) -> ServerError:
         tail = self.log_tail()
         await self.stop()
-        return ServerError(
-            f"the model server for {self._settings['path']} {what}"
-            + (f"; its log ends: {tail}" if tail else "")
-        )
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_SECONDS)
-    except TimeoutError:
-        pass
-    finally:
-        # Also when this very stop is cancelled: no process may stay behind.
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        end = f"; its log ends: {tail}" if tail else ""
+        return ServerError(f"the model server for {self._settings['path']} {what}{end}")

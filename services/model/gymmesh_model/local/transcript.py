@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 ChatMessage = dict[str, Any]
@@ -30,8 +31,9 @@ def text_of(content: object) -> str | None:
         return content
     if not isinstance(content, Sequence):
         return None
-    parts = [_part_text(part) for part in content]
-    return None if None in parts else "".join(part or "" for part in parts)
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(parts) else None
 
 
 def rewrite(messages: Iterable[Mapping[str, Any]], *, as_steps: bool) -> list[ChatMessage]:
@@ -42,31 +44,21 @@ def rewrite(messages: Iterable[Mapping[str, Any]], *, as_steps: bool) -> list[Ch
     """
     out: list[ChatMessage] = []
     names: dict[str, str] = {}
-    in_results = False
-    for message in messages:
-        role = message.get("role")
-        if role == "tool":
-            line = _result_line(message, names)
-            if in_results:
-                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n{line}"}
-            else:
-                out.append({"role": "user", "content": line})
-            in_results = True
-            continue
-        in_results = False
-        out.append(_rewrite_one(message, names, as_steps))
+    for is_result, run in groupby(messages, lambda message: message.get("role") == "tool"):
+        if is_result:
+            lines = [_result_line(message, names) for message in run]
+            out.append({"role": "user", "content": "\n".join(lines)})
+        else:
+            out += [_rewrite_one(message, names, as_steps) for message in run]
     return out
 
 
-def describe(tools: Sequence[Mapping[str, Any]], *, may_answer: bool, may_call: bool) -> str:
+def describe(tools: Sequence[Mapping[str, Any]], *, may_answer: bool) -> str:
     """The system prompt's paragraph that says which tools exist and how to use them."""
-    lines = []
-    if may_call:
-        lines.append("Tools:")
-        lines += [_tool_line(tool) for tool in tools]
+    lines = ["Tools:", *map(_tool_line, tools)] if tools else []
     call = '{"tool":NAME,"arguments":ARGUMENTS} to use a tool'
     answer = '{"answer":ANSWER} to give the final answer'
-    forms = ([call] if may_call else []) + ([answer] if may_answer else [])
+    forms = ([call] if tools else []) + ([answer] if may_answer else [])
     lines.append(f"Reply with one JSON object only: {', or '.join(forms)}.")
     return "\n".join(lines)
 
@@ -122,11 +114,3 @@ def _tool_line(tool: Mapping[str, Any]) -> str:
     description = str(tool.get("description") or "").strip()
     head = f"- {tool.get('name')}: {description}" if description else f"- {tool.get('name')}:"
     return f"{head} Arguments: {compact(properties)}"
-
-
-def _part_text(part: object) -> str | None:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    return None

@@ -141,33 +141,20 @@ def _is_whole(target: Path, pinned: PinnedWeights) -> bool:
         if status.st_size != pinned.size:
             return False
         state = [pinned.sha256, status.st_size, status.st_mtime_ns]
-        if _read_stamp(target) == state:
-            return True
+        stamp = target.with_name(f"{target.name}.verified")
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads(stamp.read_text()) == state:
+                return True
         if _sha256(target) != pinned.sha256:
             return False
-        _write_stamp(target, state)
     except OSError:
         return False
-    return True
-
-
-def _stamp(target: Path) -> Path:
-    return target.with_name(f"{target.name}.verified")
-
-
-def _read_stamp(target: Path) -> object:
-    try:
-        return json.loads(_stamp(target).read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _write_stamp(target: Path, state: list[object]) -> None:
     # A read-only cache is fine: the next start hashes again.
     with contextlib.suppress(OSError):
-        fresh = _stamp(target).with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        fresh = stamp.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         fresh.write_text(json.dumps(state))
-        fresh.replace(_stamp(target))
+        fresh.replace(stamp)
+    return True
 
 
 def _sha256(path: Path) -> str:

@@ -1,11 +1,10 @@
-"""Which endpoint gets a call, and how many calls run at a time. LoadPoll alone does I/O.
+"""Which endpoint gets a call, and how many calls run at a time. No I/O.
 
 Pool         the endpoints of a model: picks one per call, learns from how calls end
 Router       ranks the endpoints for a rollout, so that its prefix stays cached
 Breaker      leaves an endpoint alone after failures; RetryBudget bounds retries
 Aimd         adapts the number of calls that an endpoint is given
 LoadReport   what an endpoint's metrics say of its load
-LoadPoll     reads them every few seconds
 ConcurrencyLimiter
              admits calls to the model service, first come, first served
 """
@@ -14,7 +13,6 @@ from gymmesh_model.routing.breaker import Breaker, RetryBudget
 from gymmesh_model.routing.concurrency import Aimd
 from gymmesh_model.routing.limiter import ConcurrencyLimiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded, parse_load
-from gymmesh_model.routing.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.routing.pool import Pool, PoolEndpoint, identity
 from gymmesh_model.routing.router import Router, ranking
 
@@ -22,7 +20,6 @@ __all__ = [
     "Aimd",
     "Breaker",
     "ConcurrencyLimiter",
-    "LoadPoll",
     "LoadReport",
     "Pool",
     "PoolEndpoint",
@@ -33,5 +30,4 @@ __all__ = [
     "overloaded",
     "parse_load",
     "ranking",
-    "wants_metrics",
 ]

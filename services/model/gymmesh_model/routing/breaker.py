@@ -41,16 +41,17 @@ class Breaker:
         A probe needs no ending of its own: if it is never heard of again, the next one goes out
         after the cooldown all the same.
         """
-        if not self.is_open:
-            return None
-        if now < self._next_probe:
-            return self._next_probe - now
-        self._probes += 1
-        self._next_probe = now + self._pause()
+        if left := self.wait(now):
+            return left
+        if self.is_open:
+            self._probes += 1
+            # So many doublings are more than any pause can have.
+            grown = self.cooldown_s * self.growth ** min(self._probes, 60)
+            longest = max(self.cooldown_s, self.longest_s)
+            self._next_probe = now + min(grown, longest)
         return None
 
     def failed(self, now: float) -> None:
-        """A call found the endpoint down."""
         self.failures += 1
         if self.failures >= self.threshold and not self.is_open:
             self.is_open = True
@@ -62,13 +63,6 @@ class Breaker:
         self.failures = self._probes = 0
         self.is_open = False
         return was_open
-
-    def _pause(self) -> float:
-        if self.growth == 1.0:
-            return self.cooldown_s
-        # So many doublings are more than any pause can have.
-        grown = self.cooldown_s * self.growth ** min(self._probes, 60)
-        return max(self.cooldown_s, min(grown, self.longest_s))
 
 
 @dataclass(slots=True)
@@ -86,7 +80,6 @@ class RetryBudget:
         self._tokens = self.capacity
 
     def called(self) -> None:
-        """A call, not counting its retries."""
         if self._tokens < self.capacity:
             self._tokens = min(self.capacity, self._tokens + self.share)
 

@@ -7,9 +7,12 @@ counts as nothing; other names are skipped.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
+# A line's name and value. A label's value may hold anything, so the last brace ends the labels.
+_LINE: Final = re.compile(rb"^[ \t]*([\w:]+)(?:[ \t]*\{.*\}[ \t]*|[ \t]+)(\S+)", re.MULTILINE)
 # By name: what the sample is, and how the samples of several engines combine.
 _SAMPLES: Final[dict[bytes, str]] = {
     b"vllm:num_requests_running": "running",
@@ -47,7 +50,6 @@ class LoadReport:
 
     @property
     def busy(self) -> float:
-        """Requests in it, running or waiting."""
         return self.running + self.waiting
 
 
@@ -66,15 +68,19 @@ class Targets:
 def parse_load(text: bytes) -> LoadReport | None:
     """The report in a page of metrics; None when it holds nothing that is known."""
     report, found = LoadReport(), False
-    for line in text.splitlines():
-        name, value = _sample(line)
-        if name is None:
+    for name, written in _LINE.findall(text):
+        field = _SAMPLES.get(name)
+        try:
+            value = float(written)
+        except ValueError:
+            continue
+        if field is None or not 0.0 <= value < float("inf"):
             continue
         found = True
-        if name == "kv_usage":
+        if field == "kv_usage":
             report.kv_usage = max(report.kv_usage, value)
         else:
-            setattr(report, name, getattr(report, name) + value)
+            setattr(report, field, getattr(report, field) + value)
     return report if found else None
 
 
@@ -89,21 +95,3 @@ def overloaded(report: LoadReport, before: LoadReport | None, targets: Targets) 
     waited = report.queue_count - before.queue_count
     # A count that fell is that of a server that was started anew.
     return waited > 0 and (report.queue_sum - before.queue_sum) / waited > targets.queue_s
-
-
-def _sample(line: bytes) -> tuple[str | None, float]:
-    """The field and the value of one line; None for a line of no interest."""
-    if line.startswith(b"#"):
-        return None, 0.0
-    label = line.find(b"{")
-    # A label's value may hold blanks, so the value is what stands after the last brace.
-    name, _, rest = line.partition(b" ") if label < 0 else (line[:label], b"", line)
-    field = _SAMPLES.get(name.strip())
-    if field is None:
-        return None, 0.0
-    words = (rest if label < 0 else line[line.rfind(b"}") + 1 :]).split()
-    try:
-        value = float(words[0])
-    except (IndexError, ValueError):
-        return None, 0.0
-    return (field, value) if 0.0 <= value < float("inf") else (None, 0.0)

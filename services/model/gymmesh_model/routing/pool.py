@@ -1,6 +1,6 @@
 """The endpoints of one model: how each of them fares, and which one gets the next call.
 
-No I/O and no tasks. `Attempts` reports when calls begin and end, `LoadPoll` reports what the
+No I/O and no tasks. `Attempts` reports when calls begin and end, `follow_load` reports what the
 endpoints' metrics say, and the pool sets how many calls the limiter admits.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -43,11 +44,6 @@ class PoolEndpoint:
     last did. index: its place in the configuration, which is its name in metrics.
     """
 
-    __slots__ = (
-        "_root", "_urls", "answered", "base", "breaker", "down", "gauge", "in_flight", "index",
-        "limit", "others", "report",
-    )  # fmt: skip
-
     def __init__(self, model: str, index: int, base: str, breaker: Breaker, limit: Aimd) -> None:
         self.index = index
         self.base = base
@@ -65,16 +61,13 @@ class PoolEndpoint:
 
     @property
     def load(self) -> float:
-        """How busy it is, in calls."""
         return self.in_flight + self.others
 
     def begin(self) -> None:
-        """A call goes out."""
         self.in_flight += 1
         self.gauge.value += 1.0
 
     def end(self) -> None:
-        """It is over."""
         self.in_flight -= 1
         self.gauge.value -= 1.0
 
@@ -109,12 +102,21 @@ class Pool:
     ) -> None:
         adapt = adapt or AdaptConfig()
         size = len(bases)
+        cap = concurrency / size
         self.name = name
         self.clock = clock
-        make = breaker or (Breaker if size == 1 else _impatient)
+        # A probe of a machine that is gone takes its call the time of a connection that never
+        # comes, so they get rarer where a call has somewhere else to go.
+        impatient = partial(Breaker, threshold=_THRESHOLD_OF_SEVERAL, growth=2.0)
+        make = breaker or (Breaker if size == 1 else impatient)
+
+        def limit() -> Aimd:
+            # A large limit would take too many round trips to come back by ones.
+            step, floor = max(1.0, cap / 50), adapt.min_concurrency / size
+            return Aimd(cap=cap, floor=floor, backoff=adapt.backoff, step=step)
+
         self.endpoints = tuple(
-            PoolEndpoint(name, index, base, make(), _aimd(concurrency / size, adapt, size))
-            for index, base in enumerate(bases)
+            PoolEndpoint(name, index, base, make(), limit()) for index, base in enumerate(bases)
         )
         self._only = self.endpoints[0] if size == 1 else None
         self._router = Router([identity(base) for base in bases], margin)
@@ -125,7 +127,6 @@ class Pool:
 
     @staticmethod
     def of(name: str, config: ModelConfig) -> Pool:
-        """The pool of a configured model."""
         return Pool(
             name,
             config.bases or ("",),
@@ -184,14 +185,19 @@ class Pool:
         if self._only is None:
             self._router.answered(key, endpoint.index)
         limit, limiter = endpoint.limit, self._limiter
-        if limit.limit < limit.cap:  # else nothing could raise it
-            waiting = limiter is not None and limiter.waiting > 0
-            if limit.succeeded(started, waiting):
-                self._resize()
+        waiting = limiter is not None and limiter.waiting > 0
+        if limit.limit < limit.cap and limit.succeeded(started, waiting):
+            self._resize()
 
     def failed(self, endpoint: PoolEndpoint, started: float, error: MeshError) -> None:
         """A call, begun at `started`, failed."""
-        if error.reason in _DOWN or self._is_silent(endpoint, started, error):
+        # Whether it waited in vain at an endpoint that hangs.
+        silent = (
+            error.reason == _TIMEOUT
+            and endpoint.answered < started
+            and self.clock() - started >= _SILENT_S
+        )
+        if error.reason in _DOWN or silent:
             endpoint.breaker.failed(self.clock())
             endpoint.down.set(1 if endpoint.breaker.is_open else 0)
         elif error.reason != _TIMEOUT:
@@ -225,14 +231,6 @@ class Pool:
             one.index for one in self.endpoints if one.index in tried or one.breaker.wait(now) > 0.0
         ]
 
-    def _is_silent(self, endpoint: PoolEndpoint, started: float, error: MeshError) -> bool:
-        """Whether a call that began at `started` waited in vain at an endpoint that hangs."""
-        return (
-            error.reason == _TIMEOUT
-            and endpoint.answered < started
-            and self.clock() - started >= _SILENT_S
-        )
-
     def _alive(self, endpoint: PoolEndpoint) -> None:
         endpoint.answered = self.clock()
         breaker = endpoint.breaker
@@ -245,22 +243,6 @@ class Pool:
         if self._limiter is not None and places != self._limiter.limit:
             self._limiter.resize(places)
             self._limit.set(places)
-
-
-def _impatient() -> Breaker:
-    # A probe of a machine that is gone takes its call the time of a connection that never comes,
-    # so they get rarer.
-    return Breaker(threshold=_THRESHOLD_OF_SEVERAL, growth=2.0)
-
-
-def _aimd(cap: float, adapt: AdaptConfig, size: int) -> Aimd:
-    return Aimd(
-        cap=cap,
-        floor=adapt.min_concurrency / size,
-        backoff=adapt.backoff,
-        # A large limit would take too many round trips to come back by ones.
-        step=max(1.0, cap / 50),
-    )
 
 
 def identity(base: str) -> str:

@@ -68,16 +68,17 @@ class Router:
         usable = [place for place in range(self._size) if place not in barred]
         if not usable:
             return None
-        most = min(loads[place] for place in usable) + (self._margin if key else 0)
+        least = min(loads[place] for place in usable)
         if not key:
-            return self._by_turns([place for place in usable if loads[place] <= most])
-        moved = self._moved.get(key)
-        if moved is not None and moved not in barred and loads[moved] <= most:
-            return moved
-        for place in self._ranking(key):
-            if place not in barred and loads[place] <= most:
-                return place
-        raise AssertionError("the least busy endpoint is never too busy")
+            # One of the equally idle, each in its turn.
+            equals = [place for place in usable if loads[place] <= least]
+            chosen = next((place for place in equals if place >= self._next), equals[0])
+            self._next = (chosen + 1) % self._size
+            return chosen
+        most = least + self._margin
+        # The least busy one is never too busy.
+        order = (self.home(key), *self._ranking(key))
+        return next(place for place in order if place not in barred and loads[place] <= most)
 
     def answered(self, key: str, place: int) -> None:
         """The rollout `key` has its prefix at `place` now."""
@@ -90,9 +91,3 @@ class Router:
         self._moved.move_to_end(key)
         if len(self._moved) > self._remembered:
             self._moved.popitem(last=False)
-
-    def _by_turns(self, equals: Sequence[int]) -> int:
-        """One of the equally idle, each in its turn."""
-        chosen = next((place for place in equals if place >= self._next), equals[0])
-        self._next = (chosen + 1) % self._size
-        return chosen

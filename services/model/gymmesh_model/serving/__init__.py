@@ -2,13 +2,11 @@
 
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache, OpenCall
-from gymmesh_model.serving.counts import CallCounts
 from gymmesh_model.serving.deltas import DeltaQueue
 from gymmesh_model.serving.runner import CallRunner
 from gymmesh_model.serving.weights import WeightsClock, spans
 
 __all__ = [
-    "CallCounts",
     "CallRegistry",
     "CallRunner",
     "ConversationCache",

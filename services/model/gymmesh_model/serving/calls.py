@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, TypeVar
 
@@ -44,7 +44,7 @@ class _Running(msgspec.Struct, eq=False):
     task: asyncio.Task[object]
     cancels: int
     stop: str = ""
-    waiters: list[asyncio.Future[CreatedResponse | None]] | None = None
+    waiters: list[asyncio.Future[CreatedResponse | None]] = []
 
     def end(self, why: str) -> None:
         """Stops the generation from outside; `why` is for `stopped`."""
@@ -63,9 +63,9 @@ class _Running(msgspec.Struct, eq=False):
         return why
 
 
-# An answer that is kept: its request_id, the digest, the answer serialised, which takes a fraction
-# of a message's memory, and when it was given.
-_Done = tuple[str, Hashable, bytes, float]
+# An answer that is kept: the digest, the answer serialised, which takes a fraction of a message's
+# memory, and when it was given.
+_Done = tuple[Hashable, bytes, float]
 
 
 class CallRegistry:
@@ -77,8 +77,7 @@ class CallRegistry:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._running: dict[str, _Running] = {}
-        self._done: dict[str, _Done] = {}
-        self._oldest: deque[_Done] = deque()  # the same, in the order in which they were given
+        self._done: OrderedDict[str, _Done] = OrderedDict()  # the oldest first
         self._bytes = 0
         self._emptied: asyncio.Future[None] | None = None
 
@@ -101,15 +100,16 @@ class CallRegistry:
                 self._forget_old(self._clock())
                 done = self._done.get(request_id)
                 if done is not None:
-                    _require_same(request_id, digest, done[1])
-                    return _again(done[2])
+                    _require_same(request_id, digest, done[0])
+                    return _again(done[1])
             running = self._running.get(request_id)
             if running is None:
                 break
             _require_same(request_id, digest, running.digest)
-            answer = await _joined(running)
-            if answer is not None:
-                return answer
+            waiter: asyncio.Future[CreatedResponse | None] = asyncio.Future()
+            running.waiters.append(waiter)
+            if (joined := await waiter) is not None:
+                return joined
         task = asyncio.current_task()
         assert task is not None
         running = self._running[request_id] = _Running(digest, task, task.cancelling())
@@ -117,7 +117,14 @@ class CallRegistry:
             try:
                 answer = await generate(work)
             except asyncio.CancelledError:
-                answer = _stopped(running, work, aborted)
+                why = running.stopped()
+                if why == "close":
+                    raise MeshError(
+                        errors.ERROR_REASON_DRAINING, "the model service is shutting down"
+                    ) from None
+                if why != "abort":
+                    raise
+                answer = aborted(work)
         except BaseException as error:
             self._failed(request_id, running, error)
             raise
@@ -125,7 +132,6 @@ class CallRegistry:
         return answer
 
     def runs(self, request_id: str) -> bool:
-        """Whether a generation runs under this id."""
         return request_id in self._running
 
     def abort(self, request_id: str) -> bool:
@@ -148,18 +154,16 @@ class CallRegistry:
         self._remove(request_id, running)
         kept = answer.SerializeToString()
         now = self._clock()
-        done = self._done[request_id] = (request_id, running.digest, kept, now)
-        self._oldest.append(done)
+        self._done[request_id] = (running.digest, kept, now)
         self._bytes += len(kept)
         self._forget_old(now)
-        if running.waiters is not None:
-            for waiter in running.waiters:
-                if not waiter.done():
-                    waiter.set_result(_again(kept))
+        for waiter in running.waiters:
+            if not waiter.done():
+                waiter.set_result(_again(kept))
 
     def _failed(self, request_id: str, running: _Running, error: BaseException) -> None:
         self._remove(request_id, running)
-        for waiter in running.waiters or ():
+        for waiter in running.waiters:
             if waiter.done():
                 continue
             if isinstance(error, Exception):
@@ -177,43 +181,20 @@ class CallRegistry:
 
     def _forget_old(self, now: float) -> None:
         """Throws out what is too old, and what is too much."""
-        oldest, done = self._oldest, self._done
-        limit = now - WINDOW_SECONDS
-        while oldest and (
-            oldest[0][3] < limit or len(oldest) > WINDOW_ANSWERS or self._bytes > WINDOW_BYTES
-        ):
-            request_id, _, kept, _ = oldest.popleft()
-            del done[request_id]
+        done = self._done
+        while done:
+            _, kept, given = next(iter(done.values()))
+            too_much = len(done) > WINDOW_ANSWERS or self._bytes > WINDOW_BYTES
+            if not too_much and given >= now - WINDOW_SECONDS:
+                return
+            done.popitem(last=False)
             self._bytes -= len(kept)
-
-
-async def _joined(running: _Running) -> CreatedResponse | None:
-    """The answer of a generation under way; None when it ended without any."""
-    waiter: asyncio.Future[CreatedResponse | None] = asyncio.get_running_loop().create_future()
-    if running.waiters is None:
-        running.waiters = []
-    running.waiters.append(waiter)
-    return await waiter
 
 
 def _again(kept: bytes) -> CreatedResponse:
     answer = CreatedResponse.FromString(kept)
     answer.from_cache = True
     return answer
-
-
-def _stopped(
-    running: _Running, work: WorkT, aborted: Callable[[WorkT], CreatedResponse]
-) -> CreatedResponse:
-    """The answer of a generation that was cancelled, or the error in its place."""
-    why = running.stopped()
-    if why == "abort":
-        return aborted(work)
-    if why == "close":
-        raise MeshError(
-            errors.ERROR_REASON_DRAINING, "the model service is shutting down"
-        ) from None
-    raise  # called where the cancellation is caught
 
 
 def _require_same(request_id: str, digest: Hashable, known: Hashable) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.tokens.arrays import count
-from gymmesh_model.tokens.record import Prefix, Rendered, TokenRecord
+from gymmesh_model.tokens.record import Prefix, TokenRecord, count
 from gymmesh_responses import TOKEN_BYTES, items_to_list
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.security.ownership import owned
@@ -26,28 +25,25 @@ from gymmesh_runtime.security.ownership import owned
 Json = dict[str, Any]
 _OVERHEAD: Final = 4
 _TOKEN_BYTES: Final = 16
+_IDS: Final = "conversation.prefix_tokens.token_ids"
+_ENDS: Final = "conversation.prefix_tokens.item_ends"
 
 
 @dataclass(slots=True)
 class _Tokens:
-    """The tokens of a call, after those of its parent."""
+    """The tokens of a call, after those of its parent, and what is known of all of them."""
 
     parent: _Tokens | None
     own: bytes
-    total: int
-    first_items: int
-    first_tokens: int
-    output_tokens: int
-    closed: bool | None
-    rendered: Rendered | None
+    known: Prefix  # without tokens
 
-    def joined(self) -> bytes:
+    def prefix(self) -> Prefix:
         pieces: list[bytes] = []
         node: _Tokens | None = self
         while node is not None:
             pieces.append(node.own)
             node = node.parent
-        return b"".join(reversed(pieces))
+        return replace(self.known, tokens=b"".join(reversed(pieces)))
 
 
 @dataclass(slots=True)
@@ -64,7 +60,6 @@ class _CachedCall:
     _items: list[Any] | None = None
     _all: list[Any] | None = None
 
-    @property
     def items(self) -> list[Any]:
         if self._items is None:
             self._items = [*self.new, *items_to_list(self.answer.output)]
@@ -83,7 +78,7 @@ class _CachedCall:
             known: list[Any] = []
             if node is not None and node._all is not None:
                 known, node._all = node._all, None
-            self._all = [*known, *(item for call in reversed(chain) for item in call.items)]
+            self._all = [*known, *(item for call in reversed(chain) for item in call.items())]
         return self._all
 
 
@@ -112,21 +107,19 @@ class OpenCall:
 
 
 class ConversationCache:
-    """The `most` conversations used last, in `max_bytes` by the estimate above."""
+    """The `most` conversations used last, in `max_bytes` by the estimate above.
+
+    bytes: what they take, by that.
+    """
 
     def __init__(self, most: int, max_bytes: int) -> None:
         self._most = most
         self._max_bytes = max_bytes
         self._held: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()
-        self._bytes = 0
+        self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def bytes(self) -> int:
-        """What they take, by the estimate above."""
-        return self._bytes
 
     def find(
         self,
@@ -142,14 +135,19 @@ class ConversationCache:
         """
         ref = request.conversation
         key = (owned(identity, request.rollout_id), ref.id)
-        new = _items_of(params)
+        value = params.get("input")
+        if isinstance(value, str):
+            value = [{"type": "message", "role": "user", "content": value}]
+        new: list[Any] = value if isinstance(value, list) else []
         size = request.ByteSize()
         if not ref.parent_call_id:
-            prefix = _sent_prefix(ref.prefix_tokens, len(new)) if _has_tokens(ref) else None
+            sent = ref.prefix_tokens
+            prefix = _sent_prefix(sent, len(new)) if sent.token_ids else None
             return OpenCall(key, None, prefix, None, new, size)
         parent = self.check(request, identity)
         items = [*parent.all_items(), *new]
-        return OpenCall(key, items, _held_prefix(parent), parent, new, size)
+        prefix = parent.tokens.prefix() if parent.tokens else None
+        return OpenCall(key, items, prefix, parent, new, size)
 
     def check(self, request: model_pb2.CreateResponseRequest, identity: str = "") -> _CachedCall:
         """The call that this one goes on from. Raises MeshError CONVERSATION_UNKNOWN."""
@@ -172,10 +170,10 @@ class ConversationCache:
     ) -> None:
         """Adds an answered call to its conversation, and sets the answer's token."""
         asked = len(turn.new) + (turn.parent.total if turn.parent else 0)
+        total = asked + len(answer.response.output)
         tokens = None
         if record is not None and record.known:
-            tokens = _tokens(turn, record, asked)
-        total = asked + len(answer.response.output)
+            tokens = _tokens(turn, record, asked, total)
         size = (turn.size + answer.ByteSize()) * _OVERHEAD
         call = _CachedCall(turn.parent, turn.new, answer.response, total, tokens, size)
         answer.conversation_token = call.token
@@ -184,38 +182,27 @@ class ConversationCache:
         conversation.calls[answer.call_id] = call
         grown = size - (replaced.size if replaced is not None else 0)
         conversation.bytes += grown
-        self._bytes += grown
+        self.bytes += grown
         self._held[turn.key] = conversation
-        while self._held and (len(self._held) > self._most or self._bytes > self._max_bytes):
-            self._bytes -= self._held.popitem(last=False)[1].bytes
+        while self._held and (len(self._held) > self._most or self.bytes > self._max_bytes):
+            self.bytes -= self._held.popitem(last=False)[1].bytes
 
     def drop(self, rollout_id: str, conversation_id: str) -> None:
         """Gives one up, if it is held."""
         gone = self._held.pop((rollout_id, conversation_id), None)
         if gone is not None:
-            self._bytes -= gone.bytes
-
-
-def _items_of(params: Mapping[str, Any]) -> list[Any]:
-    value = params.get("input")
-    if isinstance(value, str):
-        return [{"type": "message", "role": "user", "content": value}]
-    return value if isinstance(value, list) else []
-
-
-def _has_tokens(ref: model_pb2.ConversationRef) -> bool:
-    return ref.HasField("prefix_tokens") and bool(ref.prefix_tokens.token_ids)
+            self.bytes -= gone.bytes
 
 
 def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
     """What a caller that sends a conversation whole says of its tokens."""
     ends, total = list(sent.item_ends), count(sent.token_ids)
     if len(sent.token_ids) % TOKEN_BYTES:
-        raise _invalid("token_ids", "is not a whole number of int32")
+        raise field_invalid(_IDS, "is not a whole number of int32")
     if len(ends) > items:
-        raise _invalid("item_ends", f"has {len(ends)} ends for {items} items")
+        raise field_invalid(_ENDS, f"has {len(ends)} ends for {items} items")
     if ends != sorted(ends) or (ends and ends[-1] > total):
-        raise _invalid("item_ends", f"must grow and end by {total}, the number of tokens")
+        raise field_invalid(_ENDS, f"must grow and end by {total}, the number of tokens")
     if not ends or ends[-1] < total:
         return Prefix(sent.token_ids, len(ends), 0, 0, 0, rewritten=True)
     first = ends[0]
@@ -229,24 +216,8 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
     )
 
 
-def _held_prefix(parent: _CachedCall) -> Prefix | None:
-    tokens = parent.tokens
-    if tokens is None:
-        return None
-    return Prefix(
-        tokens.joined(),
-        items=parent.total,
-        first_items=tokens.first_items,
-        first_tokens=tokens.first_tokens,
-        output_tokens=tokens.output_tokens,
-        closed=tokens.closed,
-        rendered=tokens.rendered,
-        is_rendered=tokens.rendered is None,
-    )
-
-
-def _tokens(turn: OpenCall, record: TokenRecord, asked: int) -> _Tokens:
-    """asked: how many items the call was asked with."""
+def _tokens(turn: OpenCall, record: TokenRecord, asked: int, total: int) -> _Tokens:
+    """asked: how many items the call was asked with. total: and with those of its answer."""
     output = b"".join(record.output)
     own = record.prompt + output
     parent = turn.parent.tokens if turn.parent else None
@@ -258,16 +229,17 @@ def _tokens(turn: OpenCall, record: TokenRecord, asked: int) -> _Tokens:
             own = turn.prefix.tokens + own
     else:
         parent = None
-    return _Tokens(
-        parent,
-        own,
-        total=record.prompt_tokens + count(output),
+    known = Prefix(
+        b"",
+        items=total,
         first_items=first_items,
         first_tokens=first_tokens,
         output_tokens=count(output),
         closed=record.closed,
         rendered=record.rendered,
+        is_rendered=record.rendered is None,
     )
+    return _Tokens(parent, own, known)
 
 
 def _unknown(ref: model_pb2.ConversationRef, why: str) -> MeshError:
@@ -276,7 +248,3 @@ def _unknown(ref: model_pb2.ConversationRef, why: str) -> MeshError:
         f"the conversation '{ref.id}' up to call '{ref.parent_call_id}' {why}; send it whole",
         metadata={"conversation_id": ref.id},
     )
-
-
-def _invalid(field_name: str, why: str) -> MeshError:
-    return field_invalid(f"conversation.prefix_tokens.{field_name}", why)

@@ -23,7 +23,6 @@ class DeltaQueue:
         self._ended = False
 
     def put(self, delta: Delta) -> None:
-        """Takes a delta."""
         self._waiting.append(delta)
         self._changed.set()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -19,9 +19,8 @@ from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
-from gymmesh_model.serving.counts import CallCounts
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.serving.work import CallState
+from gymmesh_model.serving.work import CallCounts, CallState
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_responses import CodecError, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext
@@ -37,19 +36,20 @@ _NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 class CallRunner:
     """Runs the calls of one model over its opened backend.
 
-    cache: where answers are kept, if anywhere. keep_aborted: whether a call that can be aborted
-    needs a `CallProgress`, so that what had come is kept.
+    name: the model's in the mesh. cache: where answers are kept, if anywhere. calls: those that
+    run, by request_id, which is their caller's own. keep_aborted: whether a call that can be
+    aborted needs a `CallProgress`, so that what had come is kept.
     """
 
     def __init__(
         self,
+        name: str,
         config: ModelConfig,
         backend: Backend,
         cache: AnswerCache | None,
         limiter: ConcurrencyLimiter,
         weights: WeightsClock,
         conversations: ConversationCache,
-        counts: CallCounts,
     ) -> None:
         self._config = config
         self.backend = backend
@@ -58,28 +58,16 @@ class CallRunner:
         self._limiter = limiter
         self._weights = weights
         self._conversations = conversations
-        self._counts = counts
+        self._counts = CallCounts(name)
         self._cache = cache
         self._keys = AnswerKeys(config, backend.endpoint_model)
         self._settings = KnownSettings(config.params, self._model)
-        self._calls = CallRegistry()
+        self.calls = CallRegistry()
         self._converses = config.max_conversations > 0
         self._gives_tokens = backend.capabilities.token_ids
         # Answers are kept by the whole of the parameters.
         self._takes_items = backend.features.takes_items and cache is None
         self.keep_aborted = backend.features.keep_aborted
-
-    async def close(self) -> None:
-        """Stop all calls; they fail with DRAINING."""
-        await self._calls.close()
-
-    def runs(self, own_id: str) -> bool:
-        """Whether a call runs under this request_id, which is its caller's own."""
-        return self._calls.runs(own_id)
-
-    def abort(self, own_id: str) -> None:
-        """Stop the call under this request_id; it is answered with what it has."""
-        self._calls.abort(own_id)
 
     def answer(
         self,
@@ -111,7 +99,7 @@ class CallRunner:
         # it never leaves this process, and nothing but a caller's mistake is to be found with it.
         digest = hash((request.params.SerializeToString(), seed, parent))
         own_id = owned(context.identity, work.request_id)
-        return self._calls.ask(own_id, digest, work, self._generate, self._aborted)
+        return self.calls.ask(own_id, digest, work, self._generate, self._aborted)
 
     async def _generate(self, work: CallState) -> CreatedResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
@@ -131,10 +119,8 @@ class CallRunner:
             try:
                 if self._cache is not None:
                     made = await self._kept_or_made(self._cache, self._call_of(work), work)
-                elif work.progress is None:
-                    made = await self.backend.create(self._call_of(work))
                 else:
-                    made = await self.backend.stream(self._call_of(work), work.progress)
+                    made = await self._make(self._call_of(work), work.progress)
             finally:
                 if versions:
                     self._weights.end(versions)
@@ -163,13 +149,15 @@ class CallRunner:
         if kept is not None:
             work.from_cache = True
             return kept
-        if work.progress is None:
-            made = await self.backend.create(call)
-        else:
-            made = await self.backend.stream(call, work.progress)
+        made = await self._make(call, work.progress)
         if key is not None:
             await cache.put(key, made)
         return made
+
+    def _make(
+        self, call: BackendCall, progress: CallProgress | None
+    ) -> Awaitable[responses_pb2.Response]:
+        return self.backend.stream(call, progress) if progress else self.backend.create(call)
 
     def _call_of(self, work: CallState) -> BackendCall:
         request, work.request = work.request, None
@@ -267,8 +255,4 @@ def _seconds_for(context: CallContext, most: float) -> float:
     if context.deadline is None:
         return most
     left = context.deadline - monotonic()
-    if left > 10 * _MARGIN_SECONDS:
-        left -= _MARGIN_SECONDS
-    else:
-        left = max(0.0, left - left / 10)
-    return min(left, most)
+    return min(most, max(0.0, left - min(_MARGIN_SECONDS, left / 10)))

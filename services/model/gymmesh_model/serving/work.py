@@ -1,35 +1,29 @@
-"""One call of the model service on its way to an answer."""
+"""One call of the model service on its way to an answer, and the metrics of all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.serving.conversations import OpenCall
 from gymmesh_model.tokens.record import TokenRecord
+from gymmesh_runtime import metrics
 
 
 class CallState(msgspec.Struct, eq=False):
     """What is known of a call; filled in as it goes, so that an abort finds what there is.
 
-    Attributes:
-        request: as it came; given up once the backend's call is made of it, since thousands of
-            calls may wait for their answers.
-        request_id, call_id, rollout_id: the request's.
-        model: the name of the model that it asks for, where the endpoint has none of its own.
-        seed: the request's.
-        has_conversation: whether the request names its conversation.
-        timeout: seconds for all of it, waiting included.
-        progress: of a call that is streamed; None for one that is not.
-        identity: the caller's, to whom its conversation belongs.
-        queue_s: seconds that it waited for a place.
-        turn: its place in its conversation, where it has one.
-        record: its tokens, where they are wanted and can be had.
-        from_cache: whether its answer was kept from another call.
-        versions: the weights in force while it ran, oldest first.
+    request: as it came; given up once the backend's call is made of it, since thousands of calls
+    may wait for their answers. What is needed later is beside it. model: that it asks for, where
+    the endpoint has none of its own. timeout: seconds for all of it, waiting included. progress: of
+    a call that is streamed. identity: the caller's, to whom its conversation belongs. queue_s:
+    seconds that it waited for a place. turn: its place in its conversation. record: its tokens,
+    where they are wanted and can be had. versions: the weights in force while it ran, oldest first.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -49,3 +43,43 @@ class CallState(msgspec.Struct, eq=False):
     record: TokenRecord | None = None
     from_cache: bool = False
     versions: Sequence[int] = ()
+
+
+class CallCounts:
+    """Counts and times the calls of one model, under its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name: Final = name
+        self.waiting = metrics.MODEL_WAITING.labels(name)
+        self.continued = metrics.MODEL_CONVERSATIONS.labels(name, "continued")
+        self.unknown = metrics.MODEL_CONVERSATIONS.labels(name, "unknown")
+        self._completed = metrics.MODEL_CALLS.labels(name, "completed")
+        self._queue_seconds = metrics.MODEL_QUEUE_SECONDS.labels(name)
+        self._first_token_seconds = metrics.MODEL_FIRST_TOKEN_SECONDS.labels(name)
+        self._call_seconds = metrics.MODEL_CALL_SECONDS.labels(name)
+        self._tokens_in = metrics.MODEL_TOKENS.labels(name, "input")
+        self._tokens_out = metrics.MODEL_TOKENS.labels(name, "output")
+
+    def failed(self, reason: str) -> None:
+        metrics.MODEL_CALLS.labels(self._name, reason).inc()
+
+    def made(self, work: CallState, started: float, ended: float) -> None:
+        """A backend answered; the times are monotonic seconds."""
+        self._queue_seconds.observe(work.queue_s)
+        self._call_seconds.observe(ended - started, work.rollout_id)
+        progress = work.progress
+        if progress is not None and progress.first_at:
+            self._first_token_seconds.observe(progress.first_at - started, work.rollout_id)
+
+    def answered(self, answer: responses_pb2.Response, *, from_cache: bool) -> None:
+        """An answer goes out. The tokens of a kept one were counted when it was made."""
+        if answer.status != "incomplete":
+            self._completed.inc()
+        else:
+            metrics.MODEL_CALLS.labels(self._name, "incomplete").inc()
+        if from_cache:
+            return
+        usage = answer.usage  # without one there are no tokens
+        # A counter takes no negative amount, and an endpoint may say anything.
+        self._tokens_in.inc(max(0, usage.input_tokens))
+        self._tokens_out.inc(max(0, usage.output_tokens))

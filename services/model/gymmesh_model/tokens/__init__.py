@@ -1,19 +1,14 @@
 """Exact tokens: what the model read and wrote, and how a conversation goes on from there. Pure."""
 
-from gymmesh_model.tokens.arrays import (
+from gymmesh_model.tokens.continuation import KnownPrefix, Renders, Rewritten, Tail, View, next_step
+from gymmesh_model.tokens.record import (
+    Prefix,
+    TokenRecord,
     count,
     pack_ids,
     pack_logprobs,
+    weights_spans,
 )
-from gymmesh_model.tokens.continuation import (
-    KnownPrefix,
-    Renders,
-    Rewritten,
-    Tail,
-    View,
-    next_step,
-)
-from gymmesh_model.tokens.record import Prefix, TokenRecord, weights_spans
 
 __all__ = [
     "KnownPrefix",

@@ -30,8 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.tokens.arrays import count, last_index
-from gymmesh_model.tokens.record import Prefix, Rendered
+from gymmesh_model.tokens.record import Prefix, Rendered, count, last_index
 from gymmesh_responses import TOKEN_BYTES, common_tokens
 
 

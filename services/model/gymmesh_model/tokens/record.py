@@ -1,14 +1,55 @@
-"""The tokens of one call: what it continues, and what it gave."""
+"""The tokens of one call: what it continues, and what it gave. Pure.
+
+Token ids and log probabilities are the contract's bytes; lists of Python numbers exist only where
+JSON is read or written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import AnswerInvalid
-from gymmesh_model.tokens.arrays import count
 from gymmesh_responses import TOKEN_BYTES
+
+
+def pack_ids(ids: Any) -> bytes:
+    """Token ids of parsed JSON, a list of integers. Raises AnswerInvalid."""
+    return _packed("i", ids, "token ids")
+
+
+def pack_logprobs(values: Any) -> bytes:
+    """Log probabilities of parsed JSON, a list of numbers. Raises AnswerInvalid."""
+    return _packed("f", values, "log probabilities")
+
+
+def count(ids: bytes) -> int:
+    """How many there are."""
+    return len(ids) // TOKEN_BYTES
+
+
+def last_index(ids: bytes, token: bytes, start: int) -> int:
+    """The place of the last `token` at or after the place `start`, or -1."""
+    for place in range(count(ids) - 1, start - 1, -1):
+        if ids[place * TOKEN_BYTES : (place + 1) * TOKEN_BYTES] == token:
+            return place
+    return -1
+
+
+def _packed(kind: str, values: Any, what: str) -> bytes:
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise AnswerInvalid(f"its {what} are not a list")
+    try:
+        made = array(kind, values)
+    except (TypeError, ValueError, OverflowError):
+        raise AnswerInvalid(f"its {what} are not numbers of 32 bits") from None
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made.tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +122,15 @@ class TokenRecord:
     The prompt is the call's prefix, as long as `prefix_tokens` says, and then `prompt`.
 
     Attributes:
-        logprobs_asked: whether log probabilities are wanted.
         prompt: the prompt's tokens after the prefix; int32, little-endian.
         prefix_tokens: how many tokens of the prefix the prompt begins with: all, or none.
-        output: the sampled tokens, in pieces.
-        logprobs: of each sampled token, in pieces; float32, little-endian.
+        output, logprobs: of the sampled tokens, in pieces; int32 and float32, little-endian.
         weights: which weights sampled; empty where the backend does not say.
         fork: why the prompt does not begin with the prefix.
         closed: whether the output ends with the model's stop token; None: not known.
         rendered: how the template rendered the whole prompt, where that is something else than
             the tokens that were read.
         known: whether the backend gave any tokens.
-        tokenizer_digest: see tokens.proto.
     """
 
     logprobs_asked: bool = False
@@ -115,7 +153,6 @@ class TokenRecord:
         self.closed = None
 
     def capture(self) -> tokens_pb2.TokenCapture:
-        """As the contract says it."""
         output, logprobs = b"".join(self.output), b"".join(self.logprobs)
         return tokens_pb2.TokenCapture(
             prompt_token_ids=self.prompt,

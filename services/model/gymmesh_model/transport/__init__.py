@@ -8,19 +8,16 @@ below it import aiohttp.
 from gymmesh_model.transport.base import (
     MAX_BODY,
     Body,
-    HttpAnswer,
-    StreamedAnswer,
-    Transport,
-)
-from gymmesh_model.transport.errors import (
     ConnectFailed,
     ConnectionLost,
     ConnectTimedOut,
+    HttpAnswer,
     ProtocolViolated,
+    StreamedAnswer,
     TooLarge,
+    Transport,
     TransportError,
 )
-from gymmesh_model.transport.proxies import is_proxied
 
 __all__ = [
     "MAX_BODY",
@@ -34,5 +31,4 @@ __all__ = [
     "TooLarge",
     "Transport",
     "TransportError",
-    "is_proxied",
 ]

@@ -10,8 +10,7 @@ from typing import Final
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from gymmesh_model.transport.connector import Link
-from gymmesh_model.transport.errors import (
+from gymmesh_model.transport.base import (
     ConnectFailed,
     ConnectionLost,
     ConnectTimedOut,
@@ -19,8 +18,15 @@ from gymmesh_model.transport.errors import (
     TooLarge,
     TransportError,
 )
+from gymmesh_model.transport.connector import Link
 
 _CLOSED: Final = "connection closed by the endpoint"
+_CODES: Final = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: _CLOSED,
+    errno.EPIPE: _CLOSED,
+    errno.ETIMEDOUT: "no answer from the host",
+}
 
 
 def typed(failure: BaseException, link: Link, connect_timeout: float = 0.0) -> TransportError:
@@ -31,7 +37,7 @@ def typed(failure: BaseException, link: Link, connect_timeout: float = 0.0) -> T
     if isinstance(failure, aiohttp.ConnectionTimeoutError):
         return ConnectTimedOut(f"no connection within {connect_timeout:g} s")
     if isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
-        return ConnectFailed(_connect_cause(failure))
+        return ConnectFailed(_cause(failure, "handshake failed"))
     if isinstance(failure, aiohttp.ClientHttpProxyError):
         return ConnectFailed(f"the proxy answered HTTP {failure.status}")
     if isinstance(failure, aiohttp.InvalidURL):
@@ -43,7 +49,7 @@ def typed(failure: BaseException, link: Link, connect_timeout: float = 0.0) -> T
         if isinstance(broken, HttpProcessingError):
             return _violation(broken, "its body is not one of HTTP/1.1")
         return ConnectionLost("connection broke inside the answer")
-    return ConnectionLost(_lost_cause(failure))
+    return ConnectionLost(_cause(failure, "connection broke"))
 
 
 def _violation(failure: BaseException | None, what: str) -> TransportError:
@@ -57,36 +63,21 @@ def _violation(failure: BaseException | None, what: str) -> TransportError:
     return ProtocolViolated(f"{what} ({reason})" if reason else what)
 
 
-def _connect_cause(failure: BaseException) -> str:
+def _cause(failure: BaseException, in_tls: str) -> str:
+    """A few words without addresses, which may hold a user's name and password."""
     if isinstance(failure, aiohttp.ClientConnectorDNSError):
         return "the host's name is not known"
     if isinstance(failure, aiohttp.ClientConnectorCertificateError):
-        inner: BaseException = failure.certificate_error
-    else:
-        assert isinstance(failure, aiohttp.ClientConnectorError)
-        inner = failure.os_error
-    if isinstance(inner, ssl.SSLCertVerificationError):
-        return f"TLS: {inner.verify_message}"
-    if isinstance(inner, ssl.SSLError):
-        return f"TLS: {inner.reason or 'handshake failed'}"
-    return _system_cause(inner)
-
-
-def _lost_cause(failure: BaseException) -> str:
-    if isinstance(failure, aiohttp.ServerDisconnectedError | ConnectionResetError):
-        return _CLOSED
+        return _cause(failure.certificate_error, in_tls)
+    if isinstance(failure, aiohttp.ClientConnectorError):
+        return _cause(failure.os_error, in_tls)
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        return f"TLS: {failure.verify_message}"
     if isinstance(failure, ssl.SSLError):
-        return f"TLS: {failure.reason or 'connection broke'}"
-    return _system_cause(failure) if isinstance(failure, OSError) else _CLOSED
-
-
-def _system_cause(failure: BaseException) -> str:
-    """A few words without addresses, which may hold a user's name and password."""
-    code = failure.errno if isinstance(failure, OSError) else None
-    if code == errno.ECONNREFUSED:
-        return "connection refused"
-    if code in (errno.ECONNRESET, errno.EPIPE) or isinstance(failure, ConnectionResetError):
+        return f"TLS: {failure.reason or in_tls}"
+    if not isinstance(failure, OSError) or isinstance(failure, ConnectionResetError):
         return _CLOSED
-    if code == errno.ETIMEDOUT:
-        return "no answer from the host"
+    code = failure.errno or 0
+    if code in _CODES:
+        return _CODES[code]
     return os.strerror(code) if code else type(failure).__name__

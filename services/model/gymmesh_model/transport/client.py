@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Final
 
 import aiohttp
 import msgspec
 
-from gymmesh_model.transport.base import MAX_BODY, Body, HttpAnswer, StreamedAnswer
-from gymmesh_model.transport.causes import typed
-from gymmesh_model.transport.connector import CheckedConnector, Link, current_link
-from gymmesh_model.transport.errors import (
+from gymmesh_model.transport.base import (
+    MAX_BODY,
+    Body,
     ConnectFailed,
     ConnectionLost,
+    HttpAnswer,
     ProtocolViolated,
+    StreamedAnswer,
     TooLarge,
 )
+from gymmesh_model.transport.causes import typed
+from gymmesh_model.transport.connector import CheckedConnector, Link, current_link
 from gymmesh_model.transport.target import HttpTarget
 
 MAX_HEAD: Final = 64 * 1024
@@ -32,34 +36,7 @@ _SMALL_BODY: Final = 16 * 1024
 # Answers that are remembered as ones that an endpoint gives to several requests.
 _MOST_CONSTANT: Final = 4096
 
-
-class _Request(msgspec.Struct, frozen=True):
-    """What is sent. headers: all but those of its body."""
-
-    method: str
-    target: HttpTarget
-    body: Body | None
-    headers: Mapping[str, str]
-
-    def sent_over(self, session: aiohttp.ClientSession) -> Awaitable[aiohttp.ClientResponse]:
-        """Sends it; gives the answer, as soon as its head is there.
-
-        aiohttp keeps bytes until the answer is there, which may be long: a large body is handed
-        over as an iterator, which is gone once it is sent, but costs a task.
-        """
-        body, headers = self.body, self.headers
-        data: bytes | AsyncIterator[bytes] | None = body() if callable(body) else body
-        if isinstance(data, bytes) and len(data) > _SMALL_BODY:
-            headers = {**headers, "Content-Length": str(len(data))}
-            data = _once(data)
-        return session.request(
-            self.method,
-            self.target.url,
-            data=data,
-            headers=headers,
-            proxy=self.target.proxy,
-            allow_redirects=False,
-        )
+_Send = Callable[[aiohttp.ClientSession], Awaitable[aiohttp.ClientResponse]]
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
@@ -118,24 +95,28 @@ class HttpTransport:
         it just as it is used again), and when it brings the body of an earlier answer: only a new
         connection can tell whether that is the answer, or a copy of another.
         """
-        request = self._request("POST", url, body, headers)
+        send = partial(self._send, "POST", url, body, headers)
         link = Link()
         try:
-            answer = await self._whole(self._kept, request, link)
+            answer = await self._whole(send, self._kept, link)
         except (ConnectionLost, ProtocolViolated):
             if not link.kept or link.begun:
                 raise
-            return await self._whole(self._single, request, Link())
+            return await self._whole(send, self._single, Link())
         if not self._is_repeated(answer, link):
             return answer
-        again = await self._whole(self._single, request, Link())
+        again = await self._whole(send, self._single, Link())
         if again.body == answer.body:
-            self._remember_constant(answer.body)
+            # It came again on a connection of its own: it is a true answer.
+            if len(self._constant) >= _MOST_CONSTANT:
+                self._constant.clear()
+            self._constant.add(hash(answer.body))
         return again
 
     async def get(self, url: str) -> HttpAnswer:
         """See Transport. On a connection of its own: every answer may be the same."""
-        return await self._whole(self._single, self._request("GET", url, None, None), Link())
+        send = partial(self._send, "GET", url, None, None)
+        return await self._whole(send, self._single, Link())
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -146,13 +127,11 @@ class HttpTransport:
         Always on a connection of its own: whether a kept one brings a copy of an earlier answer
         shows only at its end, when it has been handed on.
         """
-        request = self._request("POST", url, body, headers)
         with self._exchange(Link()) as exchange:
-            exchange.begin(await request.sent_over(self._single))
+            exchange.begin(await self._send("POST", url, body, headers, self._single))
             yield exchange
 
     async def close(self) -> None:
-        """See Transport."""
         self._closed = True
         broken = [link.broken() for link in self._in_use]
         with contextlib.suppress(TimeoutError):
@@ -162,19 +141,39 @@ class HttpTransport:
                 await self._kept.close()
                 await self._single.close()
 
-    def _request(
-        self, method: str, url: str, body: Body | None, headers: Mapping[str, str] | None
-    ) -> _Request:
+    def _send(
+        self,
+        method: str,
+        url: str,
+        body: Body | None,
+        more: Mapping[str, str] | None,
+        session: aiohttp.ClientSession,
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        """Sends a request; gives the answer, as soon as its head is there.
+
+        aiohttp keeps bytes until the answer is there, which may be long: a large body is handed
+        over as an iterator, which is gone once it is sent, but costs a task.
+        """
         target = self._targets.get(url)
         if target is None:
             target = self._targets[url] = HttpTarget(url, self._headers)
-        return _Request(method, target, body, target.headers(headers))
+        headers: Mapping[str, str] = target.headers(more)
+        data: bytes | AsyncIterator[bytes] | None = body() if callable(body) else body
+        if isinstance(data, bytes) and len(data) > _SMALL_BODY:
+            headers = {**headers, "Content-Length": str(len(data))}
+            data = _once(data)
+        return session.request(
+            method,
+            target.url,
+            data=data,
+            headers=headers,
+            proxy=target.proxy,
+            allow_redirects=False,
+        )
 
-    async def _whole(
-        self, session: aiohttp.ClientSession, request: _Request, link: Link
-    ) -> HttpAnswer:
+    async def _whole(self, send: _Send, session: aiohttp.ClientSession, link: Link) -> HttpAnswer:
         with self._exchange(link) as exchange:
-            exchange.begin(await request.sent_over(session))
+            exchange.begin(await send(session))
             return HttpAnswer(exchange.status, exchange.headers, await exchange.read())
 
     def _exchange(self, link: Link) -> _HttpExchange:
@@ -195,12 +194,6 @@ class HttpTransport:
             return False
         link.abort()
         return answer.status == 200 and known not in self._constant
-
-    def _remember_constant(self, body: bytes) -> None:
-        """Remembers a body that came again on a connection of its own: it is a true answer."""
-        if len(self._constant) >= _MOST_CONSTANT:
-            self._constant.clear()
-        self._constant.add(hash(body))
 
 
 class _Bounds(msgspec.Struct, frozen=True):
@@ -226,7 +219,6 @@ class _HttpExchange:
         self._link = link
         self._in_use = in_use
         self._bounds = bounds
-        self._size = 0
         self._ended = False  # whether the answer's end has been read
 
     def __enter__(self) -> _HttpExchange:
@@ -270,19 +262,26 @@ class _HttpExchange:
 
     @property
     def content_type(self) -> str:
-        """See StreamedAnswer."""
         return self._response.content_type.lower()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """See StreamedAnswer."""
-        while piece := await self._next():
+        size = 0
+        while True:
+            try:
+                piece = await self._response.content.readany()
+            except (aiohttp.ClientError, OSError) as failure:
+                raise typed(failure, self._link) from None
+            if not piece:
+                break
+            size += len(piece)
+            if size > self._bounds.max_body:
+                raise TooLarge(f"it is larger than {self._bounds.max_body} bytes")
             yield piece
         if self._is_cut_off():
             raise ConnectionLost("connection broke inside the answer")
         self._ended = True
 
     async def read(self) -> bytes:
-        """See StreamedAnswer."""
         if "Content-Length" in self.headers:  # checked with the head
             try:
                 body = await self._response.content.read()
@@ -291,17 +290,6 @@ class _HttpExchange:
             self._ended = True
             return body
         return b"".join([piece async for piece in self.pieces()])
-
-    async def _next(self) -> bytes:
-        """What has come since; empty at the end."""
-        try:
-            piece = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as failure:
-            raise typed(failure, self._link) from None
-        self._size += len(piece)
-        if self._size > self._bounds.max_body:
-            raise TooLarge(f"it is larger than {self._bounds.max_body} bytes")
-        return piece
 
     def _is_cut_off(self) -> bool:
         """Whether the connection broke where its end should have been the answer's end."""

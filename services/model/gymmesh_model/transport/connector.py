@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import msgspec
 
-from gymmesh_model.transport.errors import ConnectionLost
+from gymmesh_model.transport.base import ConnectionLost
 
 if TYPE_CHECKING:
     from aiohttp.client import ClientTimeout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import urllib.request
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -11,8 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from multidict import CIMultiDict
 from yarl import URL
 
-from gymmesh_model.transport.proxies import proxy_of
-
+_LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _OURS: Final = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
@@ -35,7 +35,7 @@ class HttpTarget:
             self.url = URL(url).with_user(None)
         except ValueError:
             raise ValueError("the URL cannot be read") from None
-        self.proxy = proxy_of(url)
+        self.proxy = _proxy_of(url)
         fixed = {**_with_auth(checked(headers), parts), "Accept-Encoding": "identity"}
         self._headers = CIMultiDict(fixed)  # what aiohttp takes without a copy
 
@@ -82,3 +82,22 @@ def _with_auth(headers: dict[str, str], parts: SplitResult) -> dict[str, str]:
         return headers
     pair = f"{unquote(user)}:{unquote(password or '')}".encode()
     return {**headers, "Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+
+def _proxy_of(url: str) -> str | None:
+    """The proxy of the environment (`HTTP_PROXY`, `HTTPS_PROXY`, less `NO_PROXY`).
+
+    None for a host that is reached directly, as this machine always is. Raises ValueError for one
+    that speaks no HTTP.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxy = None if host in _LOCAL else urllib.request.getproxies().get(parts.scheme)
+    if proxy is None or urllib.request.proxy_bypass(host):
+        return None
+    if "://" not in proxy:  # a host and port alone
+        proxy = f"http://{proxy}"
+    if not proxy.startswith(("http://", "https://")):
+        variable = f"{parts.scheme}_proxy"
+        raise ValueError(f"the proxy of the environment variable {variable} is no HTTP proxy")
+    return proxy

@@ -41,7 +41,6 @@ class KnownProcesses:
         self._started = {pid: table[pid][1] for pid in found}
 
     def kill(self) -> None:
-        """Kills those that are still there."""
         table = _table()
         for pid in [pid for pid in self._started if self._is(pid, table)]:
             with contextlib.suppress(ProcessLookupError, PermissionError):

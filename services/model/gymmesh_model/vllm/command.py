@@ -1,10 +1,11 @@
-"""The command line of `vllm serve`. Pure."""
+"""The command line of `vllm serve`, and the names in it. Pure."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 
@@ -22,6 +23,14 @@ class Command:
 
     argv: list[str]
     env: dict[str, str] = field(repr=False)
+
+
+def served_name(model: str) -> str:
+    """The name itself, and of a directory's path the last part, which says nothing of the machine.
+
+    `org/model` is a name; a path begins with `/`, `.` or `~`.
+    """
+    return PurePath(model).name or model if model[:1] in ("/", ".", "~") else model
 
 
 def model_arguments(config: EngineConfig, name: str) -> list[str]:

@@ -71,20 +71,14 @@ class VllmEngine:
                 started = set(multiprocessing.active_children()) - before
                 self._reaper.watch(child.pid for child in started if child.pid)
                 return await _application(args, self._engine)
-        except TimeoutError:
+        except BaseException as error:
             await self._give_up(loading, before)
-            seconds = f"{self._config.ready_s:g} s (engine.ready_s)"
-            raise EngineError(f"the engine was not ready within {seconds}") from None
-        except EngineError:
-            await self.stop()
-            raise
-        except Exception as error:
-            await self._give_up(loading, before)
-            said = f"{type(error).__name__}: {error}"
-            raise EngineError(f"the engine could not be loaded: {said}") from None
-        except BaseException:
-            await self._give_up(loading, before)
-            raise
+            if isinstance(error, EngineError) or not isinstance(error, Exception):
+                raise
+            what = f"could not be loaded: {type(error).__name__}: {error}"
+            if isinstance(error, TimeoutError):
+                what = f"was not ready within {self._config.ready_s:g} s (engine.ready_s)"
+            raise EngineError(f"the engine {what}") from None
 
     async def stop(self) -> None:
         """Ends its processes; harmless at any time, and twice."""

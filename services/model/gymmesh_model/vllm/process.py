@@ -19,8 +19,7 @@ import aiohttp
 
 from gymmesh_model.vllm.command import base_url, serve_command
 from gymmesh_model.vllm.config import ServeConfig
-from gymmesh_model.vllm.failures import ended, sentence, with_log
-from gymmesh_model.vllm.log import LogFollower
+from gymmesh_model.vllm.log import LogFollower, ended, sentence, with_log
 from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
@@ -54,7 +53,11 @@ class VllmProcess:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.api_key = api_key or secrets.token_urlsafe(32)
-        self.port = config.port or _free_port(config.host)
+        try:
+            self.port = config.port or free_port(config.host)
+        except OSError as error:
+            why = f"no free port was found on {config.host} (serve.host): {error.strerror or error}"
+            raise ServeError(why) from None
         self.base_url = base_url(config.host, self.port)
         self._config = config
         self._name = name
@@ -79,10 +82,10 @@ class VllmProcess:
                 await self._spawn()
                 await self._ready()
         except TimeoutError:
-            tail = self._tail()
+            what = f"was not ready within {self._config.ready_s:g} s (serve.ready_s)"
+            why = self._with_log(sentence(self._config.model, what))
             await self.stop()
-            seconds = f"{self._config.ready_s:g} s (serve.ready_s)"
-            raise ServeError(self._sentence(f"was not ready within {seconds}", tail)) from None
+            raise ServeError(why) from None
         except BaseException:
             await self.stop()
             raise
@@ -150,9 +153,8 @@ class VllmProcess:
             return
         if self._follower is not None:
             await self._follower.end(_LOG_SECONDS)
-        what = ended(said.get("status"))
-        self.failure = sentence(self._config.model, what)
-        _log.error("model %s: %s", self._name, self._sentence(what, self._tail()))
+        self.failure = sentence(self._config.model, ended(said.get("status")))
+        _log.error("model %s: %s", self._name, self._with_log(self.failure))
 
     async def _ready(self) -> None:
         """Returns when it answers to its key; raises ServeError when it has ended."""
@@ -164,7 +166,7 @@ class VllmProcess:
                 # The end of it ends the pause.
                 await asyncio.wait([self._watch], timeout=_POLL_SECONDS)
                 if self._watch.done():
-                    raise ServeError(with_log(self.failure or "it ended", self._tail()))
+                    raise ServeError(self._with_log(self.failure or "it ended"))
 
     async def _answers(self, session: aiohttp.ClientSession) -> bool:
         # Not /health: another process that took the port may answer that, but doesn't know the key.
@@ -203,11 +205,8 @@ class VllmProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
-    def _tail(self) -> list[str]:
-        return self._follower.tail if self._follower is not None else []
-
-    def _sentence(self, what: str, tail: list[str]) -> str:
-        return with_log(sentence(self._config.model, what), tail)
+    def _with_log(self, said: str) -> str:
+        return with_log(said, self._follower.tail if self._follower is not None else ())
 
 
 async def _hear(guard: asyncio.subprocess.Process) -> dict[str, Any]:
@@ -226,11 +225,3 @@ def _find(executable: str, environment: Mapping[str, str], own: Mapping[str, str
             "where there is no GPU), or name the one of its environment, .../bin/vllm"
         )
     return os.path.abspath(found)
-
-
-def _free_port(host: str) -> int:
-    try:
-        return free_port(host)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise ServeError(f"no free port was found on {host} (serve.host): {why}") from None

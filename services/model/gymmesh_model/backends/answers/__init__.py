@@ -1,6 +1,5 @@
 """Answers as endpoints give them, read and checked. Pure.
 
-chat_stream.py       a streamed answer of Chat Completions
-responses_stream.py  one of the Responses API
-read_response.py     a whole one of the Responses API
+chat_stream.py  a streamed answer of Chat Completions
+responses.py    one of the Responses API, streamed or whole
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, Surrogates
+from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText
 from gymmesh_model.convert.from_chat import as_written
 from gymmesh_model.convert.thinking import ThinkSplitter
 from gymmesh_model.errors import AnswerInvalid
@@ -20,33 +20,18 @@ _CARRIED: Final = ("id", "created", "model", "service_tier", "system_fingerprint
 Json = dict[str, Any]
 
 
-class _GrowingText:
-    """One growing text."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._surrogates = Surrogates()
-
-    def add(self, piece: str) -> str:
-        whole = self._surrogates.feed(piece)
-        self._pieces.append(whole)
-        return whole
-
-    def end(self) -> str:
-        last = self._surrogates.end()
-        self._pieces.append(last)
-        return last
-
-    def __str__(self) -> str:
-        return "".join(self._pieces)
-
-
 class _GrowingCall:
     def __init__(self, place: int) -> None:
         self.place = place
         self.id = ""
         self.name: str | None = None  # not come yet
-        self.arguments = _GrowingText()
+        self.arguments = GrowingText()
+
+    def document(self) -> Json:
+        function: Json = {"arguments": str(self.arguments)}
+        if self.name is not None:
+            function["name"] = self.name
+        return {"id": self.id, "type": "function", "function": function}
 
 
 class ChatFold:
@@ -57,9 +42,9 @@ class ChatFold:
         self.thinks = think
         self._splitter = ThinkSplitter() if think else None
         self._head: Json = {}
-        self._texts: dict[DeltaKind, _GrowingText] = {
-            "text": _GrowingText(),
-            "reasoning": _GrowingText(),
+        self._texts: dict[DeltaKind, GrowingText] = {
+            "text": GrowingText(),
+            "reasoning": GrowingText(),
         }
         self._refusal: list[str] = []
         self._annotations: list[Any] = []
@@ -119,7 +104,7 @@ class ChatFold:
         if self._annotations:
             message["annotations"] = self._annotations
         if self._calls:
-            message["tool_calls"] = [_call(call) for call in self._calls]
+            message["tool_calls"] = [call.document() for call in self._calls]
         choice: Json = {"index": 0, "message": message, "finish_reason": self.finish}
         if self._logprobs:
             choice["logprobs"] = {"content": self._logprobs}
@@ -175,14 +160,11 @@ class ChatFold:
         function = delta.get("function")
         function = function if isinstance(function, Mapping) else {}
         call = self._call_of(delta)
-        name, arguments = function.get("name"), function.get("arguments")
         if "name" in function and not call.name:
             # Later pieces of some servers have null or an empty name.
-            call.name = as_written(name)
-        if arguments is None:
-            return
-        text = as_written(arguments)
-        self._progress.delta(call.place, "arguments", call.arguments.add(text))
+            call.name = as_written(function["name"])
+        text = call.arguments.add(as_written(function.get("arguments")))
+        self._progress.delta(call.place, "arguments", text)
 
     def _call_of(self, delta: Mapping[str, Any]) -> _GrowingCall:
         given, index = delta.get("id"), delta.get("index")
@@ -202,13 +184,6 @@ class ChatFold:
 
     def _place(self, what: str) -> int:
         return self._places.setdefault(what, len(self._places))
-
-
-def _call(call: _GrowingCall) -> Json:
-    function: Json = {"arguments": str(call.arguments)}
-    if call.name is not None:
-        function["name"] = call.name
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def _text(value: Any, what: str) -> str:

@@ -60,14 +60,18 @@ class StreamReader(Protocol):
     def whole(self, body: bytes) -> None:
         """Takes a body that is no stream: some endpoints answer whole whatever is asked."""
 
+    def respond(self) -> responses_pb2.Response:
+        """The answer, once it is whole."""
 
-class Surrogates:
-    """Joins surrogate pairs that a stream cut in two."""
+
+class GrowingText:
+    """A text that comes in pieces, which may cut a surrogate pair in two."""
 
     def __init__(self) -> None:
+        self._pieces: list[str] = []
         self._held = ""
 
-    def feed(self, piece: str) -> str:
+    def add(self, piece: str) -> str:
         """What can be handed on: all but a first half at the very end."""
         text = self._held + piece
         self._held = ""
@@ -75,9 +79,14 @@ class Surrogates:
             text, self._held = text[:-1], text[-1]
         if any("\ud800" <= char <= "\udfff" for char in text):
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        self._pieces.append(text)
         return text
 
     def end(self) -> str:
         """The half that stayed alone."""
         text, self._held = self._held, ""
+        self._pieces.append(text)
         return text
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)

@@ -7,6 +7,7 @@ about a short request.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,17 +20,15 @@ _MOST: Final = 256
 _MOST_BYTES: Final = 64 * 1024
 
 
+@dataclass(slots=True, eq=False)
 class CallSettings:
     """Parameters without `input`, the configured ones merged in. Shared, so never changed.
 
     params: as parsed JSON. made: what the backend has made of them; None before the first call.
     """
 
-    __slots__ = ("made", "params")
-
-    def __init__(self, params: dict[str, Any]) -> None:
-        self.params = params
-        self.made: Any = None
+    params: dict[str, Any]
+    made: Any = None
 
 
 class KnownSettings:

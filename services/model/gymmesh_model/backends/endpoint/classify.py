@@ -40,48 +40,32 @@ def http_failure(
     """
     error = _error_of(body)
     words = _words(error, secrets) or excerpt(body, secrets)
-    metadata = {"model": model, "http_status": str(status)}
     told = f": {words}" if words else ""
+    endpoint = f"the endpoint of model '{model}'"
+    metadata, again = {"model": model, "http_status": str(status)}, None
     if status in (401, 403):
         # Without the endpoint's words: they tend to quote the key.
-        return MeshError(
-            errors.ERROR_REASON_MODEL_CREDENTIAL_REFUSED,
-            f"the endpoint of model '{model}' refused the credential (HTTP {status})",
-            metadata=metadata,
-        )
-    if error.get("code") in _QUOTA_CODES or error.get("type") in _QUOTA_CODES:
-        return MeshError(
-            errors.ERROR_REASON_MODEL_QUOTA_SPENT,
-            f"the account behind model '{model}' is out of quota{told}",
-            metadata={"model": model},
-        )
-    if status == 429:
-        return MeshError(
-            errors.ERROR_REASON_MODEL_RATE_LIMITED,
-            f"the endpoint of model '{model}' asks for fewer calls (HTTP 429){told}",
-            metadata={"model": model},
-            retry_after_s=retry_after(headers),
-        )
-    if status >= 500:
-        return MeshError(
-            errors.ERROR_REASON_MODEL_SERVER_ERROR,
-            f"the endpoint of model '{model}' failed (HTTP {status}){told}",
-            metadata=metadata,
-            retry_after_s=retry_after(headers),
-        )
-    if status == 408:
-        return MeshError(
-            errors.ERROR_REASON_MODEL_TIMEOUT,
-            f"the endpoint of model '{model}' gave up waiting (HTTP 408){told}",
-            metadata=metadata,
-        )
-    if 400 <= status < 500:
+        reason = errors.ERROR_REASON_MODEL_CREDENTIAL_REFUSED
+        message = f"{endpoint} refused the credential (HTTP {status})"
+    elif error.get("code") in _QUOTA_CODES or error.get("type") in _QUOTA_CODES:
+        reason, metadata = errors.ERROR_REASON_MODEL_QUOTA_SPENT, {"model": model}
+        message = f"the account behind model '{model}' is out of quota{told}"
+    elif status == 429:
+        reason, metadata = errors.ERROR_REASON_MODEL_RATE_LIMITED, {"model": model}
+        message, again = f"{endpoint} asks for fewer calls (HTTP 429){told}", retry_after(headers)
+    elif status >= 500:
+        reason = errors.ERROR_REASON_MODEL_SERVER_ERROR
+        message, again = f"{endpoint} failed (HTTP {status}){told}", retry_after(headers)
+    elif status == 408:
+        reason = errors.ERROR_REASON_MODEL_TIMEOUT
+        message = f"{endpoint} gave up waiting (HTTP 408){told}"
+    elif 400 <= status < 500:
         return _refused(model, status, error, told, metadata)
-    return MeshError(
-        errors.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"the endpoint of model '{model}' answered HTTP {status}, which is no answer{told}",
-        metadata={"model": model, "cause": f"HTTP {status}"},
-    )
+    else:
+        reason = errors.ERROR_REASON_MODEL_ANSWER_INVALID
+        metadata = {"model": model, "cause": f"HTTP {status}"}
+        message = f"{endpoint} answered HTTP {status}, which is no answer{told}"
+    return MeshError(reason, message, metadata=metadata, retry_after_s=again)
 
 
 def failed_response(model: str, error: Mapping[str, Any], secrets: tuple[str, ...]) -> MeshError:
@@ -131,7 +115,10 @@ def _refused(
         or error.get("type") in _CONTEXT_CODES
         or _CONTEXT_WORDS.search(message)
     ):
-        limit = _limit(error, message)
+        found = _LIMIT.search(message)
+        limit = found.group(1) if found else ""
+        if isinstance(error.get("n_ctx"), int):
+            limit = str(error["n_ctx"])
         return MeshError(
             errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
             f"the conversation is longer than the context of model '{model}'{told}",
@@ -142,13 +129,6 @@ def _refused(
         f"the endpoint of model '{model}' refused the request (HTTP {status}){told}",
         metadata=metadata,
     )
-
-
-def _limit(error: Mapping[str, Any], message: str) -> str:
-    if isinstance(error.get("n_ctx"), int):
-        return str(error["n_ctx"])
-    found = _LIMIT.search(message)
-    return found.group(1) if found else ""
 
 
 def _error_of(body: bytes) -> Mapping[str, Any]:
@@ -164,6 +144,4 @@ def _error_of(body: bytes) -> Mapping[str, Any]:
 
 def _words(error: Mapping[str, Any], secrets: tuple[str, ...]) -> str:
     message = error.get("message")
-    if not isinstance(message, str):
-        return ""
-    return excerpt(message, secrets)
+    return excerpt(message, secrets) if isinstance(message, str) else ""

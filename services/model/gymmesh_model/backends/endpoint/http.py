@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.calls.progress import StreamReader
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.calls.progress import CallProgress, StreamReader
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.load_poll import follow_load, wants_metrics
 from gymmesh_model.backends.endpoint.remedies import excerpt, explain
-from gymmesh_model.backends.endpoint.sse import SseDecoder
-from gymmesh_model.config import ModelConfig
+from gymmesh_model.backends.endpoint.sse import read_events
+from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
-from gymmesh_model.routing import LoadPoll, Pool, PoolEndpoint, wants_metrics
+from gymmesh_model.routing import Pool, PoolEndpoint
 from gymmesh_model.transport import (
     Body,
     ConnectionLost,
@@ -24,12 +27,47 @@ from gymmesh_model.transport import (
     TooLarge,
     Transport,
     TransportError,
-    is_proxied,
 )
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.waits import cancel_and_wait
 
 T = TypeVar("T")
-Reader = TypeVar("Reader", bound=StreamReader)
+
+SHORT: Final = 4096
+"""Up to here a body takes less memory than what it is made of."""
+
+
+def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
+    """The body that `make` writes, for `HttpEndpoint.post`.
+
+    A short one is kept, and what it is made of need not be; a long one is given up once it was
+    sent. Raises what `make` raises.
+    """
+    body = make()
+    return exactly(body) if len(body) <= SHORT else Sendable(make, body)
+
+
+def exactly(written: bytes) -> bytes:
+    """A copy without the room that the JSON writer's own buffer has besides."""
+    return bytes(memoryview(written))
+
+
+class Sendable:
+    """A long body, written anew for each retry.
+
+    Once sent it is given up: most are never sent again, and what it is made of is there anyway.
+    """
+
+    __slots__ = ("_first", "_make")
+
+    def __init__(self, make: Callable[[], bytes], first: bytes | None = None) -> None:
+        """first: what `make` gave, if it was called already; else what it raises is raised."""
+        self._make = make
+        self._first: bytes | None = make() if first is None else first
+
+    def __call__(self) -> bytes:
+        first, self._first = self._first, None
+        return self._make() if first is None else first
 
 
 class HttpEndpoint:
@@ -44,11 +82,25 @@ class HttpEndpoint:
         self.pool = Pool.of(name, config)
         self._attempts = Attempts(self.pool, config.max_retries)
         self._transport: Transport | None = None
-        self._poll: LoadPoll | None = None
+        self._following: list[asyncio.Task[None]] = []
         self.secrets = secret_texts(config)
 
-    async def open(self) -> None:
-        """Connects to nothing yet. Raises ConfigError for a URL or header that cannot be sent."""
+    async def open(self, transport: Transport | None = None) -> None:
+        """Connects to nothing yet. Raises ConfigError for a URL or header that cannot be sent.
+
+        transport: what calls go over, in place of HTTP.
+        """
+        self._transport = transport or self._over_http()
+        if wants_metrics(self._config):
+            poll_s = (self._config.adapt or AdaptConfig()).poll_s
+            for endpoint in self.pool.endpoints:
+                self.follow(follow_load(self.pool, endpoint, self._transport, poll_s))
+
+    def follow(self, watch: Coroutine[Any, Any, None]) -> None:
+        """Runs what watches the endpoints, until `close`."""
+        self._following.append(asyncio.create_task(watch))
+
+    def _over_http(self) -> Transport:
         # Imported here, since aiohttp takes a while and other backends do without.
         from gymmesh_model.transport.client import HttpTransport
         from gymmesh_model.transport.target import HttpTarget
@@ -62,15 +114,12 @@ class HttpEndpoint:
                 HttpTarget(base, headers)
         except ValueError as error:
             raise misconfigured(self._name, f"requests cannot be sent: {error}") from None
-        self._transport = HttpTransport(headers, config.connect_timeout_s)
-        if wants_metrics(config):
-            self._poll = LoadPoll(self.pool, config, headers, proxies=is_proxied(config.bases))
-            self._poll.start()
+        return HttpTransport(headers, config.connect_timeout_s)
 
     async def close(self) -> None:
         """Closes connections; calls in flight fail. Does nothing when not open."""
-        if self._poll is not None:
-            await self._poll.stop()
+        following, self._following = self._following, []
+        await cancel_and_wait(*following)
         transport, self._transport = self._transport, None
         if transport is not None:
             await transport.close()
@@ -121,45 +170,37 @@ class HttpEndpoint:
         url: str,
         body: bytes,
         timeout: float,
-        make_reader: Callable[[], Reader],
-        begun: Callable[[], bool],
+        make_reader: Callable[[], StreamReader],
+        progress: CallProgress,
         headers: Mapping[str, str] | None = None,
         key: str = "",
-    ) -> Reader:
-        """Posts JSON and feeds the streamed answer to a reader, which it returns at its end.
+    ) -> responses_pb2.Response:
+        """Posts JSON, feeds the streamed answer to a reader, and returns what that has read.
 
-        url, key, timeout: as for `post`. make_reader: a new one for each try. begun: see
-        `Attempts.run`. Raises MeshError with a MODEL_* reason.
+        url, key, timeout: as for `post`. make_reader: a new one for each try. progress: of the
+        call, which is not tried again once it has begun. Raises MeshError with a MODEL_* reason.
         """
 
-        async def once(endpoint: PoolEndpoint) -> Reader:
+        async def once(endpoint: PoolEndpoint) -> StreamReader:
             reader, at = make_reader(), endpoint.at(url)
             try:
                 async with self._opened().stream(at, body, headers) as answer:
-                    await self._feed(reader, answer, at)
+                    if answer.status != 200:
+                        raise self._refusal(answer, await answer.read(), at)
+                    if answer.content_type == "text/event-stream":
+                        await read_events(reader, answer.pieces())
+                        return reader
+                    whole = await answer.read()
             except TransportError as error:
                 raise self._failure(error, at) from None
-            return reader
-
-        return await self._attempts.run(once, timeout, begun, key)
-
-    async def _feed(self, reader: StreamReader, answer: StreamedAnswer, url: str) -> None:
-        if answer.status != 200:
-            raise self._refusal(answer, await answer.read(), url)
-        if answer.content_type != "text/event-stream":
-            whole = await answer.read()
             try:
                 reader.whole(whole)
             except MeshError as error:
-                raise self._explained(error, url, whole) from None
-            return
-        events = SseDecoder()
-        async for piece in answer.pieces():
-            for data in events.feed(piece):
-                reader.feed(data)
-                if reader.ended:
-                    return
-        reader.end()
+                raise self._explained(error, at, whole) from None
+            return reader
+
+        read = await self._attempts.run(once, timeout, lambda: progress.begun, key)
+        return read.respond()
 
     def _opened(self) -> Transport:
         if self._transport is None:

@@ -8,7 +8,10 @@ Bytes are split, never text, so that a character cut in two by a chunk is whole 
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Final
+
+from gymmesh_model.backends.calls.progress import StreamReader
 
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -55,3 +58,14 @@ class SseDecoder:
         # A comment has an empty field name; `event`, `id` and `retry` say nothing needed here.
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
+
+
+async def read_events(reader: StreamReader, pieces: AsyncIterator[bytes]) -> None:
+    """Feeds a reader the events of a stream, until it has its answer."""
+    events = SseDecoder()
+    async for piece in pieces:
+        for data in events.feed(piece):
+            reader.feed(data)
+            if reader.ended:
+                return
+    reader.end()

@@ -25,7 +25,7 @@ from gymmesh_model.backends.replay.recording import (
     read_recording,
 )
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.errors import misconfigured, options_of, timed_out
+from gymmesh_model.errors import misconfigured, options_of, refused, timed_out
 from gymmesh_responses import CodecError, response_from_json
 from gymmesh_runtime.errors import MeshError
 
@@ -62,10 +62,9 @@ class ReplayBackend:
                 for row in recording.rows
                 for number, answer in enumerate(row.answers)
             }
-            for row in recording.rows:
-                for answer in row.answers:
-                    if answer.error is not None:
-                        _reason(str(answer.error["reason"]))
+            for answer in (answer for row in recording.rows for answer in row.answers):
+                if answer.error is not None:
+                    _reason(str(answer.error["reason"]))
         except (RecordingError, CodecError) as error:
             raise misconfigured(self._name, str(error)) from None
         self._recording = recording
@@ -76,28 +75,26 @@ class ReplayBackend:
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         found = self._recording.find(call.params.get("input"), call.rollout_id)
         if found is None:
-            raise self._refused("the recording has no row for this conversation")
+            raise refused(self._name, "the recording has no row for this conversation")
         row, number = found
         if number >= len(row.answers):
-            raise self._refused(
+            raise refused(
+                self._name,
                 f"row {row.index + 1} of the recording has no answer {number + 1}, "
-                f"only {len(row.answers)}"
+                f"only {len(row.answers)}",
             )
         answer = row.answers[number]
-        await self._wait(answer.delay_s + self._options.delay_s, call.timeout)
+        delay = answer.delay_s + self._options.delay_s
+        if delay > 0:
+            await asyncio.sleep(min(delay, call.timeout))
+        if delay > call.timeout:
+            raise timed_out(self._name, call.timeout)
         if self._fails(call, row, number, answer):
             raise self._failure(answer)
         return self._responses[row.index, number]
 
     async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         return await self.create(call)
-
-    async def _wait(self, delay: float, timeout: float) -> None:
-        if delay > timeout:
-            await asyncio.sleep(timeout)
-            raise timed_out(self._name, timeout)
-        if delay > 0:
-            await asyncio.sleep(delay)
 
     def _fails(
         self, call: BackendCall, row: RecordedRow, number: int, answer: RecordedAnswer
@@ -122,13 +119,6 @@ class ReplayBackend:
             str(error.get("message") or f"model '{self._name}' fails here, as recorded"),
             metadata={"model": self._name} | told,
             retry_after_s=None if retry_after is None else float(retry_after),
-        )
-
-    def _refused(self, why: str) -> MeshError:
-        return MeshError(
-            errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
-            f"model '{self._name}' cannot answer: {why}",
-            metadata={"model": self._name},
         )
 
 

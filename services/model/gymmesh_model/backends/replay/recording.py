@@ -46,6 +46,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,17 +110,17 @@ class Recording:
         """
         items = _items(value)
         users = [(place, _text(item)) for place, item in enumerate(items) if _is_user(item)]
+        rows, after = [row for row in self._by_text.get(ANY, []) if row.any], 0
+        if users:
+            after = users[-1][0] + 1
         for last in range(len(users) - 1, -1, -1):
             texts = tuple(text for _, text in users[: last + 1])
-            rows = self._matching(texts)
-            if rows:
-                row = _of_repeat(rows, repeat_of(rollout_id))
-                return row, _answer_number(row, items[users[last][0] + 1 :])
-        rows = [row for row in self._by_text.get(ANY, []) if row.any]
+            if matching := self._matching(texts):
+                rows, after = matching, users[last][0] + 1
+                break
         if not rows:
             return None
         row = _of_repeat(rows, repeat_of(rollout_id))
-        after = users[-1][0] + 1 if users else 0
         return row, _answer_number(row, items[after:])
 
     def _matching(self, texts: Texts) -> list[RecordedRow]:
@@ -149,8 +150,7 @@ def read_recording(path: Path) -> Recording:
         if not line.strip():
             continue
         try:
-            row = loads(line)
-            rows.append(read_row(row, len(rows)))
+            rows.append(read_row(loads(line), len(rows)))
         except (CodecError, RecordingError) as error:
             raise RecordingError(f"{path}, line {number}: {error}") from None
     if not rows:
@@ -167,7 +167,8 @@ def read_row(row: object, index: int = 0) -> RecordedRow:
     _check_keys(row, _ROW_KEYS, "a scripted row")
     match, answers = row.get("match"), row.get("answers")
     texts: Any = (match,) if isinstance(match, str) else match
-    if not _is_texts(texts):
+    is_list = isinstance(texts, list | tuple) and bool(texts)
+    if not is_list or not all(isinstance(text, str) for text in texts):
         raise RecordingError("'match' must be text or a list of texts")
     if not isinstance(answers, list):
         raise RecordingError("'answers' must be a list")
@@ -180,15 +181,7 @@ def read_row(row: object, index: int = 0) -> RecordedRow:
 
 def split_output(output: Sequence[Any]) -> list[list[Any]]:
     """A rollout's output items as the model's answers, one list for each."""
-    answers: list[list[Any]] = []
-    open_answer = False
-    for item in output:
-        if _by_model(item):
-            if not open_answer:
-                answers.append([])
-            answers[-1].append(item)
-        open_answer = _by_model(item)
-    return answers
+    return [list(run) for by_model, run in groupby(output, _by_model) if by_model]
 
 
 def _rollout_row(row: Mapping[str, Any], index: int) -> RecordedRow:
@@ -230,7 +223,11 @@ def _scripted(answer: object, index: int, k: int) -> RecordedAnswer:
         text = answer.get("text")
         if text is None and "error" not in answer:
             raise RecordingError(f"answers[{k}] needs 'text', 'output' or 'error'")
-        output = [] if text is None else [_message(text)]
+        if text is not None and not isinstance(text, str):
+            raise RecordingError("'text' must be text")
+        part: Json = {"type": "output_text", "text": text, "annotations": []}
+        message = {"type": "message", "role": "assistant", "content": [part]}
+        output = [] if text is None else [message]
     if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
         raise RecordingError(f"answers[{k}].output must be a list of items")
     tag = f"{index}_{k}"
@@ -249,45 +246,26 @@ def _scripted(answer: object, index: int, k: int) -> RecordedAnswer:
         "tools": [],
     }
     document |= {key: answer[key] for key in _RESPONSE_KEYS if answer.get(key) is not None}
+    delay = answer.get("delay_s", 0)
+    if type(delay) not in (int, float) or not 0 <= delay <= 3600:
+        raise RecordingError(f"answers[{k}].delay_s must be a number of seconds, 0 to 3600")
     error = answer.get("error")
-    if error is not None:
-        _check_error(error, k)
-    times = error.get("times") if error is not None else 0
-    return RecordedAnswer(document, _delay(answer, k), error, times)
-
-
-def _message(text: object) -> Json:
-    if not isinstance(text, str):
-        raise RecordingError("'text' must be text")
-    part = {"type": "output_text", "text": text, "annotations": []}
-    return {"type": "message", "role": "assistant", "content": [part]}
+    if error is None:
+        return RecordedAnswer(document, float(delay), failures=0)
+    if not isinstance(error, Mapping) or not isinstance(error.get("reason"), str):
+        raise RecordingError(f"answers[{k}].error needs a 'reason' such as MODEL_SERVER_ERROR")
+    _check_keys(error, _ERROR_KEYS, f"answers[{k}].error")
+    return RecordedAnswer(document, float(delay), error, error.get("times"))
 
 
 def _completed(item: Mapping[str, Any], tag: str) -> Json:
     """An item with the ids and the status that the API requires."""
-    kind = item.get("type")
-    if kind == "function_call":
-        given: Json = {"id": f"fc_{tag}", "call_id": f"call_{tag}", "status": "completed"}
-    elif kind == "reasoning":
-        given = {"id": f"rs_{tag}", "summary": []}
-    elif kind == "message":
-        given = {"id": f"msg_{tag}", "role": "assistant", "status": "completed"}
-    else:
-        given = {}
-    return given | dict(item)
-
-
-def _check_error(error: object, k: int) -> None:
-    if not isinstance(error, Mapping) or not isinstance(error.get("reason"), str):
-        raise RecordingError(f"answers[{k}].error needs a 'reason' such as MODEL_SERVER_ERROR")
-    _check_keys(error, _ERROR_KEYS, f"answers[{k}].error")
-
-
-def _delay(answer: Mapping[str, Any], k: int) -> float:
-    delay = answer.get("delay_s", 0)
-    if type(delay) not in (int, float) or not 0 <= delay <= 3600:
-        raise RecordingError(f"answers[{k}].delay_s must be a number of seconds, 0 to 3600")
-    return float(delay)
+    given: dict[object, Json] = {
+        "function_call": {"id": f"fc_{tag}", "call_id": f"call_{tag}", "status": "completed"},
+        "reasoning": {"id": f"rs_{tag}", "summary": []},
+        "message": {"id": f"msg_{tag}", "role": "assistant", "status": "completed"},
+    }
+    return given.get(str(item.get("type")), {}) | dict(item)
 
 
 def _check_keys(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
@@ -307,14 +285,9 @@ def _of_repeat(rows: Sequence[RecordedRow], repeat: int) -> RecordedRow:
 
 def _answer_number(row: RecordedRow, after: Sequence[Any]) -> int:
     written = sum(1 for item in after if _by_model(item))
-    total = 0
-    for number, answer in enumerate(row.answers):
-        if total == written:
-            return number
-        total += len(answer.document["output"])
-    if total == written:
-        return len(row.answers)
-    return len(split_output(after))
+    sizes = (len(answer.document["output"]) for answer in row.answers)
+    totals = list(accumulate(sizes, initial=0))
+    return totals.index(written) if written in totals else len(split_output(after))
 
 
 def _items(value: object) -> list[Any]:
@@ -334,14 +307,6 @@ def _by_model(item: object) -> bool:
 
 def _is_user(item: object) -> bool:
     return isinstance(item, Mapping) and item.get("role") == "user"
-
-
-def _is_texts(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(text, str) for text in value)
-    )
 
 
 def _text(item: Mapping[str, Any]) -> str:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader
-from gymmesh_model.backends.vllm.render import Continued
 from gymmesh_model.backends.vllm.weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import (
     Prefix,
+    Rewritten,
+    Tail,
     TokenRecord,
     count,
     pack_ids,
     pack_logprobs,
 )
+from gymmesh_model.tokens.continuation import rendered
+from gymmesh_model.tokens.record import Rendered
 from gymmesh_responses import TOKEN_BYTES, common_tokens, unpack_ids
 
 Json = dict[str, Any]
@@ -32,20 +36,45 @@ class PromptIgnored(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CapturePlan:
-    """What is known of a call's prompt beforehand, and where its tokens go.
+    """How a call's prompt is sent, what is known of it beforehand, and where its tokens go.
 
-    record: None when no tokens are wanted. prompt: the tokens that were sent, or
-    None for messages. continued: how they were found. reason, detail: of the fork that messages
-    may mean. keep_logprobs: whether they stay in the answer, too.
+    record: None when no tokens are wanted. prompt: the tokens to send; None: messages.
+    rendered: how the template renders the whole of such a prompt. reason, detail: of the fork that
+    messages may mean. keep_logprobs: whether they stay in the answer, too.
     """
 
     record: TokenRecord | None
     prefix: Prefix | None
+    keep_logprobs: bool = False
     prompt: bytes | None = None
-    continued: Continued | None = None
+    rendered: Rendered | None = None
     reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
     detail: str = ""
-    keep_logprobs: bool = False
+
+    @staticmethod
+    def of(call: BackendCall, *, keep_logprobs: bool = False) -> CapturePlan:
+        """Messages, and the reason that is known beforehand."""
+        plan = CapturePlan(call.record, call.prefix, keep_logprobs)
+        if plan.prefix is None or not plan.prefix.rewritten:
+            return plan
+        detail = "the caller changed items that the tokens before stand for"
+        return plan.forked(detail, tokens_pb2.FORK_REASON_HISTORY_REWRITTEN)
+
+    def forked(
+        self,
+        detail: str,
+        reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_BACKEND,
+    ) -> CapturePlan:
+        """The plan with messages, and why they are no tokens."""
+        return replace(self, prompt=None, rendered=None, reason=reason, detail=detail)
+
+    def going_on(self, step: Tail | Rewritten, whole: bytes) -> CapturePlan:
+        """The plan with what was found. whole: the rendering of all of the prompt."""
+        if isinstance(step, Rewritten):
+            return self.forked(step.detail, step.reason)
+        assert self.prefix is not None  # what it goes on from
+        prompt = self.prefix.tokens + step.tokens
+        return replace(self, prompt=prompt, rendered=rendered(whole))
 
     def read_prompt(self, ids: Any) -> None:
         """Takes the prompt as the server read it. Raises PromptIgnored, AnswerInvalid."""
@@ -66,7 +95,7 @@ class CapturePlan:
         record.fork = None
         record.prefix_tokens = 0
         record.prompt = prompt
-        record.rendered = self.continued.rendered if self.continued else None
+        record.rendered = self.rendered
         prefix = self.prefix
         if prefix is None:
             return
@@ -79,10 +108,13 @@ class CapturePlan:
                 reason=self.reason, common_tokens=common, detail=self.detail
             )
 
-    def read_choice(self, choice: Json) -> None:
-        """Takes the tokens of a choice, of a whole answer or of a chunk. Raises AnswerInvalid."""
-        record = self.record
-        if record is None or not record.known:
+    def read_choice(self, answer: Json) -> None:
+        """Takes the tokens of the choice in a whole answer or a chunk. Raises AnswerInvalid."""
+        record, choices = self.record, answer.get("choices")
+        if record is None or not record.known or not isinstance(choices, list) or not choices:
+            return
+        choice = choices[0]
+        if not isinstance(choice, dict):
             return
         if choice.get("token_ids"):
             record.output.append(pack_ids(choice["token_ids"]))
@@ -113,19 +145,17 @@ class CapturePlan:
             )
 
 
-def take_answer(name: str, sample: CapturePlan, answer: Json) -> None:
+def take_answer(name: str, plan: CapturePlan, answer: Json) -> None:
     """Takes the tokens out of an answer that came whole.
 
     Raises PromptIgnored, and MeshError MODEL_ANSWER_INVALID.
     """
     try:
-        if sample.record is not None:
-            sample.record.begin_again()
-        sample.read_prompt(answer.get("prompt_token_ids"))
-        choices = answer.get("choices")
-        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            sample.read_choice(choices[0])
-        sample.check()
+        if plan.record is not None:
+            plan.record.begin_again()
+        plan.read_prompt(answer.get("prompt_token_ids"))
+        plan.read_choice(answer)
+        plan.check()
     except AnswerInvalid as error:
         raise answer_invalid(name, str(error)) from None
 
@@ -140,39 +170,31 @@ class VllmReader(ChatReader):
         params: Mapping[str, Any],
         progress: CallProgress,
         secrets: tuple[str, ...],
-        sample: CapturePlan,
+        plan: CapturePlan,
     ) -> None:
         super().__init__(name, fold, params, progress, secrets)
-        self._sample = sample
-        self._model_name = name
+        self._plan = plan
         self._begun = False
-        if sample.record is not None:
-            sample.record.begin_again()
+        if plan.record is not None:
+            plan.record.begin_again()
 
-    def take(self, chunk: Json) -> None:
-        """Takes one chunk, its tokens first: a prompt that was ignored must show no delta."""
-        try:
-            if not self._begun:
-                self._begun = True
-                self._sample.read_prompt(chunk.get("prompt_token_ids"))
-            choices = chunk.get("choices")
-            if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-                self._sample.read_choice(choices[0])
-        except AnswerInvalid as error:
-            raise answer_invalid(self._model_name, str(error)) from None
-        super().take(chunk)
+    def _add(self, chunk: Json) -> None:
+        # Its tokens first: a prompt that was ignored must show no delta.
+        if not self._begun:
+            self._begun = True
+            self._plan.read_prompt(chunk.get("prompt_token_ids"))
+        self._plan.read_choice(chunk)
+        super()._add(chunk)
 
     def end(self) -> None:
-        """The stream is over."""
         super().end()
         try:
-            self._sample.check()
+            self._plan.check()
         except AnswerInvalid as error:
-            raise answer_invalid(self._model_name, str(error)) from None
+            raise answer_invalid(self._name, str(error)) from None
 
     def take_whole(self, answer: Json) -> None:
-        """Takes an answer that came whole although a stream was asked for."""
-        take_answer(self._model_name, self._sample, answer)
+        take_answer(self._name, self._plan, answer)
         super().take_whole(answer)
 
 

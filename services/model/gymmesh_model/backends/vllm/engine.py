@@ -5,84 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.backends.vllm.backend import VllmBackend
-from gymmesh_model.backends.vllm.in_process import Application, InProcessTransport
+from gymmesh_model.backends.vllm.in_process import InProcessTransport
 from gymmesh_model.backends.vllm.weights import version_of
-from gymmesh_model.config import AdaptConfig, ModelConfig
+from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
-from gymmesh_model.routing import parse_load
-from gymmesh_model.transport import TransportError
+from gymmesh_model.tokens import TokenRecord
+from gymmesh_model.transport import Transport
+from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
-from gymmesh_model.vllm.naming import served_name
-from gymmesh_runtime.waits import cancel_and_wait
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"
 
 
-class EngineEndpoint(HttpEndpoint):
-    """vLLM's application as an endpoint, with the limits, retries and failures of any other."""
-
-    def __init__(self, name: str, config: ModelConfig) -> None:
-        super().__init__(name, config)
-        self._adapt = config.adapt or AdaptConfig()
-        self._follow: asyncio.Task[None] | None = None
-
-    def serve(self, application: Application, headers: Mapping[str, str]) -> None:
-        """From now on, calls go to this application; in a running event loop."""
-        transport = InProcessTransport(application, headers)
-        self._transport = transport
-        if self._adapt.metrics is not False:
-            self._follow = asyncio.create_task(self._follow_load(transport))
-
-    async def open(self) -> None:
-        """Nothing to do: see `serve`."""
-
-    async def close(self) -> None:
-        """Stops what runs."""
-        follow, self._follow = self._follow, None
-        await cancel_and_wait(follow)
-        await super().close()
-
-    async def _follow_load(self, transport: InProcessTransport) -> None:
-        [endpoint] = self.pool.endpoints
-        while True:
-            asked, in_flight = self.pool.clock(), endpoint.in_flight
-            report = None
-            with contextlib.suppress(TransportError):
-                answer = await transport.get(endpoint.at("/../metrics"))
-                report = parse_load(answer.body) if answer.status == 200 else None
-            self.pool.reported(endpoint, report, asked, in_flight)
-            await asyncio.sleep(self._adapt.poll_s)
-
-
 class EngineVllmBackend(VllmBackend):
-    """A `vllm` model with `engine`."""
+    """A `vllm` model with `engine`: vLLM's application, with the limits of any other endpoint."""
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         assert config.engine is not None  # what makes it this backend
         model = config.model or served_name(config.engine.model)
-        pointed = msgspec.structs.replace(config, engine=None, model=model, url=_BASE)
-        self._endpoint = EngineEndpoint(name, pointed)
         self._engine = VllmEngine(config.engine, model)
-        self._follow: asyncio.Task[None] | None = None
-        super().__init__(name, pointed, self._endpoint)
+        super().__init__(name, msgspec.structs.replace(config, engine=None, model=model, url=_BASE))
+        self.features = msgspec.structs.replace(
+            self.features, announce_weights=self.announce_weights
+        )
 
-    @property
-    def features(self) -> Features:
-        return msgspec.structs.replace(super().features, announce_weights=self.announce_weights)
-
-    async def open(self) -> None:
+    async def open(self, transport: Transport | None = None) -> None:
         try:
             application = await self._engine.start()
         except EngineError as error:
@@ -90,12 +48,10 @@ class EngineVllmBackend(VllmBackend):
         # The variable that gives a server its key gives it to this application, too.
         key = os.environ.get("VLLM_API_KEY")
         authorization = {"Authorization": f"Bearer {key}"} if key else {}
-        self._endpoint.serve(application, {"Content-Type": "application/json", **authorization})
-        await super().open()
+        headers = {"Content-Type": "application/json", **authorization}
+        await super().open(transport or InProcessTransport(application, headers))
 
     async def close(self) -> None:
-        follow, self._follow = self._follow, None
-        await cancel_and_wait(follow)
         try:
             await super().close()
         finally:
@@ -104,17 +60,7 @@ class EngineVllmBackend(VllmBackend):
     def follow_weights(self, tell: Callable[[int], None]) -> None:
         """As VllmBackend's, but asking the engine itself."""
         if self._poll_s:
-            self._follow = asyncio.create_task(self._follow_weights(tell))
-
-    async def create(self, call: BackendCall) -> responses_pb2.Response:
-        self._check_alive()
-        with _Noted(call):
-            return await super().create(call)
-
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        self._check_alive()
-        with _Noted(call):
-            return await super().stream(call, progress)
+            self._http.follow(self._follow_weights(tell))
 
     async def announce_weights(self, version: int) -> None:
         """The weights that sample from now on are of this version."""
@@ -123,6 +69,13 @@ class EngineVllmBackend(VllmBackend):
             await self._engine.announce(version)
         except EngineError as error:
             raise unreachable(self._name, str(error)) from None
+
+    async def _answer(
+        self, call: BackendCall, progress: CallProgress | None
+    ) -> responses_pb2.Response:
+        self._check_alive()
+        with _noting_weights(call.record):
+            return await super()._answer(call, progress)
 
     async def _follow_weights(self, tell: Callable[[int], None]) -> None:
         while self._engine.failure is None:
@@ -135,28 +88,21 @@ class EngineVllmBackend(VllmBackend):
         if self._engine.failure is not None:
             raise unreachable(self._name, self._engine.failure)
 
-    def _body(self, call: BackendCall) -> dict[str, Any]:
-        # It serves the one model, whatever the request says.
-        return {**super()._body(call), "model": self.endpoint_model}
 
-
-class _Noted:
+@contextlib.contextmanager
+def _noting_weights(record: TokenRecord | None) -> Iterator[None]:
     """Notes in a call's record which weights sampled its answer."""
-
-    def __init__(self, call: BackendCall) -> None:
-        self._record = call.record
-        self._spans: Spans = []
-
-    def __enter__(self) -> None:
-        self._token = spans_of_call.set(self._spans)
-
-    def __exit__(self, *_: object) -> None:
-        spans_of_call.reset(self._token)
+    spans: Spans = []
+    token = spans_of_call.set(spans)
+    try:
+        yield
+    finally:
+        spans_of_call.reset(token)
         # vLLM's versions may be any text; those of the contract are numbers.
-        found = [(version_of(version), start) for version, start in self._spans]
+        found = [(version_of(version), start) for version, start in spans]
         known = [(version, start) for version, start in found if version is not None]
-        if self._record is not None and len(known) == len(found):
-            self._record.weights = [
+        if record is not None and len(known) == len(found):
+            record.weights = [
                 tokens_pb2.WeightsSpan(version=version, first_token=start)
                 for version, start in known
             ]

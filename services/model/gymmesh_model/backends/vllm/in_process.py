@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from multidict import CIMultiDict
+
 from gymmesh_model.transport import (
     MAX_BODY,
     Body,
@@ -33,19 +35,6 @@ _LEAVE_SECONDS: Final = 5.0
 _CUT_SHORT: Final = "the call ended without its whole answer"
 
 
-class _Headers(dict[str, str]):
-    """By name, whatever its case."""
-
-    def __missing__(self, name: str) -> str:
-        if name != name.lower():
-            return self[name.lower()]
-        raise KeyError(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As a dict's."""
-        return super().get(name.lower(), default)
-
-
 class _Exchange:
     """One request and its answer as it comes."""
 
@@ -53,31 +42,28 @@ class _Exchange:
         self._body: bytes | None = body
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._begun = asyncio.Event()
-        self._gone = asyncio.Event()
+        self.gone = asyncio.Event()  # the client is
         self._whole = False
         self.status = 0
         self.headers: Mapping[str, str] = {}
 
     @property
     def content_type(self) -> str:
-        """In lower case, without parameters."""
-        found: str = self.headers.get("content-type", "")
-        return found.partition(";")[0].strip().lower()
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def receive(self) -> AsgiMessage:
         """What the application gets: the body, and when it is over, the client's end."""
         body, self._body = self._body, None
         if body is not None:
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._gone.wait()
+        await self.gone.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: AsgiMessage) -> None:
-        """What the application says."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.headers = _Headers(
-                (name.decode("latin-1").lower(), value.decode("latin-1"))
+            self.headers = CIMultiDict(
+                (name.decode("latin-1"), value.decode("latin-1"))
                 for name, value in message.get("headers", ())
             )
             self._begun.set()
@@ -99,10 +85,6 @@ class _Exchange:
         self._begun.set()
         if not self._whole:
             self._pieces.put_nowait(None)
-
-    def leave(self) -> None:
-        """The client goes."""
-        self._gone.set()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes; to be read once. Raises TransportError."""
@@ -132,13 +114,11 @@ class InProcessTransport:
         self._running: set[asyncio.Task[None]] = set()
 
     async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> HttpAnswer:
-        """See Transport."""
         sent = body if isinstance(body, bytes) else body()
         async with self.stream(url, sent, headers) as answer:
             return HttpAnswer(answer.status, answer.headers, await answer.read())
 
     async def get(self, url: str) -> HttpAnswer:
-        """See Transport."""
         async with self._call("GET", url, b"", None) as answer:
             return HttpAnswer(answer.status, answer.headers, await answer.read())
 
@@ -146,12 +126,10 @@ class InProcessTransport:
     async def stream(
         self, url: str, body: bytes, headers: Mapping[str, str] | None
     ) -> AsyncIterator[StreamedAnswer]:
-        """See Transport."""
         async with self._call("POST", url, body, headers) as answer:
             yield answer
 
     async def close(self) -> None:
-        """See Transport."""
         await cancel_and_wait(*self._running)
 
     @asynccontextmanager
@@ -168,7 +146,7 @@ class InProcessTransport:
             await exchange.begun()
             yield exchange
         finally:
-            exchange.leave()
+            exchange.gone.set()
             if not task.done():
                 try:
                     await asyncio.wait([task], timeout=_LEAVE_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,7 +13,8 @@ from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
-from gymmesh_model.vllm.naming import served_name
+from gymmesh_model.transport import Transport
+from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.process import ServeError, VllmProcess
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.errors import MeshError
@@ -37,14 +38,16 @@ class ManagedVllmBackend(VllmBackend):
         except ServeError as error:
             raise misconfigured(name, str(error)) from None
         self._process = process
-        super().__init__(name, _pointed(config, model, process))
+        url, api_key = process.base_url, Secret(process.api_key)
+        pointed = msgspec.structs.replace(config, serve=None, url=url, model=model, api_key=api_key)
+        super().__init__(name, pointed)
 
-    async def open(self) -> None:
+    async def open(self, transport: Transport | None = None) -> None:
         try:
             await self._process.start()
         except ServeError as error:
             raise misconfigured(self._name, str(error)) from None
-        await super().open()
+        await super().open(transport)
 
     async def close(self) -> None:
         try:
@@ -52,42 +55,18 @@ class ManagedVllmBackend(VllmBackend):
         finally:
             await self._process.stop()
 
-    async def create(self, call: BackendCall) -> responses_pb2.Response:
+    async def _answer(
+        self, call: BackendCall, progress: CallProgress | None
+    ) -> responses_pb2.Response:
         self._check_alive()
         try:
-            return await super().create(call)
+            return await super()._answer(call, progress)
         except MeshError as error:
-            await self._explain(error)
-            raise
-
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        self._check_alive()
-        try:
-            return await super().stream(call, progress)
-        except MeshError as error:
-            await self._explain(error)
+            if error.reason == errors.ERROR_REASON_MODEL_UNREACHABLE:
+                await self._process.wait(_NOTICE_SECONDS)
+                self._check_alive()  # the better reason, where the server has died
             raise
 
     def _check_alive(self) -> None:
         if self._process.failure is not None:
             raise unreachable(self._name, self._process.failure)
-
-    async def _explain(self, error: MeshError) -> None:
-        """Raises a better reason when the server has died."""
-        if error.reason == errors.ERROR_REASON_MODEL_UNREACHABLE:
-            await self._process.wait(_NOTICE_SECONDS)
-            self._check_alive()
-
-    def _body(self, call: BackendCall) -> dict[str, Any]:
-        # It serves the one model, whatever the request says.
-        return {**super()._body(call), "model": self.endpoint_model}
-
-
-def _pointed(config: ModelConfig, model: str, process: VllmProcess) -> ModelConfig:
-    return msgspec.structs.replace(
-        config,
-        serve=None,
-        url=process.base_url,
-        model=model,
-        api_key=Secret(process.api_key),
-    )

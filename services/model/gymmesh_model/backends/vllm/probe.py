@@ -44,40 +44,36 @@ class Probed:
     abort_path: str | None = None
 
 
-async def probe(http: HttpEndpoint, model: str | None, deadline: float) -> Probed:
+async def probe(http: HttpEndpoint, model: str, deadline: float) -> Probed:
     """What the server can do.
 
-    deadline: of the event loop's clock. Raises MeshError when it cannot be asked now.
+    model: its name there; empty: not known. deadline: of the event loop's clock. Raises
+    MeshError when it cannot be asked now.
     """
-    named: Json = {} if model is None else {"model": model}
+    named: Json = {"model": model} if model else {}
     body = {**named, "messages": _MESSAGES}
     # An impossible id: a server that reads it refuses it by name, any other samples one token.
     never = {"max_tokens": 1, "kv_transfer_params": {"prompt_token_ids": [-1]}}
     taken = await _asked(http, _CHAT, {**body, **never}, deadline)
     if isinstance(taken, MeshError) and taken.reason in _LATER:
         raise taken
-    takes_tokens = isinstance(taken, MeshError) and "prompt_token_ids" in taken.message
-    if not takes_tokens:
+    if not isinstance(taken, MeshError) or "prompt_token_ids" not in taken.message:
         return Probed(takes_tokens=False)
-    abort_path = await _abort_path(http, deadline)
-    tokenized = await _asked(http, TOKENIZE, body, deadline)
-    context = 0 if isinstance(tokenized, MeshError) else tokenized.get("max_model_len")
-    context = context if isinstance(context, int) and context > 0 else 0
-    rendered = await _asked(http, RENDER, body, deadline)
-    if not isinstance(rendered, MeshError) and isinstance(rendered.get("token_ids"), list):
-        return Probed(True, RENDER, context, abort_path)
-    if not isinstance(tokenized, MeshError) and isinstance(tokenized.get("tokens"), list):
-        return Probed(True, TOKENIZE, context, abort_path)
-    return Probed(True, None, context, abort_path)
-
-
-async def _abort_path(http: HttpEndpoint, deadline: float) -> str | None:
+    abort_path = None
     for path in ABORTS:
         # An id that no call has. With none at all, one of the two would stop every call.
         answer = await _asked(http, path, {"request_ids": ["none"]}, deadline)
         if not isinstance(answer, MeshError):
-            return path
-    return None
+            abort_path = path
+            break
+    tokenized = await _asked(http, TOKENIZE, body, deadline)
+    context = _said(tokenized, "max_model_len")
+    context = context if isinstance(context, int) and context > 0 else 0
+    rendered = await _asked(http, RENDER, body, deadline)
+    render_path = TOKENIZE if isinstance(_said(tokenized, "tokens"), list) else None
+    if isinstance(_said(rendered, "token_ids"), list):
+        render_path = RENDER
+    return Probed(True, render_path, context, abort_path)
 
 
 async def _asked(
@@ -88,6 +84,10 @@ async def _asked(
         return await http.post(path, dumps(body), timeout, _read)
     except MeshError as error:
         return error
+
+
+def _said(answer: Mapping[str, Any] | MeshError, key: str) -> Any:
+    return None if isinstance(answer, MeshError) else answer.get(key)
 
 
 def _read(raw: bytes) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ tokenised as the model wrote it, and two to five for one that is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -20,8 +20,7 @@ from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_inp
 from gymmesh_model.convert.thinking import CLOSE
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import KnownPrefix, Renders, Rewritten, Tail, View, next_step, pack_ids
-from gymmesh_model.tokens.continuation import rendered
-from gymmesh_model.tokens.record import Prefix, Rendered
+from gymmesh_model.tokens.record import Prefix
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.errors import MeshError
 
@@ -40,75 +39,49 @@ _NOT_RENDERED: Final = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """The prompt that goes on: its tail, and how the template rendered the whole of it."""
+async def go_on(
+    views: ConversationViews, render: Callable[[Json], Awaitable[bytes]]
+) -> tuple[Tail | Rewritten, bytes]:
+    """How the prompt of a call goes on from its prefix, and the rendering of all of it.
 
-    tail: bytes
-    rendered: Rendered
-
-
-class Renderer:
-    """The renderings of one model. path: RENDER or TOKENIZE."""
-
-    def __init__(
-        self, name: str, http: HttpEndpoint, options: ChatOptions, *, lowers: bool
-    ) -> None:
-        self._name = name
-        self._http = http
-        self._options = options
-        self._lowers = lowers
-        self.path = TOKENIZE
-
-    async def go_on(
-        self, call: BackendCall, body: Json, prefix: Prefix, deadline: float
-    ) -> Continued | Rewritten:
-        """How the prompt of the chat request `body` goes on from the prefix.
-
-        deadline: of the event loop's clock. Raises MeshError when the endpoint cannot be asked.
-        """
-        views = ConversationViews(call, body, prefix, self._options, lowers=self._lowers)
-        known, renders = KnownPrefix(prefix, views.reasons), Renders()
-        while isinstance(step := next_step(known, renders), View):
-            request = views.request(step)
-            renders.views[step] = None
-            if request is not None:
-                renders.views[step] = await self._render(call, request, deadline, step)
-        if isinstance(step, Tail):
-            return Continued(step.tokens, rendered(renders.get(View.PROMPT)))
-        return step
-
-    async def _render(
-        self, call: BackendCall, body: Json, deadline: float, view: View
-    ) -> bytes | None:
-        """The tokens; None when the template refuses such a conversation."""
-        timeout = deadline - asyncio.get_running_loop().time()
-        asked = for_tokenize(body) if self.path == TOKENIZE else body
-        key = "tokens" if self.path == TOKENIZE else "token_ids"
+    render: the tokens of a chat request. Raises what it raises for the whole prompt.
+    """
+    known, renders = KnownPrefix(views.prefix, views.reasons), Renders()
+    while isinstance(step := next_step(known, renders), View):
+        request = views.request(step)
+        renders.views[step] = None
+        if request is None:
+            continue
         try:
-            return await self._http.post(
-                self.path,
-                write_whole(asked, dumps),
-                max(timeout, 0.001),
-                lambda raw: self._ids(raw, key),
-                key=call.rollout_id,
-            )
+            renders.views[step] = await render(request)
         except MeshError as error:
             # Templates refuse a conversation without a question, and an answer left open.
             refused = error.reason == errors.ERROR_REASON_MODEL_REQUEST_REFUSED
-            if refused and view is not View.PROMPT:
-                return None
-            raise
+            if not refused or step is View.PROMPT:
+                raise
+    return step, renders.get(View.PROMPT)
 
-    def _ids(self, raw: bytes, key: str) -> bytes:
+
+async def render_at(
+    http: HttpEndpoint, name: str, path: str, key: str, deadline: float, body: Json
+) -> bytes:
+    """The tokens of a chat request, which the endpoint renders at `path`: RENDER or TOKENIZE.
+
+    key: the rollout that it is for. deadline: of the event loop's clock. Raises MeshError.
+    """
+    asked, listed = (for_tokenize(body), "tokens") if path == TOKENIZE else (body, "token_ids")
+
+    def ids(raw: bytes) -> bytes:
         try:
             answer = loads(raw)
+            return pack_ids(answer.get(listed) if isinstance(answer, Mapping) else None)
         except CodecError:
-            raise answer_invalid(self._name, "body is not JSON") from None
-        try:
-            return pack_ids(answer.get(key) if isinstance(answer, Mapping) else None)
+            raise answer_invalid(name, "body is not JSON") from None
         except AnswerInvalid as error:
-            raise answer_invalid(self._name, str(error)) from None
+            raise answer_invalid(name, str(error)) from None
+
+    timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
+    return await http.post(path, write_whole(asked, dumps), timeout, ids, key=key)
 
 
 def for_tokenize(body: Mapping[str, Any]) -> Json:
@@ -147,28 +120,21 @@ class ConversationViews:
     ) -> None:
         self._body = {key: value for key, value in body.items() if key not in _NOT_RENDERED}
         self._params = call.params
-        self._prefix = prefix
         self._options = options
         self._lowers = lowers
         self._items: list[Any] = call.params["input"]
-        self._closed: list[Json] | None = None
+        self.prefix = prefix
         self.reasons = _reasons(self._items[: prefix.items])
-
-    @property
-    def answer(self) -> Json | None:
-        """The parent's answer as a message."""
-        messages = self._until_answer()
-        return messages[-1] if messages and messages[-1]["role"] == "assistant" else None
 
     def request(self, view: View) -> Json | None:
         """The request for a rendering; None when there is none."""
         if view is View.PROMPT:
             return self._body
         if view is View.FIRST:
-            return self._rendering(self._messages(self._prefix.first_items))
-        messages = self._until_answer()
-        whole = self._body["messages"]
-        if self.answer is None or whole[: len(messages)] != messages:
+            return self._rendering(self._messages(self.prefix.first_items))
+        messages, whole = self._until_answer, self._body["messages"]
+        answered = bool(messages) and messages[-1]["role"] == "assistant"
+        if not answered or whole[: len(messages)] != messages:
             # The new items join the answer's message, or there is no answer.
             return None
         if view is View.BEFORE:
@@ -180,10 +146,9 @@ class ConversationViews:
             made["continue_final_message"] = True
         return made
 
+    @cached_property
     def _until_answer(self) -> list[Json]:
-        if self._closed is None:
-            self._closed = self._messages(self._prefix.items)
-        return self._closed
+        return self._messages(self.prefix.items)
 
     def _messages(self, items: int) -> list[Json]:
         messages = messages_from_input(
@@ -215,15 +180,13 @@ def _altered(message: Json) -> Json:
     if isinstance(content, str):
         made["content"] = content.replace(CLOSE, _OTHER + CLOSE, 1)
     elif isinstance(content, list):
-        made["content"] = [_altered_part(part) for part in content]
+        made["content"] = [
+            {**part, "text": part["text"].replace(CLOSE, _OTHER + CLOSE, 1)}
+            if isinstance(part.get("text"), str)
+            else part
+            for part in content
+        ]
     return made
-
-
-def _altered_part(part: Json) -> Json:
-    text = part.get("text")
-    return (
-        {**part, "text": text.replace(CLOSE, _OTHER + CLOSE, 1)} if isinstance(text, str) else part
-    )
 
 
 def _reasons(items: list[Any]) -> bool:

@@ -14,10 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.routing import Pool
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, loads
-from gymmesh_runtime.waits import cancel_and_wait
 
 _PATH: Final = "/../weight_info"
 _ASK_SECONDS: Final = 5.0
@@ -28,60 +26,37 @@ class NotOffered(Exception):
     """The server does not say."""
 
 
-class WeightsPoll:
-    """Asks every endpoint of a pool, every `poll_s` seconds, until one does not offer it.
+async def follow_weights(http: HttpEndpoint, poll_s: float, tell: Callable[[int], None]) -> None:
+    """Asks every endpoint, every `poll_s` seconds, until one does not offer it.
 
-    http: fetches the answers. tell: gets the version that all endpoints have reached: none of them
-    is older.
+    tell: gets the version that all endpoints have reached: none of them is older.
     """
+    urls = [endpoint.at(_PATH) for endpoint in http.pool.endpoints]
+    with contextlib.suppress(NotOffered):
+        while True:
+            versions = await asyncio.gather(*(_ask(http, url) for url in urls))
+            known = [version for version in versions if version is not None]
+            if len(known) == len(urls):
+                tell(min(known))
+            await asyncio.sleep(poll_s)
 
-    def __init__(
-        self, pool: Pool, poll_s: float, http: HttpEndpoint, tell: Callable[[int], None]
-    ) -> None:
-        self._pool = pool
-        self._poll_s = poll_s
-        self._http = http
-        self._tell = tell
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Starts asking; in a running event loop, once."""
-        self._task = asyncio.ensure_future(self._follow())
-
-    async def stop(self) -> None:
-        """Stops asking; harmless when called twice or before `start`."""
-        task, self._task = self._task, None
-        await cancel_and_wait(task)
-
-    async def _follow(self) -> None:
-        with contextlib.suppress(NotOffered):
-            while True:
-                await self._ask_all()
-                await asyncio.sleep(self._poll_s)
-
-    async def _ask_all(self) -> None:
-        urls = [endpoint.at(_PATH) for endpoint in self._pool.endpoints]
-        versions = await asyncio.gather(*(self._ask(url) for url in urls))
-        known = [version for version in versions if version is not None]
-        if known and len(known) == len(versions):
-            self._tell(min(known))
-
-    async def _ask(self, url: str) -> int | None:
-        """The version; None when it cannot be had now, or is none. Raises NotOffered."""
-        try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                answer = await self._http.get(url)
-        except (TransportError, TimeoutError):
-            return None
-        if answer.status in (403, 404, 405):
-            raise NotOffered
-        if answer.status != 200:
-            return None
-        try:
-            said = loads(answer.body)
-        except CodecError:
-            return None
-        return version_of(said.get("weight_version") if isinstance(said, Mapping) else None)
+async def _ask(http: HttpEndpoint, url: str) -> int | None:
+    """The version; None when it cannot be had now, or is none. Raises NotOffered."""
+    try:
+        async with asyncio.timeout(_ASK_SECONDS):
+            answer = await http.get(url)
+    except (TransportError, TimeoutError):
+        return None
+    if answer.status in (403, 404, 405):
+        raise NotOffered
+    if answer.status != 200:
+        return None
+    try:
+        said = loads(answer.body)
+    except CodecError:
+        return None
+    return version_of(said.get("weight_version") if isinstance(said, Mapping) else None)
 
 
 def version_of(value: object) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymmesh_model.backends.endpoint.sendable import Sendable, sendable
+from gymmesh_model.backends.endpoint.http import Sendable, sendable
 from gymmesh_runtime.errors import MeshError, field_invalid
 
 

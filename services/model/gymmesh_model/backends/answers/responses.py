@@ -1,4 +1,6 @@
-"""A streamed answer of the Responses API: deltas handed on, the last event is the answer.
+"""Answers of the Responses API, whole and streamed.
+
+Of a stream the deltas are handed on, and its last event is the answer.
 
 Format: OpenAI's API reference, "streaming events" of `POST /responses`.
 """
@@ -9,11 +11,10 @@ import copy
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.read_response import read_response
-from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, Surrogates
+from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText
 from gymmesh_model.backends.endpoint.classify import failed_response
 from gymmesh_model.errors import answer_invalid
-from gymmesh_responses import CodecError, dumps, loads, response_from_json
+from gymmesh_responses import CodecError, dumps, loads, response_from_json, response_to_dict
 
 Json = dict[str, Any]
 _DELTAS: Final[dict[str, DeltaKind]] = {
@@ -22,7 +23,39 @@ _DELTAS: Final[dict[str, DeltaKind]] = {
     "response.reasoning_text.delta": "reasoning",
     "response.reasoning_summary_text.delta": "reasoning",
 }
+_OVER: Final = ("completed", "incomplete", "")
 _LAST: Final = ("response.completed", "response.incomplete", "response.failed")
+
+
+def read_response(name: str, secrets: tuple[str, ...], answer: bytes) -> responses_pb2.Response:
+    """The response in an endpoint's answer.
+
+    Raises MeshError MODEL_ANSWER_INVALID when there is none, or the failure that it reports.
+    """
+    try:
+        response = response_from_json(answer)
+    except CodecError as error:
+        raise answer_invalid(name, _cause(answer, error)) from None
+    status = response.status
+    if status == "failed" or response.HasField("error"):
+        error_of: Any = response_to_dict(response).get("error") or {}
+        raise failed_response(name, error_of, secrets)
+    if response.output_omitted:
+        raise answer_invalid(name, "it has no list 'output'")
+    for index, item in enumerate(response.output):
+        if item.HasField("opaque") and not item.opaque.type:
+            raise answer_invalid(name, f"output[{index}] is not an item")
+    if status not in _OVER:
+        raise answer_invalid(name, f"its status is '{status}'")
+    return response
+
+
+def _cause(answer: bytes, error: CodecError) -> str:
+    try:
+        loads(answer)
+    except CodecError:
+        return "body is not JSON"
+    return str(error)
 
 
 class ResponsesReader:
@@ -35,8 +68,7 @@ class ResponsesReader:
         self._head: Json = {}
         self._items: dict[int, Json] = {}
         self._done: set[int] = set()
-        self._texts: dict[int, list[str]] = {}
-        self._halves: dict[int, tuple[str, Surrogates]] = {}
+        self._texts: dict[int, tuple[str, GrowingText]] = {}  # by place, each with its event's kind
         self.response: responses_pb2.Response | None = None
         progress.partial = self._partial
 
@@ -57,7 +89,11 @@ class ResponsesReader:
         if kind in _DELTAS:
             self._delta(event, kind)
         elif kind in ("response.output_item.added", "response.output_item.done"):
-            self._item(event, done=kind.endswith("done"))
+            index, item = event.get("output_index"), event.get("item")
+            if isinstance(index, int) and isinstance(item, dict):
+                self._items[index] = item
+                if kind.endswith("done"):
+                    self._done.add(index)
         elif kind in ("response.created", "response.in_progress"):
             if isinstance(event.get("response"), dict):
                 self._head = event["response"]
@@ -80,28 +116,17 @@ class ResponsesReader:
 
     def whole(self, body: bytes) -> None:
         self.response = read_response(self._name, self._secrets, body)
-        for index, (_, halves) in self._halves.items():
-            kind: DeltaKind = _DELTAS[self._halves[index][0]]
-            self._progress.delta(index, kind, halves.end())
+        for index, (kind, text) in self._texts.items():
+            self._progress.delta(index, _DELTAS[kind], text.end())
 
     def _delta(self, event: Json, kind: str) -> None:
         index, piece = event.get("output_index"), event.get("delta")
         if not isinstance(index, int) or index < 0 or not isinstance(piece, str):
             raise answer_invalid(self._name, f"an event '{kind}' has no text or no place")
-        first, halves = self._halves.setdefault(index, (kind, Surrogates()))
-        if first != kind:
-            # Reasoning comes in full or as a summary; a mixture would be neither.
-            return
-        text = halves.feed(piece)
-        self._texts.setdefault(index, []).append(text)
-        self._progress.delta(index, _DELTAS[kind], text)
-
-    def _item(self, event: Json, *, done: bool) -> None:
-        index, item = event.get("output_index"), event.get("item")
-        if isinstance(index, int) and isinstance(item, dict):
-            self._items[index] = item
-            if done:
-                self._done.add(index)
+        first, text = self._texts.setdefault(index, (kind, GrowingText()))
+        # Reasoning comes in full or as a summary; a mixture would be neither.
+        if first == kind:
+            self._progress.delta(index, _DELTAS[kind], text.add(piece))
 
     def _partial(self) -> responses_pb2.Response | None:
         output = [self._partial_item(index) for index in sorted(self._items)]
@@ -120,7 +145,8 @@ class ResponsesReader:
         item = copy.deepcopy(self._items[index])
         if index in self._done:
             return item
-        text, kind = "".join(self._texts.get(index, [])), item.get("type")
+        text = str(self._texts[index][1]) if index in self._texts else ""
+        kind = item.get("type")
         if kind == "message":
             part = {"type": "output_text", "text": text, "annotations": []}
             item["content"] = [part] if text else []

@@ -1,4 +1,4 @@
-"""Answers on disk, each in a file named by the key of its call.
+"""Answers kept on disk, each in a file named by the key of its call.
 
 Files appear whole, by renaming, so several processes may share a folder, also one on a network
 drive, with no lock. A file is a magic line, the BLAKE2b-128 digest of the rest, and the response
@@ -15,20 +15,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.config import CacheConfig
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.config import CacheConfig, ModelConfig
 from gymmesh_model.errors import misconfigured
+from gymmesh_model.routing import identity
 from gymmesh_runtime import metrics
 
+# Goes up whenever a backend begins to send something else for the same parameters, or to read
+# the same answer differently: what was kept before is not found any more.
+DIALECT: Final = 1
 _MAGIC: Final = b"gymmesh answer 1\n"
 _DIGEST: Final = 16
 _SUFFIX: Final = ".answer"
@@ -38,6 +44,44 @@ _STALE_S: Final = 3600.0
 # So much of the bound is left after a cleaning.
 _KEPT_PART: Final = 0.9
 _log = logging.getLogger("gymmesh.model")
+
+
+class AnswerKeys:
+    """The keys of one model's calls.
+
+    What decides is all that reaches the model: parameters, seed, backend, its options and
+    endpoints, the model's name there, and the version of the weights. Whose call it is does not.
+    """
+
+    def __init__(self, config: ModelConfig, endpoint_model: str) -> None:
+        self._sampled = config.cache is not None and config.cache.any_temperature
+        self._fixed = {
+            "dialect": DIALECT,
+            "backend": config.backend,
+            "endpoints": sorted(identity(base) for base in config.bases),
+            "endpoint_model": endpoint_model,
+            "options": config.options,
+        }
+
+    def key(self, call: BackendCall, weights_version: int | None) -> str | None:
+        """64 hex digits; None for a call that must be made.
+
+        That is one with tokens to capture, which are those of a call that was made, and one that
+        is sampled, unless the configuration allows it.
+        """
+        if call.record is not None or call.prefix is not None:
+            return None
+        if not self._sampled and call.params.get("temperature") != 0:
+            return None
+        asked: dict[str, Any] = {
+            **self._fixed,
+            "params": {key: value for key, value in call.params.items() if value is not None},
+            "seed": call.seed,
+            "weights": weights_version,
+        }
+        # Sorted and in ASCII, so that the same document is the same bytes, lone surrogates too.
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=str)
+        return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 class AnswerCache:
@@ -70,7 +114,6 @@ class AnswerCache:
             ) from None
 
     async def get(self, key: str) -> responses_pb2.Response | None:
-        """The answer that was kept under `key`."""
         outcome, answer = await asyncio.to_thread(self._read, self._path(key))
         self._counts[outcome].inc()
         return answer
@@ -181,9 +224,8 @@ def _packed(body: bytes) -> bytes:
 
 def _unpacked(raw: bytes) -> responses_pb2.Response | None:
     """The response in a file's bytes; None when they are damaged."""
-    start = len(_MAGIC) + _DIGEST
-    body = raw[start:]
-    if raw[:start] != _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest():
+    body = raw[len(_MAGIC) + _DIGEST :]
+    if raw != _packed(body):
         return None
     try:
         return responses_pb2.Response.FromString(body)

@@ -1,4 +1,9 @@
-"""The arguments and names of earlier tool calls, as any endpoint can read them.
+"""What is sent, as any endpoint can read it: texts, and earlier tool calls' arguments and names.
+
+Unpaired surrogates have no UTF-8 form: a strict parser refuses the request, and no tokenizer takes
+such a text. A policy could write one, or have a tool repeat one, and end its rollout without a
+verdict. What is recorded keeps them; what is sent has U+FFFD, the replacement character, in their
+place.
 
 What a model wrote as arguments may be anything, and what is recorded stays as it wrote it. But
 endpoints parse the arguments of the calls in a conversation, for the chat template: vLLM, SGLang
@@ -18,13 +23,20 @@ name that the request itself gives a tool goes out as it is, as it does among th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
 
-from gymmesh_model.convert.whole import whole_text
-from gymmesh_responses import LONGEST_TOOL_NAME, dumps, is_tool_name, with_name_characters
+from gymmesh_model.errors import unreadable
+from gymmesh_responses import (
+    LONGEST_TOOL_NAME,
+    CodecError,
+    dumps,
+    dumps_clean,
+    is_tool_name,
+    with_name_characters,
+)
 
 INVALID_ARGUMENTS: Final = "invalid_arguments"
 """The key under which arguments that are no JSON object are sent back."""
@@ -75,15 +87,12 @@ def _depth(value: Any) -> int:
 
 def sent_name(written: str, tools: object) -> str:
     """The name of a call as it is sent back; `tools`: those of the request, as JSON."""
-    if is_tool_name(written) or written in _names(tools):
+    if is_tool_name(written):
+        return written
+    offered = tools if isinstance(tools, list) else []
+    if any(isinstance(tool, Mapping) and tool.get("name") == written for tool in offered):
         return written
     return with_name_characters(written)[:LONGEST_TOOL_NAME]
-
-
-def _names(tools: object) -> list[object]:
-    if not isinstance(tools, list):
-        return []
-    return [tool.get("name") for tool in tools if isinstance(tool, Mapping)]
 
 
 def with_sent_calls(items: object, tools: object) -> object:
@@ -103,3 +112,35 @@ def _with_sent(item: Any, tools: object) -> Any:
     if isinstance(name, str) and (sent := sent_name(name, tools)) is not name:
         changed["name"] = sent
     return {**item, **changed} if changed else item
+
+
+def whole_text(text: str) -> str:
+    """The text with U+FFFD for each unpaired surrogate; two halves that meet are a character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def write_whole(body: Any, write: Callable[[Any], bytes] = dumps_clean) -> bytes:
+    """The body of a request as JSON that every endpoint can read; `body` is not changed.
+
+    `write` is the codec's `dumps_clean` or `dumps`. Raises MeshError FIELD_INVALID for what JSON
+    cannot hold: parameters may each be as deep as the codec reads, and a body is deeper.
+    """
+    try:
+        written = write(body)
+        # Characters are written as they are, but for those that UTF-8 does not have.
+        if written.find(b"\\ud") < 0:
+            return written
+        return write(whole(body))
+    except CodecError as error:
+        raise unreadable(error) from None
+
+
+def whole(value: Any) -> Any:
+    """A JSON value with `whole_text` for every text and key; the same where that is the same."""
+    if isinstance(value, str):
+        return value if value.isascii() else whole_text(value)
+    if isinstance(value, dict):
+        return {whole(key): whole(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole(member) for member in value]
+    return value
