@@ -25,7 +25,7 @@ Answer B:
 Give your reasons in a few sentences. Then write one line with {equal} if they are equivalent, \
 or with {not_equal} if they are not. Write neither of the two anywhere else."""
 
-_CRITERION = """\
+CRITERION = """\
 Check one thing about the response below.
 
 Conversation before the response:
@@ -76,11 +76,6 @@ def equivalence_prompt(
     if template is not None:
         return template.format(**blocks)
     return _EQUIVALENCE.format(**blocks, equal=equal, not_equal=not_equal)
-
-
-def criterion_prompt(blocks: Mapping[str, str]) -> str:
-    """The question whether `response` fulfils `criterion`."""
-    return _CRITERION.format(**blocks)
 
 
 def score_prompt(blocks: Mapping[str, str], instructions: str, least: float, most: float) -> str:
