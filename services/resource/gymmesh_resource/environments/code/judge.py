@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -47,17 +47,6 @@ _SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """Seconds that a program has: for each test, and for all of them.
-
-    Task's test code is one test.
-    """
-
-    test_s: float
-    suite_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """How many tests there were and passed, and what came of the first that did not."""
 
@@ -82,23 +71,34 @@ class _Failed(Exception):
 
 
 async def judge(
-    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, budget: Budget
+    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, test_s: float, suite_s: float
 ) -> Judgement:
-    """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run."""
+    """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run.
+
+    `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them.
+    """
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
     async with _programs(sandbox, suite, limits) as (program, checker):
-        clock = asyncio.timeout(budget.suite_s)
+        clock = asyncio.timeout(suite_s)
         try:
             async with clock:
-                async with asyncio.timeout(budget.test_s):
+                async with asyncio.timeout(test_s):
                     await _load(program, suite, source)
-                async for _ in _tests_passed(program, checker, suite, budget.test_s):
+                if isinstance(suite, CheckSuite):
+                    async with asyncio.timeout(test_s):
+                        await _check(program, checker)
+                    return Judgement(1, 1)
+                for given, expected in suite.cases:
+                    test = {"stdin" if isinstance(suite, StdioSuite) else "lines": given}
+                    async with asyncio.timeout(test_s):
+                        answer = await _answer(program, _json(test))
+                    await _grade(checker, answer, expected, suite)
                     passed += 1
         except _Failed as failed:
             return Judgement(passed, tests, failed.problem, failed.detail)
         except TimeoutError:
-            which = f"{budget.suite_s:g} s in all" if clock.expired() else f"{budget.test_s:g} s"
+            which = f"{suite_s:g} s in all" if clock.expired() else f"{test_s:g} s"
             return Judgement(passed, tests, "time limit exceeded", which)
     return Judgement(passed, tests)
 
@@ -108,13 +108,19 @@ async def _programs(
     sandbox: Sandbox, suite: Suite, limits: Limits
 ) -> AsyncIterator[tuple[Running, Running]]:
     """A driver that waits for its order, and a checker that is ready."""
-    checker = harness() if isinstance(suite, CheckSuite) else grader()
+    if isinstance(suite, CheckSuite):
+        checker = _python("harness.py", "frames.py")
+        order = {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
+    else:
+        checker = _python("grader.py", "compare.py", "frames.py")
+        order = {"kind": "stdio" if isinstance(suite, StdioSuite) else "call"}
     async with sandbox.start(driver(), limits) as program, sandbox.start(checker, limits) as check:
         try:
             async with asyncio.timeout(_START_S):
-                await _greeted(program)
-                await _greeted(check)
-                await _send(check, ORDER, _json(_order_of_checker(suite)))
+                for started in (program, check):
+                    if await _receive(started, "of the sandbox") != (HELLO, b""):
+                        raise SandboxError("The sandbox did not start as it should.")
+                await _send(check, ORDER, _json(order))
                 kind, body = await _receive(check, "of the checker")
         except (_Failed, TimeoutError) as error:
             raise SandboxError(f"The sandbox did not start: {error or 'no answer'}.") from error
@@ -123,17 +129,6 @@ async def _programs(
         if kind != READY:
             raise SandboxError("The sandbox did not start as it should.")
         yield program, check
-
-
-async def _greeted(program: Running) -> None:
-    if await _receive(program, "of the sandbox") != (HELLO, b""):
-        raise SandboxError("The sandbox did not start as it should.")
-
-
-def _order_of_checker(suite: Suite) -> Mapping[str, str]:
-    if isinstance(suite, CheckSuite):
-        return {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
-    return {"kind": "stdio" if isinstance(suite, StdioSuite) else "call"}
 
 
 async def _load(program: Running, suite: Suite, source: str) -> None:
@@ -147,23 +142,6 @@ async def _load(program: Running, suite: Suite, source: str) -> None:
     kind, body = await _receive(program, "of the program")
     if kind != READY:
         raise _Failed("runtime error", _text(body))
-
-
-async def _tests_passed(
-    program: Running, checker: Running, suite: Suite, test_s: float
-) -> AsyncGenerator[None]:
-    """Yields after each test that passed. Raises `_Failed`, TimeoutError."""
-    if isinstance(suite, CheckSuite):
-        async with asyncio.timeout(test_s):
-            await _check(program, checker)
-        yield
-        return
-    for given, expected in suite.cases:
-        test = {"stdin": given} if isinstance(suite, StdioSuite) else {"lines": given}
-        async with asyncio.timeout(test_s):
-            answer = await _answer(program, _json(test))
-        await _grade(checker, answer, expected, suite)
-        yield
 
 
 async def _answer(program: Running, test: bytes) -> bytes:
@@ -223,16 +201,6 @@ def _source(name: str) -> bytes:
 def driver() -> Program:
     """What runs a candidate."""
     return _python("driver.py", "extract.py", "frames.py")
-
-
-def grader() -> Program:
-    """What compares its answers."""
-    return _python("grader.py", "compare.py", "frames.py")
-
-
-def harness() -> Program:
-    """What runs a task's own test code."""
-    return _python("harness.py", "frames.py")
 
 
 def _python(*files: str) -> Program:
