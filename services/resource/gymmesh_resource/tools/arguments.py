@@ -34,8 +34,6 @@ def read_arguments(
         try:
             converted = msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            if not _has_whole_float(value):
-                raise
             converted = msgspec.convert(_whole_numbers(value), kind)
     except (
         msgspec.ValidationError,
@@ -76,14 +74,6 @@ def describe_parameters(schema: Mapping[str, Any]) -> str:
     if len(properties) > _MAX_PARAMETERS:
         shown.append("…")
     return f"Send a JSON object: {{{', '.join(shown)}}}."
-
-
-def _has_whole_float(value: Any) -> bool:
-    if isinstance(value, float):
-        return value.is_integer()
-    if isinstance(value, dict):
-        return any(map(_has_whole_float, value.values()))
-    return isinstance(value, list) and any(map(_has_whole_float, value))
 
 
 def _whole_numbers(value: Any) -> Any:

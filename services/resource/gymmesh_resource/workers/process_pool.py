@@ -44,14 +44,7 @@ END_GRACE = 10.0
 
 
 class PoolError(Exception):
-    """PoolError
-    ├── PoolClosed            the pool was closed before the call ended
-    ├── PoolSaturated         too many calls wait, or this one waited too long: retry later
-    ├── WorkerStartFailed     no worker could be started; the text holds its traceback
-    ├── WorkerTimeout         the function took longer than its time and was killed
-    ├── WorkerCrashed         the worker process died while it ran the function
-    └── WorkerFunctionError   the function raised what cannot be sent back as an exception
-    """
+    """The base of what a pool raises by itself."""
 
 
 class PoolClosed(PoolError):
@@ -99,18 +92,7 @@ class _Worker:
         self.process = process
         self.calls = 0
 
-    @classmethod
-    async def spawn(cls) -> _Worker:
-        # In a session of its own, since Ctrl-C is for the parent to handle, also while a worker
-        # is starting.
-        return cls(
-            await asyncio.create_subprocess_exec(
-                *_WORKER_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
-            )
-        )
-
     async def prepare(self, warm_up: str | None, memory_limit: int | None) -> None:
-        """Bring a new process to where it takes calls."""
         start = {
             "parent": os.getpid(),
             "path": sys.path,
@@ -302,9 +284,13 @@ class ProcessPool:
 
     async def _start(self) -> _Worker:
         try:
-            worker = await _Worker.spawn()
+            # In a session of its own: Ctrl-C is for the parent to handle.
+            process = await asyncio.create_subprocess_exec(
+                *_WORKER_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
+            )
         except OSError as error:
             raise WorkerStartFailed(f"A worker process could not be started: {error}.") from error
+        worker = _Worker(process)
         self._live.add(worker)  # before it is ready: closing the pool has to find it
         try:
             async with asyncio.timeout(self._start_timeout):
