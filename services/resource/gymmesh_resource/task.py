@@ -125,10 +125,7 @@ def _read(raw: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _remembered(raw: bytes) -> dict[str, Any] | None:
-    """A payload of which a copy is fresh, as nothing in it can be changed; None for others.
-
-    Read once for all repeats of a task, of which many want no more of it than that it is one.
-    """
+    """A payload of which a shallow copy is fresh, read once for a task's repeats; else None."""
     payload = _read(raw)
     return None if any(isinstance(value, dict | list) for value in payload.values()) else payload
 

@@ -68,7 +68,10 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
     except (ValueError, OSError) as error:
         raise DefinitionError(f"The environment {use!r} cannot be made: {error}") from None
     except BaseException as error:
-        raise DefinitionError(_not_made(use, error)) from error
+        at = f" at {place}" if (place := place_of(error)) else ""
+        raise DefinitionError(
+            f"The environment {use!r} cannot be made: {described(error)}{at}"
+        ) from error
 
 
 def missing_extra(kind: type[Environment[Any]], use: str) -> str:
@@ -139,11 +142,6 @@ def load_file(place: str, use: str) -> ModuleType:
 
 def _not_loaded(use: str, place: str, error: BaseException) -> str:
     return f"{use!r}: {place} cannot be imported: {described(error)}."
-
-
-def _not_made(use: str, error: BaseException) -> str:
-    at = f" at {place}" if (place := place_of(error)) else ""
-    return f"The environment {use!r} cannot be made: {described(error)}{at}"
 
 
 def _is_environment(value: object) -> bool:
