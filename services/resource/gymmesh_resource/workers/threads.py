@@ -15,7 +15,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 
 class ThreadsBusy(Exception):
@@ -59,15 +59,20 @@ class _Job:
             self.done.set_exception(error)
 
 
-#: What one thread is to do; None ends it.
-_Jobs: TypeAlias = "queue.SimpleQueue[_Job | None]"
+class _Thread:
+    """A thread that runs one job after another until it is ended."""
 
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        threading.Thread(target=self._main, name="gymmesh-sync", daemon=True).start()
 
-def _run_jobs(jobs: _Jobs) -> None:
-    """One job after another, until there is None; the main function of a thread."""
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job  # holds no session while waiting for the next
+    def give(self, job: _Job | None) -> None:
+        self._jobs.put(job)
+
+    def _main(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+            del job  # holds no session while waiting for the next
 
 
 class Threads:
@@ -76,7 +81,7 @@ class Threads:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._places = asyncio.Semaphore(limit)
-        self._idle: list[_Jobs] = []  # of threads that wait
+        self._idle: list[_Thread] = []
         self._lost: list[_Job] = []
 
     @contextlib.asynccontextmanager
@@ -105,25 +110,19 @@ class Threads:
         Takes as long as the call does: bound it outside. Cancelling gives the call up; a thread
         can't be stopped.
         """
-        if self._idle:
-            jobs = self._idle.pop()
-        else:
-            jobs = queue.SimpleQueue()
-            threading.Thread(
-                target=_run_jobs, args=(jobs,), name="gymmesh-sync", daemon=True
-            ).start()
+        thread = self._idle.pop() if self._idle else _Thread()
         job = _Job(call)
-        jobs.put(job)
+        thread.give(job)
         try:
             return await job.done
         finally:
             if job.ended.is_set():
-                self._idle.append(jobs)
+                self._idle.append(thread)
             else:
                 self._lost.append(job)
-                jobs.put(None)
+                thread.give(None)
 
     def close(self) -> None:
         """End the idle threads; one that hangs is left to end with the process."""
         while self._idle:
-            self._idle.pop().put(None)
+            self._idle.pop().give(None)
