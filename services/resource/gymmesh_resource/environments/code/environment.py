@@ -6,6 +6,7 @@ Task rows are those of NeMo Gym's code_gen or of HumanEval; see `suites`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -31,7 +32,7 @@ from gymmesh_resource.workers import Slots
 from .extract import last_block
 from .human_eval import HUMAN_EVAL, human_eval_rows
 from .judge import judge
-from .suites import CheckSuite, Suite, suite_of
+from .suites import CheckSuite, suite_of
 
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
@@ -143,7 +144,10 @@ class CodeEnvironment(Environment[None]):
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Run the tests on the program in the model's last answer."""
         suite = suite_of(rollout.task.payload)
-        source = _program_of(suite, rollout)
+        source = last_block(rollout.text)
+        if not source and isinstance(suite, CheckSuite):
+            # A completion without fences, whose indentation continues the prompt's function.
+            source = rollout.answer
         if not source.strip():
             return Verdict(0.0, evidence={"problem": "no program in the answer"})
         with rollout.stage("tests") as stage:
@@ -158,14 +162,8 @@ class CodeEnvironment(Environment[None]):
                 )
             stage.note = judgement.problem or "passed"
         return Verdict(
-            judgement.reward,
-            evidence={
-                "tests": judgement.tests,
-                "passed": judgement.passed,
-                "problem": judgement.problem,
-                "detail": judgement.detail,
-                "program": source,
-            },
+            float(judgement.passed == judgement.tests and not judgement.problem),
+            evidence={**asdict(judgement), "program": source},
         )
 
     async def _run(self, language: str, source: str) -> str:
@@ -179,15 +177,6 @@ class CodeEnvironment(Environment[None]):
         if self._sandbox is None:
             raise RuntimeError("the environment is not open")
         return self._sandbox
-
-
-def _program_of(suite: Suite, rollout: Rollout) -> str:
-    text = rollout.text
-    block = last_block(text)
-    if not block and isinstance(suite, CheckSuite):
-        # A completion without fences, whose indentation continues the prompt's function.
-        return rollout.answer
-    return block
 
 
 def _told(result: Result, limits: Limits) -> str:

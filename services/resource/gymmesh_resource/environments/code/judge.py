@@ -50,15 +50,10 @@ _SHOWN = 300
 class Judgement:
     """How many tests there were and passed, and what came of the first that did not."""
 
-    passed: int
     tests: int
+    passed: int
     problem: str = ""
     detail: str = ""
-
-    @property
-    def reward(self) -> float:
-        """1.0 when all tests passed, else 0.0."""
-        return float(self.passed == self.tests and not self.problem)
 
 
 class _Failed(Exception):
@@ -96,11 +91,11 @@ async def judge(
                     await _grade(checker, answer, expected, suite)
                     passed += 1
         except _Failed as failed:
-            return Judgement(passed, tests, failed.problem, failed.detail)
+            return Judgement(tests, passed, failed.problem, failed.detail)
         except TimeoutError:
             which = f"{suite_s:g} s in all" if clock.expired() else f"{test_s:g} s"
-            return Judgement(passed, tests, "time limit exceeded", which)
-    return Judgement(passed, tests)
+            return Judgement(tests, passed, "time limit exceeded", which)
+    return Judgement(tests, passed)
 
 
 @asynccontextmanager
@@ -193,20 +188,17 @@ def _failed(body: bytes) -> _Failed:
     return _Failed(problem, detail)
 
 
-@cache
-def _source(name: str) -> bytes:
-    return resources.files(__package__).joinpath(name).read_bytes()
-
-
 def driver() -> Program:
     """What runs a candidate."""
     return _python("driver.py", "extract.py", "frames.py")
 
 
+@cache
 def _python(*files: str) -> Program:
     argv = ("{python}", "-I", "-S", f"/app/{files[0]}")
+    folder = resources.files(__package__)
     # It says hello and waits: nothing of a candidate's is there when it is started ahead.
-    return Program(argv, {name: _source(name) for name in files}, waiting=argv)
+    return Program(argv, {name: (folder / name).read_bytes() for name in files}, waiting=argv)
 
 
 def _json(value: object) -> bytes:

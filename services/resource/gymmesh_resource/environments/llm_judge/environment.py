@@ -31,7 +31,6 @@ from .verdicts import (
     aggregate,
     read_criterion,
     read_score,
-    scaled,
     without_thoughts,
 )
 
@@ -264,7 +263,7 @@ class LlmJudgeEnvironment(Environment[None]):
                 labels=f"[[{least:g}]] to [[{most:g}]]",
             )
         return Verdict(
-            scaled(decision.value, least, most),
+            (decision.value - least) / (most - least),
             evidence={
                 "mode": "score",
                 "score": decision.value,

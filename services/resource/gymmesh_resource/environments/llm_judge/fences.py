@@ -4,9 +4,8 @@ Invariants: a piece of material stands between two marker lines with a code that
 of the pieces, so that no material can end itself; and no piece contains a verdict label, so that
 a judge that quotes the material verbatim does not thereby write a verdict.
 
-The code is derived from the material by a hash. To write it into an answer one would have to
-know the hash of a text that contains it. The same material makes the same prompt, which recorded
-judges can be looked up by.
+The code is a hash of the material: to write it into an answer one would have to know the hash of a
+text that contains it. The same material makes the same prompt, by which recorded judges are found.
 """
 
 from __future__ import annotations

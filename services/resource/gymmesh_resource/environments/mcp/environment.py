@@ -91,18 +91,12 @@ class McpEnvironment(Environment[_Servers]):
         self._always_prefix = prefix == "always"
         self._verdict = verdict
         self._start_s = start_timeout_s
-        self._starts = starts_at_once
-        self._starting: asyncio.Semaphore | None = None
+        self._starting = asyncio.Semaphore(starts_at_once)
         self._for_all: dict[str, McpConnection] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = {name: asyncio.Lock() for name in servers}
 
     def called_models(self) -> Sequence[str]:
         return self.models if self._verdict == "judge" else ()
-
-    async def open(self) -> None:
-        """Nothing is started yet: servers start with the first session that needs them."""
-        self._starting = asyncio.Semaphore(self._starts)
-        self._locks = {name: asyncio.Lock() for name in self._servers}
 
     async def close(self) -> None:
         connections = list(self._for_all.values())
@@ -193,7 +187,8 @@ class McpEnvironment(Environment[_Servers]):
                 connections[name] = await self._connection_for_all(name)
             else:
                 connections[name] = McpConnection(name, self._servers[name], self._start_s)
-                await self._start(connections[name])
+                async with self._starting:
+                    await connections[name].open()
         except ServerLost as error:
             return _fault(name, "session_tools", str(error))
         return None
@@ -205,18 +200,13 @@ class McpEnvironment(Environment[_Servers]):
                 return known
             fresh = McpConnection(name, self._servers[name], self._start_s)
             try:
-                await self._start(fresh)
+                async with self._starting:
+                    await fresh.open()
             except BaseException:
                 await fresh.close()
                 raise
             self._for_all[name] = fresh
             return fresh
-
-    async def _start(self, connection: McpConnection) -> None:
-        if self._starting is None:
-            raise RuntimeError("the environment is not open")
-        async with self._starting:
-            await connection.open()
 
 
 def _expected(task: Task) -> list[str]:

@@ -192,10 +192,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         )
 
     async def _answer(self, session: Session[Chat], said: responses_pb2.Item) -> Reply:
-        """The simulator's answer to the agent.
-
-        Raises MODEL_*, and `AnswerUnjudged` where it has an answer to a harmless message only.
-        """
+        """The simulator's answer; `AnswerUnjudged` where it has one to a harmless message only."""
         chat = session.state
 
         async def ask(about: str) -> Reply | None:
@@ -210,10 +207,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         return reply
 
     async def _reply(self, session: Session[Chat], items: list[responses_pb2.Item]) -> Reply | None:
-        """The simulator's next message after `items`; asked again when it is unusable.
-
-        None when it is so again. Raises MODEL_*.
-        """
+        """The simulator's next message after `items`; None when it is unusable again."""
         chat = session.state
         for _ in range(_AGAIN + 1):
             answer = await session.ask(
