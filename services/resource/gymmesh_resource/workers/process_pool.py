@@ -3,9 +3,8 @@
 Invariant: every call ends, with the function's result, the function's exception or a
 `PoolError`; and a worker that did not answer in order is never used again.
 
-The standard library's executors cannot end one worker, and pools with one queue for all
-workers break when a worker dies at the wrong moment; here each worker has its own two pipes and
-does one call at a time, so killing it affects no other call. Workers are started with a fresh
+The standard library's executors cannot end one worker. Here each has its own two pipes and does
+one call at a time, so killing it affects no other call. Workers are started with a fresh
 interpreter, never forked: gRPC's threads do not survive a fork.
 """
 
@@ -100,7 +99,7 @@ class _Worker:
             "memory_limit": memory_limit,
         }
         try:
-            kind, detail = await self.exchange(start)
+            kind, detail = await self.exchange(_pickled(start))
         except (EOFError, OSError):
             status = await self.end()
             raise _EndedEarly(
@@ -109,13 +108,12 @@ class _Worker:
         if kind != "ready":
             raise WorkerStartFailed(f"A worker process could not warm up:\n{detail}")
 
-    async def exchange(self, message: Any) -> Any:
-        """Send one frame and read the answer; EOFError or OSError when the process is gone."""
+    async def exchange(self, frame: bytes) -> Any:
+        """Send a frame and read the answer; EOFError or OSError when the process is gone."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None, "a pipe"
         assert stdout is not None, "a pipe"
-        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        write_to(stdin, HEADER.pack(len(body)) + body)
+        write_to(stdin, frame)
         await stdin.drain()
         (size,) = HEADER.unpack(await stdout.readexactly(HEADER.size))
         return pickle.loads(await stdout.readexactly(size))
@@ -192,15 +190,15 @@ class ProcessPool:
         otherwise a `PoolError` says what went wrong. A cancelled call kills its worker.
         """
         reference = _reference(function)
-        payload = reference, arguments
-        pickle.dumps(payload)  # a mistake of the caller's is raised before a worker is taken
+        # A mistake of the caller's is raised before a worker is taken.
+        frame = _pickled((reference, arguments))
         await self._take_slot()
         worker: _Worker | None = None
         healthy = False
         metrics.WORKERS_BUSY.labels().inc()
         try:
             worker = await self._worker()
-            kind, value = await self._call(worker, payload, reference, timeout)
+            kind, value = await self._call(worker, frame, reference, timeout)
             healthy = True
         finally:
             metrics.WORKERS_BUSY.labels().dec()
@@ -310,12 +308,12 @@ class ProcessPool:
         return worker
 
     async def _call(
-        self, worker: _Worker, payload: object, reference: str, seconds: float
+        self, worker: _Worker, frame: bytes, reference: str, seconds: float
     ) -> tuple[str, Any]:
         worker.calls += 1
         try:
             async with asyncio.timeout(seconds):
-                answer: tuple[str, Any] = await worker.exchange(payload)
+                answer: tuple[str, Any] = await worker.exchange(frame)
                 return answer
         except asyncio.CancelledError:
             metrics.WORKER_KILLS.labels("cancelled").inc()
@@ -356,6 +354,11 @@ class ProcessPool:
             _LOGGER.warning("A worker process could not be replaced: %s", error)
         finally:
             self._slots.release()
+
+
+def _pickled(message: object) -> bytes:
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return HEADER.pack(len(body)) + body
 
 
 def _reference(function: Callable[..., object]) -> str:
