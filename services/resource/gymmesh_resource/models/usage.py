@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.errors import MeshError
 
 
 class UsageCounter:
@@ -38,8 +37,3 @@ def merged(counters: Iterable[UsageCounter]) -> list[rollout_pb2.ModelCallUsage]
         for model, entry in usage_counter._entries.items():
             sums[model].update(entry)
     return [rollout_pb2.ModelCallUsage(model=model, **entry) for model, entry in sums.items()]
-
-
-def charge(error: MeshError, counters: Iterable[UsageCounter]) -> None:
-    """Has an error say what was consumed before it, as a failed call has no reply to say it in."""
-    error.usage = tuple(merged(counters))

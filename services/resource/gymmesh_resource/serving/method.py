@@ -1,8 +1,6 @@
-"""Calls the methods of an environment within their time limits.
+"""Calls the methods of an environment within their time limits, whatever they do.
 
-Invariant: what an async method does on the event loop, or a plain one in its thread, a call ends
-at the method's limit. Time that it waits for a sandbox or a worker does not count (see
-`workers.slots`).
+Time that a call waits for a sandbox or a worker does not count (see `workers.slots`).
 """
 
 from __future__ import annotations
@@ -26,11 +24,7 @@ _NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Method:
-    """One method of an environment.
-
-    `limit_s`: seconds that a call may take. `calls_models`: whether it may call models.
-    `environment`: the environment's name, for errors. `threads`: where plain methods run.
-    """
+    """One method of an environment, which may take `limit_s` seconds."""
 
     __slots__ = ("_calls_models", "_environment", "_is_async", "_limit_s", "_threads", "function")
 

@@ -21,7 +21,7 @@ from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..environment import Said, Turn
 from ..errors import WrongResult
-from ..models import UsageCounter, charge
+from ..models import UsageCounter, merged
 from ..rollout import Transcript
 from ..session import Session
 from ..task import Task
@@ -175,7 +175,8 @@ class ResourceServicer:
                     name, items = self._served.name, {"new_items": request.new_items}
                     fault = callers_fault(error, name, session.task, items)
                     fault = fault or environment_fault(error, name, "next_turn")
-                    charge(fault, (session.usage, usage))
+                    # A failed call has no reply to say in what was consumed before.
+                    fault.usage = tuple(merged((session.usage, usage)))
                     raise_from(fault, error)
 
     def _turn_answer(

@@ -40,11 +40,9 @@ _LOGGER = logging.getLogger("gymmesh.resource")
 
 
 class ServedEnvironment:
-    """An environment with its name, its limits, its sessions and the threads it runs in.
+    """An environment with its tools and models, its sessions and the threads it runs in.
 
-    in_order: calls of one session run one after another. verify_needs_session: a verdict needs
-    the live session. multi_turn: it takes turns. judges_groups: it judges a task's repeats
-    together. calls_models: it may call models. Raises DefinitionError.
+    Raises DefinitionError.
     """
 
     def __init__(

@@ -31,9 +31,8 @@ _NO_ORDER: Final = nullcontext()
 class OpenSession(Generic[S]):
     """A session with what the service keeps beside it.
 
-    In a `with` block of it, it is not idle. `calls`: its calls by request id. `order`: held by
-    the one call that runs, where calls run one after another. `owner`: the identity of the caller
-    that opened it.
+    In a `with` block of it, it is not idle. `order`: held by the one call that runs, where calls
+    run one after another. `owner`: the identity of the caller that opened it.
     """
 
     __slots__ = (

@@ -1,8 +1,7 @@
 """Times the steps of an async method, to find one that blocks the event loop.
 
-No timer can interrupt a method that blocks where it should await, and all other calls of the
-process stand still meanwhile. Timing each step from one await to the next, and not the call as a
-whole, finds the method that blocked among those that had to wait for it.
+No timer can interrupt a method that blocks where it should await. Timing each step from one await
+to the next finds it among the calls that had to wait for it.
 """
 
 from __future__ import annotations

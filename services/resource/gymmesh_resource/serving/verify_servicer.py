@@ -23,7 +23,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..errors import TookTooLong, WrongResult
-from ..models import Models, UsageCounter, charge, merged
+from ..models import Models, UsageCounter, merged
 from ..rollout import Member, Rollout
 from ..session import Session
 from ..task import Task
@@ -170,10 +170,7 @@ class VerifyServicer:
         items: Mapping[str, Sequence[responses_pb2.Item]] | None = None,
         usages: Sequence[UsageCounter] = (),
     ) -> MeshError:
-        """The MeshError for what kept the verifier from a verdict, with the usage until then.
-
-        `items`: the items that it was to judge, by their field in the request.
-        """
+        """The MeshError for what kept the verifier from a verdict, with the usage until then."""
         name = self._served.name
         fault = callers_fault(error, name, task, items)
         if fault is None:
@@ -189,7 +186,8 @@ class VerifyServicer:
             else:
                 reason = errors_pb2.ERROR_REASON_VERIFIER_FAULT
                 fault = environment_fault(error, name, stage, reason=reason)
-        charge(fault, usages)
+        # A failed call has no reply to say in what was consumed before.
+        fault.usage = tuple(merged(usages))
         return fault
 
     def _write(

@@ -41,9 +41,10 @@ def read_arguments(
         RecursionError,
         UnicodeEncodeError,  # an unpaired surrogate, where the type takes no text
     ) as error:
+        # msgspec writes a path as `$.items[1]`.
+        problem = str(error).replace(" - at `$.", " in `").replace(" - at `$[", " in `[")
         raise BadArguments(
-            f"The arguments of {tool} do not fit: {_spelled(str(error))}. "
-            f"{describe_parameters(schema)}"
+            f"The arguments of {tool} do not fit: {problem}. {describe_parameters(schema)}"
         ) from None
     return msgspec.structs.asdict(converted)
 
@@ -83,11 +84,6 @@ def _whole_numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _whole_numbers(part) for key, part in value.items()}
     return [_whole_numbers(part) for part in value] if isinstance(value, list) else value
-
-
-def _spelled(message: str) -> str:
-    """msgspec's sentence, its paths (`$.items[1]`) written as `items[1]`."""
-    return message.replace(" - at `$.", " in `").replace(" - at `$[", " in `[")
 
 
 def _type_name(part: Any) -> str:

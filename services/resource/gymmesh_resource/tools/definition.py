@@ -168,10 +168,7 @@ def _tool(
 
 
 def _can_be_strict(schema: Any) -> bool:
-    """Whether a model's host can hold arguments to the schema in OpenAI's strict mode.
-
-    That mode takes only objects which require all of their properties and allow no others.
-    """
+    """Whether OpenAI's strict mode takes it: all keys of objects required, and no others."""
     if isinstance(schema, list):
         return all(map(_can_be_strict, schema))
     if not isinstance(schema, dict):
