@@ -31,15 +31,11 @@ class Offering:
         self._service = service
         self._config = config
         self._place = f"environments.{service.name}.mcp"
-        self._url = ""
+        #: Where it is; empty while it does not serve.
+        self.url = ""
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         check_host(config, self._place)
-
-    @property
-    def url(self) -> str:
-        """Where it is; empty while it does not serve."""
-        return self._url
 
     async def open(self) -> None:
         """Begin to serve. Raises ConfigError."""
@@ -48,8 +44,8 @@ class Offering:
         self._task = loop.create_task(self._serve(ready))
         await asyncio.wait((ready, self._task), return_when=asyncio.FIRST_COMPLETED)
         if not self._task.done():
-            self._url = ready.result()
-            _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self._url)
+            self.url = ready.result()
+            _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self.url)
             what = f"the tools of environment {self._service.name} are offered over MCP"
             log_exposure(what, self._config.host, TOOLS_HARM, tokens=True)
             return
@@ -74,7 +70,7 @@ class Offering:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=1.0)
             self._task = None
-        self._url = ""
+        self.url = ""
 
     async def _serve(self, ready: asyncio.Future[str]) -> None:
         # Late, because the MCP library is optional.

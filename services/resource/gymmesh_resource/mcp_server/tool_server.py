@@ -16,7 +16,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, MutableMapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mcp import MCPError
@@ -74,14 +74,8 @@ class OfferedService(Protocol):
     environment: Environment[Any]
     sessions: SessionStore[Any]
 
-    def servicers(self) -> Mapping[str, object]:
+    def servicers(self) -> Mapping[str, Any]:
         """Its servicers by the full name of their gRPC service."""
-
-
-class _Servicer(Protocol):
-    async def CallTool(
-        self, request: resource_pb2.CallToolRequest, context: CallContext
-    ) -> resource_pb2.CallToolResponse: ...
 
 
 class ToolServer:
@@ -92,7 +86,7 @@ class ToolServer:
 
     def __init__(self, service: OfferedService) -> None:
         self._service = service
-        self._servicer = cast(_Servicer, service.servicers()[_SERVICE])
+        self._servicer = service.servicers()[_SERVICE]
         # By hash: neither a dump of memory nor the time that a look-up takes gives a token away.
         self._tokens: WeakValueDictionary[bytes, OpenSession[Any]] = WeakValueDictionary()
         # The calls with their answers, in the order in which they ended.
@@ -207,6 +201,7 @@ class ToolServer:
             call_id=call_id,
             request_id=call_id,
         )
+        reply: resource_pb2.CallToolResponse
         try:
             opened = self._service.sessions.get(request.session_id)
             reply = await self._servicer.CallTool(request, CallContext(_METHOD))

@@ -45,7 +45,7 @@ class Launch:
 
 
 class LocalSandbox:
-    """Programs as processes of this machine; subclasses say how one is launched.
+    """`Sandbox` of processes of this machine; subclasses say how one is launched.
 
     `concurrency`: programs at a time; more wait. `spare`: slots beside those, for programs that
     are started ahead.
@@ -92,13 +92,11 @@ class LocalSandbox:
             metrics.SANDBOX_PLACES.labels().dec(self._concurrency)
 
     async def run(self, program: Program, limits: Limits) -> Result:
-        """Run a program to its end. Raises `SandboxError` when the sandbox failed."""
         async with self.start(program, limits) as process:
             return await process.communicate(program.stdin)
 
     @asynccontextmanager
     async def start(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
-        """Start a program when there is a place; nothing of it is left after the block."""
         self._check_open()
         await self._take_place()
         try:
@@ -219,10 +217,7 @@ def limits_script(limits: Limits) -> str:
 
 
 async def _settled(work: asyncio.Task[_T]) -> tuple[_T, bool]:
-    """What the work gives, and whether the waiting was cancelled meanwhile.
-
-    A start is not left half-done: a process that is there has to be ended, come what may.
-    """
+    """What the work gives, once it is done, and whether the wait for it was cancelled."""
     cancelled = False
     while not work.done():
         try:

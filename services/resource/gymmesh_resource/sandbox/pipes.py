@@ -1,8 +1,7 @@
 """A program's pipes on the event loop.
 
-On readiness callbacks rather than on the loop's own pipe transports: those of uvloop close a
-descriptor twice, and the second time it may be another program's by then, since programs are
-started in a thread. Here a descriptor is closed once, by the loop's thread.
+On readiness callbacks, as the pipe transports of uvloop close a descriptor twice: the second time
+it may be another program's, since programs are started in a thread.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class LauncherStatus:
 
 
 class Process:
-    """A program that runs. `status`: what its launcher writes of it."""
+    """`Running`: a program that runs. `status`: what its launcher writes of it."""
 
     def __init__(
         self, popen: subprocess.Popen[bytes], limits: Limits, status: LauncherStatus
@@ -91,12 +91,10 @@ class Process:
         self._started = time.perf_counter()
 
     async def write(self, data: bytes) -> None:
-        """Write to the program's input; what it no longer reads is dropped."""
         with contextlib.suppress(OSError):
             await self._stdin.write(data)
 
     async def read_exactly(self, size: int) -> bytes:
-        """Read from the program's output. Raises EOFError when it ended before."""
         return await self._stdout.read_exactly(size)
 
     async def communicate(self, stdin: bytes) -> Result:
@@ -131,7 +129,6 @@ class Process:
         return Result(ending, code, bytes(streams[0]), bytes(streams[1]), duration)
 
     def kill(self) -> None:
-        """Kill all its processes."""
         if self._popen.returncode is None:
             self._killed = True
             self._status.kill(self._popen)

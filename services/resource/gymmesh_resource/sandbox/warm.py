@@ -1,8 +1,7 @@
 """Programs started ahead of a request, each for one use.
 
 The pool holds programs of the kinds that the last requests wanted, and fills up in the background:
-one start at a time, and only while there is a processor to spare. It knows nothing of how programs
-are started.
+one start at a time, and only while there is a processor to spare.
 
 Invariant: a spare is in the pool, or was given to one request, which ends it: none comes back.
 """
