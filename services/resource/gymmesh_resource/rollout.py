@@ -40,9 +40,6 @@ class Transcript:
     `items` are the contract's messages and are not to be changed.
     """
 
-    # Beside the attributes that an author's code may add.
-    __slots__ = ("__dict__", "__weakref__", "items")
-
     def __init__(self, items: Sequence[responses_pb2.Item]) -> None:
         self.items = items
 
@@ -92,10 +89,6 @@ class Rollout(Transcript, ModelAccess):
     A verifier may `ask` a model here as well as of the session: in `verify_group`, of the member
     that the question is about.
     """
-
-    __slots__ = (
-        "_models", "attempt", "rollout_id", "stages", "stop_reason", "task", "turn_rewards"
-    )  # fmt: skip
 
     def __init__(
         self,

@@ -12,8 +12,6 @@ from gymmesh.rollout.v1 import rollout_pb2
 class UsageCounter:
     """Calls and tokens by model service."""
 
-    __slots__ = ("_entries",)
-
     def __init__(self) -> None:
         self._entries: defaultdict[str, Counter[str]] = defaultdict(Counter)
 

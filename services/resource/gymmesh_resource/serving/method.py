@@ -8,8 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from gymmesh_runtime.errors import queue_full
 from gymmesh_runtime.text.authors_code import as_exception
@@ -20,13 +19,9 @@ from ..models import CallScope, UsageCounter, in_call
 from ..workers import CallTimer, Threads, ThreadsBusy
 from .step_timer import StepTimer
 
-_NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
-
 
 class Method:
     """One method of an environment, which may take `limit_s` seconds."""
-
-    __slots__ = ("_calls_models", "_environment", "_is_async", "_limit_s", "_threads", "function")
 
     def __init__(
         self,
@@ -47,7 +42,7 @@ class Method:
     async def call(
         self,
         args: Sequence[Any] = (),
-        keywords: Mapping[str, Any] = _NO_KEYWORDS,
+        keywords: Mapping[str, Any] = {},
         *,
         deadline: float | None = None,
         usage: UsageCounter | None = None,

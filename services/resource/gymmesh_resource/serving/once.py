@@ -44,8 +44,6 @@ class Once:
     gets its answer.
     """
 
-    __slots__ = ("_answers", "_forgotten", "_running", "_session_id")
-
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
         # Each with its request's digest.

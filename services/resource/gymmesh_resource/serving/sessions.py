@@ -35,11 +35,6 @@ class OpenSession(Generic[S]):
     run one after another. `owner`: the identity of the caller that opened it.
     """
 
-    __slots__ = (
-        "__weakref__", "_clock", "_uses", "answer", "calls", "last_used", "order", "owner",
-        "request_id", "session",
-    )  # fmt: skip
-
     def __init__(
         self,
         session: Session[S],
