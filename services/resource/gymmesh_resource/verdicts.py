@@ -117,12 +117,6 @@ def write_verification(
             added.note = stage.note
     if usage:
         message.model_usage.extend(usage)
-    least, most = reward_range
-    if type(outcome) is float and least <= outcome <= most and not earlier:
-        # As most verifiers answer.
-        message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
-        message.reward = outcome
-        return outcome
     if isinstance(outcome, Pending | Skipped):
         message.status = (
             rollout_pb2.VERIFICATION_STATUS_PENDING
