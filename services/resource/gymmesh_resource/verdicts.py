@@ -110,13 +110,8 @@ def write_verification(
     message.verifier = verifier
     message.verifier_version = version
     for stage in stages:
-        added = message.stages.add()
-        added.name = stage.name
-        added.duration_us = stage.duration_us
-        if stage.note:
-            added.note = stage.note
-    if usage:
-        message.model_usage.extend(usage)
+        message.stages.add(name=stage.name, duration_us=stage.duration_us, note=stage.note)
+    message.model_usage.extend(usage)
     if isinstance(outcome, Pending | Skipped):
         message.status = (
             rollout_pb2.VERIFICATION_STATUS_PENDING
