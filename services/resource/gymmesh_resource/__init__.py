@@ -30,30 +30,21 @@ if TYPE_CHECKING:
     from .verdicts import Skipped as Skipped
     from .verdicts import Verdict as Verdict
 
-_HOME = {
-    "Component": "verdicts",
-    "DefinitionError": "errors",
-    "Environment": "environment",
-    "EnvironmentConfig": "config",
-    "Member": "rollout",
-    "ModelAnswer": "models",
-    "Outcome": "verdicts",
-    "Pending": "verdicts",
-    "ResourceService": "service",
-    "Rollout": "rollout",
-    "Session": "session",
-    "Skipped": "verdicts",
-    "Task": "task",
-    "TaskInvalid": "errors",
-    "ToolCall": "rollout",
-    "ToolError": "errors",
-    "Transcript": "rollout",
-    "Turn": "environment",
-    "Verdict": "verdicts",
-    "tool": "tools",
+_NAMES = {
+    "config": ("EnvironmentConfig",),
+    "environment": ("Environment", "Turn"),
+    "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
+    "models": ("ModelAnswer",),
+    "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
+    "service": ("ResourceService",),
+    "session": ("Session",),
+    "task": ("Task",),
+    "tools": ("tool",),
+    "verdicts": ("Component", "Outcome", "Pending", "Skipped", "Verdict"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [*_HOME]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -40,23 +40,17 @@ class Transcript:
     `items` are the contract's messages and are not to be changed.
     """
 
-    # Beside the attributes that an author's code may add.
-    __slots__ = ("__dict__", "__weakref__", "_texts", "items")
-
     def __init__(self, items: Sequence[responses_pb2.Item]) -> None:
         self.items = items
-        self._texts: list[str] | None = None
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         """The text of each message that the model wrote; one without text is empty."""
-        if self._texts is None:
-            self._texts = [
-                message_text(item, item.message)
-                for item in self.items
-                if item.HasField("message") and item.message.role == "assistant"
-            ]
-        return self._texts
+        return [
+            message_text(item, item.message)
+            for item in self.items
+            if item.HasField("message") and item.message.role == "assistant"
+        ]
 
     @property
     def text(self) -> str:
@@ -95,10 +89,6 @@ class Rollout(Transcript, ModelAccess):
     A verifier may `ask` a model here as well as of the session: in `verify_group`, of the member
     that the question is about.
     """
-
-    __slots__ = (
-        "_models", "attempt", "rollout_id", "stages", "stop_reason", "task", "turn_rewards"
-    )  # fmt: skip
 
     def __init__(
         self,

@@ -22,8 +22,7 @@ from .config import EnvironmentConfig
 from .environment import Environment
 from .errors import DefinitionError
 from .mcp_server.offering import Offering
-from .models import Models
-from .registry import example_tasks, make_environment
+from .registry import make_environment
 from .serving import (
     CLOSE_S,
     Method,
@@ -32,9 +31,7 @@ from .serving import (
     VerifyServicer,
     watch,
 )
-from .tools import Toolset
 from .verdicts import check_range
-from .workers import Threads
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
@@ -73,29 +70,11 @@ class ResourceService:
         self._end_watch: Callable[[], None] | None = None
         try:
             self.environment = environment or make_environment(config.use, config.options)
-            tools = Toolset(self.environment, self.environment.types_by_tool())
-            examples = example_tasks(self.environment, name)
             _check(self.environment)
-            self._models = Models(
-                name,
-                needed=self.environment.called_models(),
-                declared=self.environment.models,
-                mapped=config.models,
-            )
+            served = ServedEnvironment(self.environment, config, name, instance_id, clock=clock)
         except DefinitionError as error:
             raise ConfigError(str(error), path=f"environments.{name}") from None
-        self._threads = Threads(config.threads)
-        served = ServedEnvironment(
-            self.environment,
-            config,
-            name,
-            instance_id,
-            tools=tools,
-            examples=examples,
-            models=self._models,
-            threads=self._threads,
-            clock=clock,
-        )
+        self._models, self._threads = served.models, served.threads
         self.sessions = served.sessions
         self._offering = Offering(self, config.mcp) if config.mcp is not None else None
         self._servicers: Mapping[str, object] = {

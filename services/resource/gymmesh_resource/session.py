@@ -19,9 +19,6 @@ class Session(ModelAccess, Generic[S]):
     sessions with the same task and seed behave the same. `done`: whether the episode is over.
     """
 
-    # Beside the attributes that an author's code may add: what always is there is set at less cost.
-    __slots__ = ("_models", "done", "id", "rollout_id", "seed", "state", "task")
-
     def __init__(
         self,
         session_id: str,

@@ -29,13 +29,11 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     """One task: its id, and the payload that the verifier reads.
 
     `message` is the contract's message, with the prompt in `params`; it is not to be changed.
-    `_raw`, `_payload`: its payload, where the caller has read it already.
     """
 
     # A Struct, as every call for a rollout makes one: it is filled without a step in Python.
 
     message: rollout_pb2.Task
-    _raw: bytes | None = None
     _payload: dict[str, Any] | None = None
 
     __repr__ = object.__repr__  # a message is long
@@ -84,18 +82,17 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     def payload(self) -> dict[str, Any]:
         """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`."""
         if self._payload is None:
-            raw = self.message.payload_json if self._raw is None else self._raw
+            raw = self.message.payload_json
             known = _remembered(raw) if len(raw) <= _REMEMBERED else None
             self._payload = _read(raw) if known is None else known.copy()
         return self._payload
 
     def check(self) -> None:
         """Raises `TaskInvalid` for a payload that cannot be read."""
-        raw = self.message.payload_json if self._raw is None else self._raw
-        if len(raw) > _REMEMBERED:
+        if len(self.message.payload_json) > _REMEMBERED:
             _ = self.payload
         else:
-            _remembered(raw)
+            _remembered(self.message.payload_json)
 
     def require(self, field: str, *types: type) -> Any:
         """The payload's value of a key that must be there, and of one of the types if given.
@@ -125,10 +122,7 @@ def _read(raw: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _remembered(raw: bytes) -> dict[str, Any] | None:
-    """A payload of which a copy is fresh, as nothing in it can be changed; None for others.
-
-    Read once for all repeats of a task, of which many want no more of it than that it is one.
-    """
+    """A payload of which a shallow copy is fresh, read once for a task's repeats; else None."""
     payload = _read(raw)
     return None if any(isinstance(value, dict | list) for value in payload.values()) else payload
 

@@ -110,26 +110,16 @@ def write_verification(
     message.verifier = verifier
     message.verifier_version = version
     for stage in stages:
-        added = message.stages.add()
-        added.name = stage.name
-        added.duration_us = stage.duration_us
-        if stage.note:
-            added.note = stage.note
-    if usage:
-        message.model_usage.extend(usage)
-    least, most = reward_range
-    if type(outcome) is float and least <= outcome <= most and not earlier:
-        # As most verifiers answer.
-        message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
-        message.reward = outcome
-        return outcome
-    if isinstance(outcome, Pending):
-        message.status = rollout_pb2.VERIFICATION_STATUS_PENDING
-        _write_reason(message, outcome)
-        return None
-    if isinstance(outcome, Skipped):
-        message.status = rollout_pb2.VERIFICATION_STATUS_SKIPPED
-        _write_reason(message, outcome)
+        message.stages.add(name=stage.name, duration_us=stage.duration_us, note=stage.note)
+    message.model_usage.extend(usage)
+    if isinstance(outcome, Pending | Skipped):
+        message.status = (
+            rollout_pb2.VERIFICATION_STATUS_PENDING
+            if isinstance(outcome, Pending)
+            else rollout_pb2.VERIFICATION_STATUS_SKIPPED
+        )
+        message.reason = " ".join(outcome.reason.split())
+        message.evidence_json = _evidence(outcome.evidence)
         return None
     message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
     given = outcome.reward if isinstance(outcome, Verdict) else outcome
@@ -174,11 +164,6 @@ def turn_reward(value: object, reward_range: tuple[float, float]) -> float:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
-
-
-def _write_reason(message: rollout_pb2.Verification, outcome: Pending | Skipped) -> None:
-    message.reason = " ".join(outcome.reason.split())
-    message.evidence_json = _evidence(outcome.evidence)
 
 
 def _write_details(message: rollout_pb2.Verification, verdict: Verdict) -> None:
@@ -228,11 +213,8 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """As JSON can say it: dataclasses become objects, so that an author can hand over a result as
-    it is.
-
-    What a policy wrote may be nested as deep as it likes, and a number read from it may be none:
-    neither makes a verdict a fault.
+    """As JSON can say it, whatever a policy wrote: dataclasses become objects, and what is nested
+    too deep, or is no finite number, becomes text.
     """
     if depth >= _EVIDENCE_DEPTH:
         return "(nested deeper than evidence may be)"

@@ -22,8 +22,7 @@ from gymmesh_resource.environments.llm_judge.verdicts import (
 )
 from gymmesh_resource.environments.math.equivalence import comparison, read_label
 from gymmesh_resource.environments.math.verdict import last_box
-from gymmesh_resource.environments.mcp.judge import judgement
-from gymmesh_resource.environments.mcp.verdict import matches
+from gymmesh_resource.environments.mcp.verdict import judgement, matches
 from gymmesh_resource.environments.reasoning_gym.answers import extract_answer
 from gymmesh_resource.environments.user_simulator.facts import normalised, spoken
 from gymmesh_resource.environments.user_simulator.simulator import heard, read_reply

@@ -72,6 +72,15 @@ async def test_faults_of_one_place_are_alike() -> None:
     assert seen[0] == seen[1]
 
 
+async def test_an_infinite_range_makes_no_infinity_a_reward() -> None:
+    judge = Judge()
+    judge.reward_range = (-math.inf, math.inf)
+    async with served(judge) as mesh:
+        with pytest.raises(MeshError, match="no finite number") as caught:
+            await mesh.verify(of=task(kind="inf"))
+    assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
+
+
 async def test_a_declared_range_and_kinds_of_numbers() -> None:
     judge = Judge()
     judge.reward_range = (-1.0, math.inf)

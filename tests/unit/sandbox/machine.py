@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
 import shutil
 from collections import Counter
@@ -97,8 +98,10 @@ async def left_behind(before: list[str]) -> list[str]:
 
 def groups() -> list[Path]:
     """The control groups that this process made and did not remove."""
-    root = Path("/sys/fs/cgroup")
-    return list(root.glob(f"**/gymmesh-sandbox-*-{os.getpid()}-*")) if root.is_dir() else []
+    own = f"gymmesh-sandbox-*-{os.getpid()}-*"
+    # Not by Path.glob, which fails where a group of another process goes meanwhile.
+    walk = os.walk("/sys/fs/cgroup")
+    return [Path(at, name) for at, names, _ in walk for name in fnmatch.filter(names, own)]
 
 
 def late_files(pid: int | None = None) -> list[Path]:

@@ -17,7 +17,7 @@ from gymmesh_resource.sandbox import (
     UnsandboxedPrograms,
     program_in,
 )
-from gymmesh_resource.sandbox.bench import measure_in
+from gymmesh_resource.sandbox.bench import measure
 from gymmesh_resource.sandbox.bubblewrap import find_python
 
 from .machine import BRIEF, TIGHT, descendants, groups, left_behind, opened, require_bubblewrap
@@ -163,7 +163,6 @@ async def test_without_a_sandbox() -> None:
 
 
 async def test_the_benchmark_runs() -> None:
-    async with opened() as sandbox:
-        figures = await measure_in(sandbox, executions=4, in_flight=2, language="shell")
+    figures = await measure(executions=4, in_flight=2, language="shell")
     assert figures.executions == 4
     assert figures.median_ms > 0

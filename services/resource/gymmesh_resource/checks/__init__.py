@@ -1,6 +1,6 @@
 """Trying out an environment as `gym-cli env test` does: made-up calls, and what they found."""
 
-from .findings import Finding
+from .calls import Finding
 from .made_up import CannotMakeUp, made_up
 from .trial import try_out
 

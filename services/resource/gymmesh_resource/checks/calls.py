@@ -1,10 +1,11 @@
-"""The calls that checks make: of one environment, over the direct path, as an agent makes them."""
+"""The calls that checks make, of one environment as an agent makes them, and what they find."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -16,7 +17,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 from ..service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
-from .findings import Flaw
 
 #: Seconds that one call may take.
 CALL_S = 60.0
@@ -35,6 +35,27 @@ FAULTS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check; `detail` is a line for people.
+
+    `warning`: nothing is broken, but the author should look at it.
+    """
+
+    check: str
+    fine: bool
+    detail: str
+    warning: bool = False
+
+
+class Flaw(Exception):
+    """A check failed; the text is for the author."""
+
+
+class Warned(Exception):
+    """A check passed with a warning; the text is for the author."""
+
+
 class EnvironmentCalls:
     """Calls one open environment. `tasks`: instead of its example tasks."""
 
@@ -45,6 +66,7 @@ class EnvironmentCalls:
             id=service.instance_id, service=RESOURCE_SERVICE, name=service.name
         )
         directory.add_direct(instance, service.servicers())
+        self.service = service
         self.resource = directory.peer(instance)
         self.verifier = directory.peer(instance, VERIFY_SERVICE)
         self._given = tasks
@@ -52,9 +74,8 @@ class EnvironmentCalls:
 
     async def about(self) -> resource_pb2.GetEnvironmentResponse:
         """What the environment is."""
-        request = resource_pb2.GetEnvironmentRequest()
         about: resource_pb2.GetEnvironmentResponse = await self.resource.GetEnvironment(
-            request, timeout=CALL_S
+            resource_pb2.GetEnvironmentRequest(), timeout=CALL_S
         )
         return about
 
@@ -85,14 +106,12 @@ class EnvironmentCalls:
             await self.close(opened.session_id)
 
     async def close(self, session_id: str) -> None:
-        """Close a session."""
         request = resource_pb2.CloseSessionRequest(session_id=session_id)
         await self.resource.CloseSession(request, timeout=CALL_S)
 
     async def call(
         self, session_id: str, name: str, arguments: bytes = b"{}"
     ) -> resource_pb2.CallToolResponse:
-        """Call a tool."""
         request = resource_pb2.CallToolRequest(
             session_id=session_id, name=name, arguments=arguments, request_id=self.new_id()
         )
@@ -127,5 +146,4 @@ class EnvironmentCalls:
         return name.removeprefix("VERIFICATION_STATUS_")
 
     def new_id(self) -> str:
-        """A fresh request id."""
         return f"trial-{next(self._ids)}"

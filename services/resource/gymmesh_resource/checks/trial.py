@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jsonschema
@@ -25,8 +27,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 from ..service import ResourceService
-from .calls import CALL_S, FAULTS, REWARD, EnvironmentCalls
-from .findings import Finding, Flaw, Warned
+from .calls import CALL_S, FAULTS, REWARD, EnvironmentCalls, Finding, Flaw, Warned
 from .made_up import CannotMakeUp, made_up
 
 _IN_FLIGHT = 64
@@ -44,7 +45,7 @@ async def try_out(
     """Check an environment whose service is open. `tasks`: instead of its example tasks;
     `sessions`: how many are held at a time under load.
     """
-    trial = _Trial(service, directory, tasks, sessions)
+    trial = _Trial(service, directory, tasks)
     checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
         ("describes itself", trial.describes),
         ("tools", trial.has_sound_tools),
@@ -58,7 +59,7 @@ async def try_out(
         ("verdict on an empty answer", trial.judges_an_empty_answer),
         ("verdict on calls alone", trial.judges_calls_alone),
         ("verdict on a group", trial.judges_a_group),
-        ("load", trial.bears_load),
+        ("load", partial(trial.bears_load, sessions)),
     ]
     return [await _found(name, check) for name, check in checks]
 
@@ -74,23 +75,11 @@ async def _found(name: str, check: Callable[[], Awaitable[str]]) -> Finding:
         return Finding(name, False, f"{error.reason_name}: {error.message}")
 
 
-class _Trial:
+class _Trial(EnvironmentCalls):
     """The checks of one environment. Each returns a line for people, or raises Flaw or Warned."""
 
-    def __init__(
-        self,
-        service: ResourceService,
-        directory: PeerDirectory,
-        tasks: Sequence[rollout_pb2.Task],
-        sessions: int,
-    ) -> None:
-        self._calls = EnvironmentCalls(service, directory, tasks)
-        self._service = service
-        self._sessions = sessions
-
     async def describes(self) -> str:
-        """It says what it is."""
-        about = await self._calls.about()
+        about = await self.about()
         if not about.description:
             raise Flaw("its class has no docstring; write one: it says what the environment is")
         kind = "multi-turn" if about.multi_turn else "single-turn"
@@ -100,10 +89,10 @@ class _Trial:
     async def has_sound_tools(self) -> str:
         """Its tools have names, descriptions and schemas that models' hosts take."""
         request = resource_pb2.ListToolsRequest(page_size=1000)
-        tools = list((await self._calls.resource.ListTools(request, timeout=CALL_S)).tools)
-        tasks = await self._calls.tasks()
+        tools = list((await self.resource.ListTools(request, timeout=CALL_S)).tools)
+        tasks = await self.tasks()
         if tasks:
-            async with self._calls.session(tasks[0]) as opened:
+            async with self.session(tasks[0]) as opened:
                 tools = list(opened.tools)
         for tool in tools:
             _check_tool(tool.function)
@@ -111,9 +100,9 @@ class _Trial:
 
     async def opens_its_tasks(self) -> str:
         """Each of its example tasks has what a session needs, and an id of its own."""
-        tasks = await self._calls.tasks()
+        tasks = await self.tasks()
         if not tasks:
-            file = self._service.environment.examples_file()
+            file = self.service.environment.examples_file()
             if file is not None and not file.exists():
                 raise Flaw(f"its example tasks are missing: write {file.name}, or give --tasks")
             raise Flaw("it ships no example tasks; name a file of task rows in `examples`")
@@ -121,16 +110,16 @@ class _Trial:
         for task in tasks:
             if ids.count(task.task_id) > 1:
                 raise Flaw(f"two tasks have the id {task.task_id!r}")
-            async with self._calls.session(task):
+            async with self.session(task):
                 pass
         return "1 opened" if len(tasks) == 1 else f"{len(tasks)} opened"
 
     async def refuses_a_bare_task(self) -> str:
         """A task without any keys is run, or refused as what it is."""
-        bare = rollout_pb2.Task(task_id="bare", environment=self._service.name)
+        bare = rollout_pb2.Task(task_id="bare", environment=self.service.name)
         try:
-            async with self._calls.session(bare) as opened:
-                await self._calls.judge(opened.session_id, bare)
+            async with self.session(bare) as opened:
+                await self.judge(opened.session_id, bare)
         except MeshError as error:
             if error.reason == errors_pb2.ERROR_REASON_TASK_INVALID:
                 return f"refused: {error.metadata.get('field', '')}"
@@ -144,38 +133,36 @@ class _Trial:
 
     async def keeps_sessions_apart(self) -> str:
         """Sessions are created once, have state of their own, and are gone when closed."""
-        task = (await self._calls.some_tasks())[0]
-        request = resource_pb2.CreateSessionRequest(
-            task=task, seed=7, request_id=self._calls.new_id()
-        )
-        first = await self._calls.resource.CreateSession(request, timeout=CALL_S)
-        again = await self._calls.resource.CreateSession(request, timeout=CALL_S)
+        task = (await self.some_tasks())[0]
+        request = resource_pb2.CreateSessionRequest(task=task, seed=7, request_id=self.new_id())
+        first = await self.resource.CreateSession(request, timeout=CALL_S)
+        again = await self.resource.CreateSession(request, timeout=CALL_S)
         try:
             if first.session_id != again.session_id:
                 raise Flaw("one request_id opened two sessions")
-            async with self._calls.session(task, seed=7) as other:
-                find = self._service.sessions.get
+            async with self.session(task, seed=7) as other:
+                find = self.service.sessions.get
                 mine, theirs = (find(one.session_id).session.state for one in (first, other))
-            if mine is not None and mine is theirs and _can_change(mine):
+            shared = mine is not None and mine is theirs
+            # What cannot be changed may be shared.
+            if shared and not isinstance(mine, int | float | str | bytes | tuple | frozenset):
                 raise Flaw("two sessions share one state; make a fresh one for each")
         finally:
             for _ in range(2):
-                await self._calls.close(first.session_id)
+                await self.close(first.session_id)
         with contextlib.suppress(MeshError):
-            await self._calls.call(first.session_id, _NO_TOOL)
+            await self.call(first.session_id, _NO_TOOL)
             raise Flaw("a session that was closed still answers")
         return "made once, apart, gone when closed"
 
     async def answers_wrong_calls(self) -> str:
         """What a model does wrong is an answer that it can learn from."""
-        async with self._calls.session((await self._calls.some_tasks())[0]) as opened:
-            unknown = await self._calls.call(opened.session_id, _NO_TOOL)
+        async with self.session((await self.some_tasks())[0]) as opened:
+            unknown = await self.call(opened.session_id, _NO_TOOL)
             if unknown.outcome != rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
                 raise Flaw("a tool that is not offered was called nevertheless")
             for tool in opened.tools:
-                answer = await self._calls.call(
-                    opened.session_id, tool.function.name, b'{"broken":'
-                )
+                answer = await self.call(opened.session_id, tool.function.name, b'{"broken":')
                 if answer.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
                     raise Flaw(f"{tool.function.name} is offered, but call_other is not defined")
                 if answer.outcome != rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
@@ -184,13 +171,13 @@ class _Trial:
 
     async def answers_calls(self) -> str:
         """Each tool answers one valid call, with arguments made up from its schema."""
-        task = (await self._calls.some_tasks())[0]
-        async with self._calls.session(task) as opened:
+        task = (await self.some_tasks())[0]
+        async with self.session(task) as opened:
             names = [tool.function.name for tool in opened.tools]
         outcomes = []
         for name in names:
             # A session for each, so that no call spoils the next one's.
-            async with self._calls.session(task) as opened:
+            async with self.session(task) as opened:
                 tool = next((one for one in opened.tools if one.function.name == name), None)
                 if tool is not None:
                     outcomes.append(
@@ -207,7 +194,7 @@ class _Trial:
             return f"not called ({error})"
         shown = arguments.decode(errors="replace")[:_SHOWN]
         try:
-            answer = await self._calls.call(session_id, name, arguments)
+            answer = await self.call(session_id, name, arguments)
         except MeshError as error:
             if error.reason not in FAULTS:
                 raise
@@ -221,15 +208,15 @@ class _Trial:
 
     async def takes_turns(self) -> str:
         """A turn after an answer that says little comes without a fault, where turns are taken."""
-        if not (await self._calls.about()).multi_turn:
+        if not (await self.about()).multi_turn:
             return "takes none"
-        async with self._calls.session((await self._calls.some_tasks())[0]) as opened:
+        async with self.session((await self.some_tasks())[0]) as opened:
             request = resource_pb2.NextTurnRequest(
                 session_id=opened.session_id,
                 new_items=[new_message("assistant", "I am not sure.")],
-                request_id=self._calls.new_id(),
+                request_id=self.new_id(),
             )
-            turn = await self._calls.resource.NextTurn(request, timeout=CALL_S)
+            turn = await self.resource.NextTurn(request, timeout=CALL_S)
         if not turn.items and not turn.done:
             raise Flaw("next_turn said nothing, though the episode is not over")
         return "done after one" if turn.done else "answers"
@@ -242,49 +229,47 @@ class _Trial:
         """So does a rollout whose answer is empty."""
         return await self._judged([new_message("assistant", "")], "an empty answer")
 
-    async def judges_a_group(self) -> str:
-        """Two rollouts in which nothing was said are judged together, where groups are."""
-        if not (await self._calls.about()).judges_groups:
-            return "judges none"
-        for task in await self._calls.some_tasks():
-            members = [
-                verify_pb2.GroupMember(
-                    rollout_id=self._calls.new_id(),
-                    stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
-                )
-                for _ in range(2)
-            ]
-            request = verify_pb2.VerifyGroupRequest(task=task, members=members)
-            await self._calls.verifier.VerifyGroup(request, timeout=CALL_S)
-        return "judges two that said nothing"
-
     async def _judged(self, transcript: Sequence[responses_pb2.Item], what: str) -> str:
         """The verdicts on one transcript, for each task."""
-        counts: dict[str, int] = {}
-        paid = ""
-        for task in await self._calls.some_tasks():
-            async with self._calls.session(task) as opened:
-                kind = await self._calls.judge(opened.session_id, task, transcript)
-            counts[kind] = counts.get(kind, 0) + 1
-            if not paid and _pays(kind):
-                paid = task.task_id
+        verdicts: list[tuple[str, str]] = []
+        for task in await self.some_tasks():
+            async with self.session(task) as opened:
+                kind = await self.judge(opened.session_id, task, transcript)
+            verdicts.append((task.task_id, kind))
+        counts = Counter(kind for _, kind in verdicts)
         said = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
-        if paid:
+        if paid := next((task_id for task_id, kind in verdicts if _pays(kind)), ""):
             raise Warned(
                 f"{said}: {what} is rewarded, first for the task {paid!r}; a policy learns that"
             )
         return said
 
+    async def judges_a_group(self) -> str:
+        """Two rollouts in which nothing was said are judged together, where groups are."""
+        if not (await self.about()).judges_groups:
+            return "judges none"
+        for task in await self.some_tasks():
+            members = [
+                verify_pb2.GroupMember(
+                    rollout_id=self.new_id(),
+                    stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
+                )
+                for _ in range(2)
+            ]
+            request = verify_pb2.VerifyGroupRequest(task=task, members=members)
+            await self.verifier.VerifyGroup(request, timeout=CALL_S)
+        return "judges two that said nothing"
+
     async def judges_calls_alone(self) -> str:
         """A rollout that calls each tool once, and answers nothing, gets a verdict."""
-        task = (await self._calls.some_tasks())[0]
-        async with self._calls.session(task) as opened:
+        task = (await self.some_tasks())[0]
+        async with self.session(task) as opened:
             items: list[responses_pb2.Item] = []
             for number, tool in enumerate(opened.tools):
                 items += await self._call_items(opened.session_id, tool.function, f"call_{number}")
             if not items:
                 return "no call was answered" if opened.tools else "no tools"
-            said = await self._calls.judge(opened.session_id, task, items)
+            said = await self.judge(opened.session_id, task, items)
         if _pays(said):
             raise Warned(
                 f"{said} for calling each tool once with arguments that are made up, and answering "
@@ -298,7 +283,7 @@ class _Trial:
         """One valid call and its output; nothing where there is none, or it was a fault."""
         try:
             arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
-            answer = await self._calls.call(session_id, function.name, arguments)
+            answer = await self.call(session_id, function.name, arguments)
         except (CannotMakeUp, MeshError):
             return []  # the check of calls reports it
         call = responses_pb2.FunctionCall(
@@ -310,20 +295,20 @@ class _Trial:
             responses_pb2.Item(function_call_output=output),
         ]
 
-    async def bears_load(self) -> str:
+    async def bears_load(self, sessions: int) -> str:
         """Many sessions at a time are opened, called, judged and closed without a fault."""
-        tasks = await self._calls.some_tasks()
-        limit = (await self._calls.about()).session_limit
-        count = min(self._sessions, limit) if limit else self._sessions
+        tasks = await self.some_tasks()
+        limit = (await self.about()).session_limit
+        count = min(sessions, limit) if limit else sessions
         places = asyncio.Semaphore(_IN_FLIGHT)
         started = time.perf_counter()
         async with contextlib.AsyncExitStack() as stack:
 
             async def one(task: rollout_pb2.Task) -> None:
                 async with places:
-                    opened = await stack.enter_async_context(self._calls.session(task))
-                    await self._calls.call(opened.session_id, _NO_TOOL)
-                    await self._calls.judge(opened.session_id, task)
+                    opened = await stack.enter_async_context(self.session(task))
+                    await self.call(opened.session_id, _NO_TOOL)
+                    await self.judge(opened.session_id, task)
 
             results = await asyncio.gather(
                 *(one(tasks[number % len(tasks)]) for number in range(count)),
@@ -333,7 +318,7 @@ class _Trial:
         failed = [error for error in results if isinstance(error, BaseException)]
         if failed:
             raise Flaw(f"{len(failed)} of {count} sessions failed, the first with: {failed[0]}")
-        if left := len(self._service.sessions):
+        if left := len(self.service.sessions):
             raise Flaw(f"{left} sessions are left open")
         return f"{count} sessions at a time, {took / count * 1000:.1f} ms each"
 
@@ -353,7 +338,3 @@ def _check_tool(function: responses_pb2.FunctionTool) -> None:
         raise Flaw(f"{name}: its parameters are no JSON Schema: {error}") from None
     if schema and schema.get("type") != "object":
         raise Flaw(f"{name}: its parameters are no object")
-
-
-def _can_change(state: object) -> bool:
-    return not isinstance(state, int | float | str | bytes | tuple | frozenset)

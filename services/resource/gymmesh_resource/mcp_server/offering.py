@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from gymmesh_resource.config import McpConfig
 from gymmesh_runtime.addresses import TOOLS_HARM, at_port, is_local, log_exposure
 from gymmesh_runtime.config import ConfigError
 
-from .offered import OfferedService
+if TYPE_CHECKING:
+    from .tool_server import OfferedService
 
 _STOP_S = 4.0
 
@@ -29,25 +31,21 @@ class Offering:
         self._service = service
         self._config = config
         self._place = f"environments.{service.name}.mcp"
-        self._url = ""
-        self._ready = asyncio.Event()
+        #: Where it is; empty while it does not serve.
+        self.url = ""
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         check_host(config, self._place)
 
-    @property
-    def url(self) -> str:
-        """Where it is; empty while it does not serve."""
-        return self._url
-
     async def open(self) -> None:
         """Begin to serve. Raises ConfigError."""
-        self._task = asyncio.get_running_loop().create_task(self._serve())
-        ready = asyncio.ensure_future(self._ready.wait())
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[str] = loop.create_future()
+        self._task = loop.create_task(self._serve(ready))
         await asyncio.wait((ready, self._task), return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
         if not self._task.done():
-            _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self._url)
+            self.url = ready.result()
+            _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self.url)
             what = f"the tools of environment {self._service.name} are offered over MCP"
             log_exposure(what, self._config.host, TOOLS_HARM, tokens=True)
             return
@@ -72,15 +70,15 @@ class Offering:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=1.0)
             self._task = None
-        self._url = ""
+        self.url = ""
 
-    async def _serve(self) -> None:
+    async def _serve(self, ready: asyncio.Future[str]) -> None:
         # Late, because the MCP library is optional.
         from gymmesh_resource.mcp_server import ToolServer, serve
 
         app = ToolServer(self._service)
-        async with serve(app, host=self._config.host, port=self._config.port) as self._url:
-            self._ready.set()
+        async with serve(app, host=self._config.host, port=self._config.port) as url:
+            ready.set_result(url)
             await self._stop.wait()
 
 

@@ -12,10 +12,12 @@ The client that opened the session, and so knows its id, is its owner: with the 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Mapping, MutableMapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mcp import MCPError
 from mcp.server.lowlevel.server import Server
@@ -30,11 +32,14 @@ from mcp_types import (
     TextContent,
     Tool,
 )
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.serving import OpenSession, SessionStore
 from gymmesh_responses import (
     JsonValue,
     bytes_to_text,
@@ -47,10 +52,6 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 
-from .calls import Calls
-from .offered import OfferedService
-from .tokens import SessionTokens
-
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import Receive, Scope, Send
@@ -62,14 +63,19 @@ _METHOD = f"{_SERVICE}/CallTool"
 # As large as any message, and how long its caller may take to send it.
 _MOST_BODY = MAX_MESSAGE_BYTES
 _BODY_S = 60.0
-_CLOSE = (b"connection", b"close")
+_TOKEN_BYTES = 32
 _ANY_OBJECT = {"type": "object", "properties": {}}
 
 
-class _Servicer(Protocol):
-    async def CallTool(
-        self, request: resource_pb2.CallToolRequest, context: CallContext
-    ) -> resource_pb2.CallToolResponse: ...
+class OfferedService(Protocol):
+    """The resource service whose tools are offered, as far as it is used."""
+
+    name: str
+    environment: Environment[Any]
+    sessions: SessionStore[Any]
+
+    def servicers(self) -> Mapping[str, Any]:
+        """Its servicers by the full name of their gRPC service."""
 
 
 class ToolServer:
@@ -80,9 +86,12 @@ class ToolServer:
 
     def __init__(self, service: OfferedService) -> None:
         self._service = service
-        self._servicer = cast(_Servicer, service.servicers()[_SERVICE])
-        self._tokens = SessionTokens(service.sessions.has)
-        self._calls = Calls(service.sessions.has)
+        self._servicer = service.servicers()[_SERVICE]
+        # By hash: neither a dump of memory nor the time that a look-up takes gives a token away.
+        self._tokens: WeakValueDictionary[bytes, OpenSession[Any]] = WeakValueDictionary()
+        # The calls with their answers, in the order in which they ended.
+        self._items: WeakKeyDictionary[OpenSession[Any], list[responses_pb2.Item]]
+        self._items = WeakKeyDictionary()
         self._running = AsyncExitStack()
         server: Server[Any] = Server(
             service.name,
@@ -94,12 +103,14 @@ class ToolServer:
 
     def mint(self, session_id: str) -> str:
         """A token for an open session, good until that is closed. Raises SESSION_NOT_FOUND."""
-        self._service.sessions.get(session_id)
-        return self._tokens.mint(session_id)
+        opened = self._service.sessions.get(session_id)
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._tokens[_hash(token)] = opened
+        return token
 
     def revoke(self, token: str) -> None:
         """Take a token back."""
-        self._tokens.revoke(token)
+        self._tokens.pop(_hash(token), None)
 
     async def __aenter__(self) -> ToolServer:
         """Start serving; a server starts once."""
@@ -114,48 +125,59 @@ class ToolServer:
         """Answer one HTTP request, at whatever path."""
         if scope["type"] != "http":
             raise ValueError(f"a ToolServer answers http, not {scope['type']}")
+        request = Request(scope, receive)
         if scope["path"].startswith(_OWNERS):
-            await self._answer_owner(scope, send)
-            return
-        session_id = self._tokens.session(_bearer(scope))
-        if session_id is None:
-            await _refuse(send, 401, (b"www-authenticate", b"Bearer"))
-            return
-        if scope["method"] != "POST":
+            answer = self._answer_owner(request)
+        elif (opened := self._of_token(_bearer(request))) is None:
+            answer = _refusal(401, "www-authenticate", "Bearer")
+        elif request.method != "POST":
             # The other methods are for streams and sessions of the transport, and there are none:
             # a stream would keep the session from ever being idle.
-            await _refuse(send, 405, (b"allow", b"POST"))
+            answer = _refusal(405, "allow", "POST")
+        else:
+            scope[_SESSION] = opened.session.id
+            with opened:  # a request over MCP uses the session: it is not idle meanwhile
+                await self._answer_mcp(scope, receive, send)
             return
-        scope[_SESSION] = session_id
-        # A request over MCP uses the session: it is not idle meanwhile.
-        with self._service.sessions.get(session_id):
-            try:
-                async with asyncio.timeout(_BODY_S):
-                    body = await _body(receive)
-            except TimeoutError:
-                await _refuse(send, 408, _CLOSE)
-            except _TooLarge:
-                await _refuse(send, 413, _CLOSE)
-            else:
-                await self._manager.handle_request(scope, _replayed(body, receive), send)
+        await answer(scope, receive, send)
 
-    async def _answer_owner(self, scope: Scope, send: Send) -> None:
-        session_id = _bearer(scope)
+    async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(_BODY_S):
+                body = await _body(receive)
+        except TimeoutError:
+            await _refusal(408, "connection", "close")(scope, receive, send)
+            return
+        if body is None:
+            await _refusal(413, "connection", "close")(scope, receive, send)
+            return
+        await self._manager.handle_request(scope, _replayed(body, receive), send)
+
+    def _of_token(self, token: str) -> OpenSession[Any] | None:
+        """The session that a token stands for, if that is open."""
+        opened = self._tokens.get(_hash(token))
+        is_open = opened is not None and self._service.sessions.has(opened.session.id)
+        return opened if is_open else None
+
+    def _answer_owner(self, request: Request) -> Response:
+        session_id = _bearer(request)
         opened = self._service.sessions.find(session_id)
         if opened is None:
-            await _refuse(send, 401, (b"www-authenticate", b"Bearer"))
-            return
+            return _refusal(401, "www-authenticate", "Bearer")
         with opened:
             pass  # an owner that asks is there: the session is not idle
-        asked = f"{scope['method']} {scope['path']}"
-        if asked == f"POST {_OWNERS}/tokens":
-            await _reply(send, {"token": self.mint(session_id)})
-        elif asked == f"GET {_OWNERS}":
-            await _reply(send, {"done": opened.session.done})
-        elif asked == f"GET {_OWNERS}/items":
-            await _reply(send, {"items": items_to_list(self._calls.items(session_id))})
-        else:
-            await _refuse(send, 404, (b"cache-control", b"no-store"))
+        document: JsonValue
+        match f"{request.method} {request.scope['path'].removeprefix(_OWNERS)}":
+            case "POST /tokens":
+                document = {"token": self.mint(session_id)}
+            case "GET ":
+                document = {"done": opened.session.done}
+            case "GET /items":
+                document = {"items": items_to_list(self._items.get(opened, ()))}
+            case _:
+                return _refusal(404, "cache-control", "no-store")
+        headers = {"cache-control": "no-store"}
+        return Response(dumps(document), headers=headers, media_type="application/json")
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -179,7 +201,9 @@ class ToolServer:
             call_id=call_id,
             request_id=call_id,
         )
+        reply: resource_pb2.CallToolResponse
         try:
+            opened = self._service.sessions.get(request.session_id)
             reply = await self._servicer.CallTool(request, CallContext(_METHOD))
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
@@ -189,7 +213,7 @@ class ToolServer:
                 kind = error.metadata.get("exception", "").partition(":")[0]
                 words = f"the tool failed ({kind}); the log has {error.metadata['error_id']}"
             raise MCPError(INTERNAL_ERROR, words, {"reason": error.reason_name}) from None
-        self._calls.add(request, reply)
+        self._items.setdefault(opened, []).extend(_items(request, reply))
         return CallToolResult(
             content=_content(reply),
             is_error=reply.outcome != rollout_pb2.TOOL_OUTCOME_OK,
@@ -197,12 +221,12 @@ class ToolServer:
         )
 
 
-class _TooLarge(Exception):
-    """A request's body is larger than any message may be."""
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-async def _body(receive: Receive) -> bytes:
-    """A request's body, which the library would read without a bound. Raises _TooLarge."""
+async def _body(receive: Receive) -> bytes | None:
+    """A request's body, which the library would read without a bound; None: it is too large."""
     body = bytearray()
     more = True
     while more:
@@ -210,7 +234,7 @@ async def _body(receive: Receive) -> bytes:
         body += message.get("body", b"")
         more = message.get("more_body", False)  # of a caller that is gone there is none
         if len(body) > _MOST_BODY:
-            raise _TooLarge
+            return None
     return bytes(body)
 
 
@@ -224,29 +248,13 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
-def _bearer(scope: Mapping[str, Any]) -> str:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            scheme, _, token = bytes(value).decode("latin-1").partition(" ")
-            return token.strip() if scheme.lower() == "bearer" else ""
-    return ""
+def _bearer(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
-async def _reply(send: Send, document: JsonValue) -> None:
-    body = dumps(document)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _refuse(send: Send, status: int, header: tuple[bytes, bytes]) -> None:
-    headers = [header, (b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+def _refusal(status: int, header: str, value: str) -> Response:
+    return Response(status_code=status, headers={header: value})
 
 
 def _session_of(context: ServerRequestContext[Any]) -> str:
@@ -254,6 +262,24 @@ def _session_of(context: ServerRequestContext[Any]) -> str:
         raise RuntimeError("an MCP request without its HTTP request")
     session_id: str = context.request.scope[_SESSION]
     return session_id
+
+
+def _items(
+    request: resource_pb2.CallToolRequest, reply: resource_pb2.CallToolResponse
+) -> list[responses_pb2.Item]:
+    """A call and its answer, for the verdict."""
+    call = responses_pb2.FunctionCall(
+        call_id=request.call_id, name=request.name, arguments=request.arguments
+    )
+    output = responses_pb2.FunctionCallOutput(call_id=request.call_id)
+    if reply.WhichOneof("output") == "parts":
+        output.parts.CopyFrom(reply.parts)
+    else:
+        output.text = reply.text
+    return [
+        responses_pb2.Item(function_call=call),
+        responses_pb2.Item(function_call_output=output),
+    ]
 
 
 def _tool(function: responses_pb2.FunctionTool) -> Tool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
-from .client import ModelAnswer, Models, Prompt, in_call
+from gymmesh.model.v1 import model_pb2
+
+from .client import ModelAnswer, Models, Prompt, conversation_params, in_call
 from .usage import UsageCounter
 
 
@@ -13,14 +16,11 @@ class ModelAccess:
 
     rollout_id: str
     _models: Models | None = None
-    _usage: UsageCounter | None = None
 
-    @property
+    @cached_property
     def usage(self) -> UsageCounter:
         """What its model calls consumed so far, as far as no turn or verdict reports it."""
-        if self._usage is None:
-            self._usage = UsageCounter()
-        return self._usage
+        return UsageCounter()
 
     async def ask(
         self,
@@ -41,15 +41,13 @@ class ModelAccess:
         Raises MeshError MODEL_* when the model fails; let it pass, and the rollout fails at
         that model and may be retried, or catch it where a verdict can do without.
         """
-        return await self._served_models().ask(
-            model,
-            prompt,
-            system=system,
-            seed=seed,
-            params=params,
+        models = self._served_models()
+        request = model_pb2.CreateResponseRequest(
+            params=conversation_params(prompt, system, params),
             rollout_id=self.rollout_id,
-            usage_counter=self._usage_counter(),
+            seed=seed,
         )
+        return await models.ask(model, request, self._usage_counter())
 
     def ask_sync(self, model: str, prompt: Prompt, **named: Any) -> ModelAnswer:
         """`ask` for a plain method, which runs in a thread: waits for the answer."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
@@ -20,7 +20,7 @@ from gymmesh_responses import item_from_json, new_message, params_from_json, tex
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.peers import Instance, PeerDirectory
 
 from ..errors import DefinitionError
 from .usage import UsageCounter
@@ -36,15 +36,6 @@ _KEPT_PART, _KEPT_S = 0.1, 1.0
 _START_S = 60.0  # for the models to appear, when the mesh starts
 _NOTHING = responses_pb2.Usage()
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
-
-
-class CreatesResponse(Protocol):
-    """A model service, as far as it is called."""
-
-    async def CreateResponse(
-        self, request: model_pb2.CreateResponseRequest, *, timeout: float
-    ) -> model_pb2.CreateResponseResponse:
-        """One answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +81,15 @@ class Models:
     ) -> None:
         self._environment = environment
         self._needed = tuple(needed)
-        self._known = {*declared, *needed, *mapped}
+        own = {*declared, *needed}
+        self._known = {*own, *mapped}
         self._mapped = mapped
         self._directory: PeerDirectory | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        own = {*declared, *needed}
-        for name in mapped:
-            if own and name not in own:
-                raise DefinitionError(
-                    f"the environment calls no model {name!r}; {nearest(name, own)}"
-                )
+        if own and (stray := next((name for name in mapped if name not in own), None)):
+            raise DefinitionError(
+                f"the environment calls no model {stray!r}; {nearest(stray, own)}"
+            )
 
     def __bool__(self) -> bool:
         """Whether any may be called."""
@@ -111,31 +101,20 @@ class Models:
         needed = {self._mapped.get(name, name) for name in self._needed}
         return sorted(needed | set(self._mapped.values()))
 
-    async def open(self, directory: PeerDirectory, *, timeout: float = _START_S) -> None:
+    async def open(self, directory: PeerDirectory) -> None:
         """Take the directory, and see that the needed models are there.
 
-        In a mesh that starts, waits up to `timeout` seconds for them. Raises ConfigError.
+        In a mesh that starts, waits a minute for them. Raises ConfigError.
         """
         self._directory = directory
         self._loop = asyncio.get_running_loop()
-        await asyncio.gather(*(self._expect(name, directory, timeout) for name in self._needed))
+        await asyncio.gather(*(self._expect(name, directory) for name in self._needed))
 
     async def ask(
-        self,
-        model: str,
-        prompt: Prompt,
-        *,
-        system: str | None,
-        seed: int | None,
-        params: Mapping[str, Any],
-        rollout_id: str,
-        usage_counter: UsageCounter,
+        self, model: str, request: model_pb2.CreateResponseRequest, usage_counter: UsageCounter
     ) -> ModelAnswer:
-        """One answer. Raises MeshError as the model service does, CodecError for bad params."""
+        """One answer. Raises MeshError as the model service does."""
         directory, service = self._find(model)
-        request = model_pb2.CreateResponseRequest(
-            params=_params(prompt, system, params), rollout_id=rollout_id, seed=seed
-        )
         outcome = "ok"
         try:
             reply = await _create(directory, service, request, _deadline())
@@ -147,7 +126,8 @@ class Models:
             raise
         finally:
             metrics.ENVIRONMENT_MODEL_CALLS.labels(self._environment, service, outcome).inc()
-        return ModelAnswer(_text(reply.response), reply.response)
+        messages = (text_of(item) for item in reply.response.output if item.HasField("message"))
+        return ModelAnswer("\n".join(messages), reply.response)
 
     def from_thread(self, asking: Any) -> ModelAnswer:
         """The answer of a coroutine of `ask`, waited for in a thread of a synchronous method."""
@@ -175,10 +155,10 @@ class Models:
             raise RuntimeError("the environment is not open: models can be asked in sessions")
         return self._directory, self._mapped.get(model, model)
 
-    async def _expect(self, name: str, directory: PeerDirectory, timeout: float) -> None:
+    async def _expect(self, name: str, directory: PeerDirectory) -> None:
         service = self._mapped.get(name, name)
         try:
-            await directory.pick(MODEL_SERVICE, service, timeout=timeout)
+            await directory.pick(MODEL_SERVICE, service, timeout=_START_S)
         except MeshError as error:
             raise ConfigError(
                 f"the environment calls a model {name!r}, and {error.message}; add a model of "
@@ -201,16 +181,26 @@ async def _create(
     deadline: float,
 ) -> model_pb2.CreateResponseResponse:
     """The service's answer; raises MODEL_TIMEOUT when it takes too long, here or at the model."""
+    affinity = request.rollout_id
+
+    def left() -> float:
+        return max(deadline - time.monotonic(), 0.0)
+
+    async def answer_of(instance: Instance) -> model_pb2.CreateResponseResponse:
+        answer: model_pb2.CreateResponseResponse = await directory.peer(instance).CreateResponse(
+            request, timeout=left()
+        )
+        return answer
+
     try:
-        left, affinity = deadline - time.monotonic(), request.rollout_id
-        instance = await directory.pick(MODEL_SERVICE, service, affinity=affinity, timeout=left)
+        instance = await directory.pick(MODEL_SERVICE, service, affinity=affinity, timeout=left())
         try:
-            return await _create_at(directory.peer(instance), request, deadline)
+            return await answer_of(instance)
         except MeshError as error:
             other = directory.instead(instance, error, affinity=affinity)
             if other is None:
                 raise
-            return await _create_at(directory.peer(other), request, deadline)
+            return await answer_of(other)
     except MeshError as error:
         if error.reason != errors_pb2.ERROR_REASON_DEADLINE_PASSED:
             raise
@@ -221,15 +211,10 @@ async def _create(
         ) from None
 
 
-async def _create_at(
-    peer: CreatesResponse, request: model_pb2.CreateResponseRequest, deadline: float
-) -> model_pb2.CreateResponseResponse:
-    return await peer.CreateResponse(request, timeout=max(deadline - time.monotonic(), 0.0))
-
-
-def _params(
+def conversation_params(
     prompt: Prompt, system: str | None, params: Mapping[str, Any]
 ) -> responses_pb2.ResponseParams:
+    """The parameters of a call, with what is asked in them. Raises CodecError."""
     message = params_from_json(dict(params))
     message.input_omitted = False
     if system is not None:
@@ -240,10 +225,6 @@ def _params(
         for part in parts
     )
     return message
-
-
-def _text(response: responses_pb2.Response) -> str:
-    return "\n".join(text_of(item) for item in response.output if item.HasField("message"))
 
 
 def _check(response: responses_pb2.Response, service: str) -> None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.errors import MeshError
 
 
 class UsageCounter:
     """Calls and tokens by model service."""
 
-    __slots__ = ("_entries",)
-
     def __init__(self) -> None:
-        self._entries: dict[str, list[int]] = {}
+        self._entries: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def add(self, model: str, usage: responses_pb2.Usage) -> None:
         """Count one answered call; tokens that the endpoint did not report count as 0."""
-        entry = self._entries.setdefault(model, [0, 0, 0])
-        entry[0] += 1
-        entry[1] += max(usage.input_tokens, 0)
-        entry[2] += max(usage.output_tokens, 0)
+        self._entries[model].update(
+            calls=1,
+            input_tokens=max(usage.input_tokens, 0),
+            output_tokens=max(usage.output_tokens, 0),
+        )
 
     def entries(self) -> list[rollout_pb2.ModelCallUsage]:
         """The sums, in the order in which the models were first called."""
@@ -31,20 +30,8 @@ class UsageCounter:
 
 def merged(counters: Iterable[UsageCounter]) -> list[rollout_pb2.ModelCallUsage]:
     """The sums of several counters by model."""
-    sums: dict[str, list[int]] = {}
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for usage_counter in counters:
         for model, entry in usage_counter._entries.items():
-            known = sums.setdefault(model, [0, 0, 0])
-            for place, count in enumerate(entry):
-                known[place] += count
-    return [
-        rollout_pb2.ModelCallUsage(
-            model=model, calls=calls, input_tokens=tokens_in, output_tokens=tokens_out
-        )
-        for model, (calls, tokens_in, tokens_out) in sums.items()
-    ]
-
-
-def charge(error: MeshError, counters: Iterable[UsageCounter]) -> None:
-    """Has an error say what was consumed before it, as a failed call has no reply to say it in."""
-    error.usage = tuple(merged(counters))
+            sums[model].update(entry)
+    return [rollout_pb2.ModelCallUsage(model=model, **entry) for model, entry in sums.items()]

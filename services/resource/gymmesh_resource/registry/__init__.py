@@ -2,11 +2,13 @@
 
 from .examples import example_tasks
 from .loading import (
+    About,
+    about,
     environment_class,
     environment_names,
     make_environment,
+    uses_of,
 )
-from .lookup import About, about, uses_of
 
 __all__ = [
     "About",

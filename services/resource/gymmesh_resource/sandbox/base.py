@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import re
-import signal
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -22,7 +20,7 @@ from typing import TypeVar
 
 from gymmesh_runtime import metrics
 
-from .process import Process
+from .process import LauncherStatus, Process
 from .program import Limits, Program, Result, SandboxError
 
 _CLOSE_S = 5.0
@@ -47,7 +45,7 @@ class Launch:
 
 
 class LocalSandbox:
-    """Programs as processes of this machine; subclasses say how one is launched.
+    """`Sandbox` of processes of this machine; subclasses say how one is launched.
 
     `concurrency`: programs at a time; more wait. `spare`: slots beside those, for programs that
     are started ahead.
@@ -69,7 +67,9 @@ class LocalSandbox:
         """Make the slots. Raises `SandboxUnavailable`."""
         # One thread for the sandbox's life: the launcher dies with the thread that started it.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")
-        self._numbers = _take_numbers(self._slot_count)
+        free = (number for number in itertools.count() if number not in _TAKEN)
+        self._numbers = list(itertools.islice(free, self._slot_count))
+        _TAKEN.update(self._numbers)
         self._slots = self._numbers[::-1]
         metrics.SANDBOX_PLACES.labels().inc(self._concurrency)
         # 0 from the start: an alert asks how much it grew.
@@ -92,13 +92,11 @@ class LocalSandbox:
             metrics.SANDBOX_PLACES.labels().dec(self._concurrency)
 
     async def run(self, program: Program, limits: Limits) -> Result:
-        """Run a program to its end. Raises `SandboxError` when the sandbox failed."""
         async with self.start(program, limits) as process:
             return await process.communicate(program.stdin)
 
     @asynccontextmanager
     async def start(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
-        """Start a program when there is a place; nothing of it is left after the block."""
         self._check_open()
         await self._take_place()
         try:
@@ -181,10 +179,7 @@ class LocalSandbox:
             popen = await loop.run_in_executor(self._spawner, _spawn, launch)
         except OSError as error:
             raise SandboxError(f"The sandbox could not be started: {error}") from error
-        status = _LauncherStatus(launch.status)
-        process = Process(popen, limits, failed=status.failed, kill=status.kill)
-        process.connect()
-        return process
+        return Process(popen, limits, LauncherStatus(launch.status))
 
     async def _end(self, process: Process, slot: int) -> None:
         try:
@@ -208,13 +203,6 @@ def _ending_of(process: Process) -> str:
     return "stopped" if process.alive else "exited"
 
 
-def _take_numbers(count: int) -> list[int]:
-    free = (number for number in itertools.count() if number not in _TAKEN)
-    numbers = list(itertools.islice(free, count))
-    _TAKEN.update(numbers)
-    return numbers
-
-
 def limits_script(limits: Limits) -> str:
     """Shell commands that bound the processes started after them.
 
@@ -229,10 +217,7 @@ def limits_script(limits: Limits) -> str:
 
 
 async def _settled(work: asyncio.Task[_T]) -> tuple[_T, bool]:
-    """What the work gives, and whether the waiting was cancelled meanwhile.
-
-    A start is not left half-done: a process that is there has to be ended, come what may.
-    """
+    """What the work gives, once it is done, and whether the wait for it was cancelled."""
     cancelled = False
     while not work.done():
         try:
@@ -240,37 +225,6 @@ async def _settled(work: asyncio.Task[_T]) -> tuple[_T, bool]:
         except asyncio.CancelledError:
             cancelled = True
     return work.result(), cancelled
-
-
-class _LauncherStatus:
-    """What the launcher writes: JSON documents with the program's process id and exit code."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._written = b""
-
-    def failed(self) -> bool:
-        """Whether the launcher ended without having run the program."""
-        return self._descriptor >= 0 and b'"exit-code"' not in self._read()
-
-    def kill(self, launcher: subprocess.Popen[bytes]) -> None:
-        """Kill the program's first process, and the launcher only where that is not there yet.
-
-        The launcher then sees the end and buries its child. Were it killed itself, the child
-        would die too, but be left to the machine's first process to bury.
-        """
-        child = re.search(rb'"child-pid": *([0-9]+)', self._read())
-        with contextlib.suppress(ProcessLookupError):
-            if child and b'"exit-code"' not in self._written:
-                os.kill(int(child[1]), signal.SIGKILL)
-            elif not child:
-                os.killpg(launcher.pid, signal.SIGKILL)
-
-    def _read(self) -> bytes:
-        if self._descriptor >= 0:
-            with contextlib.suppress(BlockingIOError):
-                self._written += os.read(self._descriptor, 4096)
-        return self._written
 
 
 def _spawn(launch: Launch) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .bubblewrap import BubblewrapSandbox
 from .languages import program_in
@@ -29,7 +29,7 @@ class Measurement:
     median_ms: float
     p99_ms: float
     cpu_ms: float
-    handed_over: int = 0
+    handed_over: int
 
     def __str__(self) -> str:
         line = (
@@ -51,24 +51,6 @@ async def measure(
 
     `warm`: programs started ahead. `pause_s`: seconds between a result and the next request.
     """
-    sandbox = BubblewrapSandbox(concurrency=in_flight, warm=warm)
-    await sandbox.open()
-    before = _children_cpu()
-    try:
-        figures = await measure_in(
-            sandbox, executions=executions, in_flight=in_flight, language=language, pause_s=pause_s
-        )
-    finally:
-        await sandbox.close()
-    # Those that still waited at the end count too.
-    cpu_ms = (_children_cpu() - before) * 1000 / executions
-    return replace(figures, cpu_ms=cpu_ms, handed_over=sandbox.handed_over)
-
-
-async def measure_in(
-    sandbox: Sandbox, *, executions: int, in_flight: int, language: str, pause_s: float = 0.0
-) -> Measurement:
-    """The figures of a sandbox that is open. Raises `SandboxError`."""
     source = "print(1 + 1)" if language == "python" else "echo $((1 + 1))"
     program = program_in(language, source)
     left = list(range(executions))
@@ -85,31 +67,36 @@ async def measure_in(
             if pause_s:
                 await asyncio.sleep(pause_s)
 
+    sandbox = BubblewrapSandbox(concurrency=in_flight, warm=warm)
+    await sandbox.open()
     before = _children_cpu()
-    await asyncio.gather(*(worker() for _ in range(in_flight)))
-    spent = _children_cpu() - before
-    ordered = sorted(durations)
+    try:
+        await asyncio.gather(*(worker() for _ in range(in_flight)))
+    finally:
+        await sandbox.close()
     return Measurement(
         executions=executions,
         in_flight=in_flight,
-        median_ms=statistics.median(ordered),
-        p99_ms=ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
-        cpu_ms=spent * 1000 / executions,
+        median_ms=statistics.median(durations),
+        p99_ms=_p99(durations),
+        # With that of programs which still waited at the end.
+        cpu_ms=(_children_cpu() - before) * 1000 / executions,
+        handed_over=sandbox.handed_over,
     )
 
 
-async def measure_neighbour(*, executions: int = 200, pause_s: float = 0.02) -> tuple[float, float]:
+async def measure_neighbour() -> tuple[float, float]:
     """The p99 in ms of short programs, alone and beside a fork bomb that is held all the while.
 
-    Each is a shell program started `pause_s` after the last ended. Raises `SandboxUnavailable`.
+    Each is a shell program started 20 ms after the last ended. Raises `SandboxUnavailable`.
     """
     sandbox = BubblewrapSandbox(concurrency=4)
     await sandbox.open()
     try:
-        alone = await _p99(sandbox, executions, pause_s)
+        alone = await _short_programs(sandbox)
         bombing = asyncio.create_task(_bomb_for_ever(sandbox))
         try:
-            beside = await _p99(sandbox, executions, pause_s)
+            beside = await _short_programs(sandbox)
         finally:
             bombing.cancel()
             await asyncio.wait((bombing,), timeout=10)
@@ -118,13 +105,17 @@ async def measure_neighbour(*, executions: int = 200, pause_s: float = 0.02) -> 
     return alone, beside
 
 
-async def _p99(sandbox: Sandbox, executions: int, pause_s: float) -> float:
+async def _short_programs(sandbox: Sandbox) -> float:
     durations = []
-    for _ in range(executions):
-        await asyncio.sleep(pause_s)
+    for _ in range(200):
+        await asyncio.sleep(0.02)
         result = await sandbox.run(program_in("shell", "echo 1"), Limits())
         durations.append(result.duration_s * 1000)
-    return sorted(durations)[min(executions - 1, int(executions * 0.99))]
+    return _p99(durations)
+
+
+def _p99(durations: list[float]) -> float:
+    return sorted(durations)[min(len(durations) - 1, int(len(durations) * 0.99))]
 
 
 async def _bomb_for_ever(sandbox: Sandbox) -> None:

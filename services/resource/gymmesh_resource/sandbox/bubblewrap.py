@@ -24,7 +24,7 @@ from .cgroups import Cgroup, make_group, remove_stale
 from .process import Process
 from .program import Limits, Program, SandboxError, SandboxUnavailable
 from .seccomp import UnknownMachine, filter_for
-from .warm import LateFiles, ProgramKind, Spare, WarmPool, kind_of
+from .warm import LateFiles, ProgramKind, Spare, WarmPool, kind_of, write_all
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 # The user ids of slots when the service is root: far from those of people and services.
@@ -274,8 +274,6 @@ def find_python(wanted: str | None) -> tuple[str, Path | None]:
 
 def _memory_file(content: bytes) -> int:
     descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    write_all(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor

@@ -20,13 +20,18 @@ from .program import Limits
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _PREFIX = "gymmesh-sandbox-"
-# The default share of the CPU is 1024 (version 1) or 100 (version 2): programs yield to services.
 _CONTROLLERS = ("memory", "pids", "cpu")
-_FILES_1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
-_FILES_2 = {"memory": "memory.max", "pids": "pids.max"}
-_CPU_1, _CPU_2 = 512, 50
-# One processor at most, in microseconds of each tenth of a second, so that others are left.
-_QUOTA_US = 100_000
+# Files of each version of the interface: those of a program's limits, and what all programs share.
+_LIMITS = {
+    1: {"memory": "memory.limit_in_bytes", "pids": "pids.max"},
+    2: {"memory": "memory.max", "pids": "pids.max"},
+}
+# Half of the default share of the CPU, so that programs yield to services, and one processor at
+# most, in microseconds of each tenth of a second, so that others are left.
+_SHARES = {
+    1: {"cpu.shares": "512", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "100000"},
+    2: {"cpu.weight": "50", "cpu.max": "100000 100000"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +48,19 @@ class Cgroup:
 
     def limit(self, limits: Limits) -> None:
         """Set the limits of the next program. Raises OSError."""
-        files = _FILES_1 if self.version == 1 else _FILES_2
         # The launcher's own processes count too: four at most.
         values = {"memory": limits.memory_bytes, "pids": limits.processes + 4}
         for controller, folder in self.folders:
             if controller in values:
-                _write(folder / files[controller], str(values[controller]))
+                file = folder / _LIMITS[self.version][controller]
+                file.write_text(str(values[controller]))
 
     def share(self) -> None:
         """Set what is the same for all programs. Raises OSError."""
         for controller, folder in self.folders:
-            if controller == "cpu" and self.version == 1:
-                _write(folder / "cpu.shares", str(_CPU_1))
-                _write(folder / "cpu.cfs_period_us", str(_QUOTA_US))
-                _write(folder / "cpu.cfs_quota_us", str(_QUOTA_US))
-            elif controller == "cpu":
-                _write(folder / "cpu.weight", str(_CPU_2))
-                _write(folder / "cpu.max", f"{_QUOTA_US} {_QUOTA_US}")
+            if controller == "cpu":
+                for name, share in _SHARES[self.version].items():
+                    (folder / name).write_text(share)
 
     def kill(self) -> bool:
         """Kill what is still in the group; returns whether it was empty."""
@@ -117,14 +118,6 @@ def remove_stale(*, root: Path = _ROOT, own: Path = _OWN) -> None:
 
 def _pid_space() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
-
-
-def _write(file: Path, text: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def _parents(root: Path, own: Path) -> Sequence[tuple[str, Path]]:

@@ -1,8 +1,7 @@
 """A program's pipes on the event loop.
 
-On readiness callbacks rather than on the loop's own pipe transports: those of uvloop close a
-descriptor twice, and the second time it may be another program's by then, since programs are
-started in a thread. Here a descriptor is closed once, by the loop's thread.
+On readiness callbacks, as the pipe transports of uvloop close a descriptor twice: the second time
+it may be another program's, since programs are started in a thread.
 """
 
 from __future__ import annotations
@@ -16,25 +15,32 @@ _CHUNK = 65_536
 _AHEAD = 262_144
 
 
-class PipeReader:
-    """The reading end of a pipe; belongs to it from now on."""
+class _Pipe:
+    """One end of a pipe, which belongs to it from now on."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
         self._fd = pipe.fileno()
         os.set_blocking(self._fd, False)
         self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray()
+        #: There is more to read, or room to write, or it has ended.
         self._changed = asyncio.Event()
-        self._ended = False
         self._watching = False
+        self._ended = False
+
+
+class PipeReader(_Pipe):
+    """The reading end of a pipe."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        super().__init__(pipe)
+        self._buffer = bytearray()
         self._watch()
 
     async def read(self, size: int) -> bytes:
         """At most `size` bytes, as soon as there are any; none at the end."""
-        while not self._buffer and not self._ended:
-            await self._more()
-        return self._take(min(size, len(self._buffer)))
+        await self.until_readable()
+        return self._take(size)
 
     async def until_readable(self) -> bool:
         """Wait for something to read, and leave it there; False when the pipe ended before."""
@@ -96,23 +102,14 @@ class PipeReader:
         self._changed.set()
 
 
-class PipeWriter:
-    """The writing end of a pipe; belongs to it from now on."""
-
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
-        self._fd = pipe.fileno()
-        os.set_blocking(self._fd, False)
-        self._loop = asyncio.get_running_loop()
-        self._writable = asyncio.Event()
-        self._watching = False
-        self._closed = False
+class PipeWriter(_Pipe):
+    """The writing end of a pipe."""
 
     async def write(self, data: bytes) -> None:
         """Write all of it. Raises OSError when the reader is gone, or it was closed."""
         view = memoryview(data)
         while view:
-            if self._closed:
+            if self._ended:
                 raise BrokenPipeError("the program's input is closed")
             try:
                 view = view[os.write(self._fd, view) :]
@@ -122,16 +119,16 @@ class PipeWriter:
     def close(self) -> None:
         """Close it, so that the program's input ends; harmless when called twice."""
         self._unwatch()
-        self._closed = True
-        self._writable.set()
+        self._ended = True
+        self._changed.set()
         self._pipe.close()
 
     async def _until_writable(self) -> None:
-        self._writable.clear()
+        self._changed.clear()
         self._watching = True
-        self._loop.add_writer(self._fd, self._writable.set)
+        self._loop.add_writer(self._fd, self._changed.set)
         try:
-            await self._writable.wait()
+            await self._changed.wait()
         finally:
             self._unwatch()
 

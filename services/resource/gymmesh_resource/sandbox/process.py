@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 from .pipes import PipeReader, PipeWriter
 from .program import Ending, Limits, Result, SandboxError
@@ -22,44 +22,60 @@ _DEATH_S = 60.0
 _CHUNK = 65_536
 
 
-class Process:
-    """A program that runs.
+class LauncherStatus:
+    """What the launcher writes: JSON documents with the program's process id and exit code."""
 
-    `failed`: says, after the end, whether it never ran because its surroundings could not be
-    made. `kill`: kills it, and all that it started.
-    """
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._written = b""
+
+    def failed(self) -> bool:
+        """Whether the launcher ended without having run the program."""
+        return self._descriptor >= 0 and b'"exit-code"' not in self._read()
+
+    def kill(self, launcher: subprocess.Popen[bytes]) -> None:
+        """Kill the program's first process, and the launcher only where that is not there yet.
+
+        The launcher then sees the end and buries its child. Were it killed itself, the child
+        would die too, but be left to the machine's first process to bury.
+        """
+        child = re.search(rb'"child-pid": *([0-9]+)', self._read())
+        with contextlib.suppress(ProcessLookupError):
+            if child and b'"exit-code"' not in self._written:
+                os.kill(int(child[1]), signal.SIGKILL)
+            elif not child:
+                os.killpg(launcher.pid, signal.SIGKILL)
+
+    def _read(self) -> bytes:
+        if self._descriptor >= 0:
+            with contextlib.suppress(BlockingIOError):
+                self._written += os.read(self._descriptor, 4096)
+        return self._written
+
+
+class Process:
+    """`Running`: a program that runs. `status`: what its launcher writes of it."""
 
     def __init__(
-        self,
-        popen: subprocess.Popen[bytes],
-        limits: Limits,
-        *,
-        failed: Callable[[], bool],
-        kill: Callable[[subprocess.Popen[bytes]], None],
+        self, popen: subprocess.Popen[bytes], limits: Limits, status: LauncherStatus
     ) -> None:
         self._popen = popen
         self._limits = limits
-        self._failed = failed
-        self._kill = kill
+        self._status = status
         self._started = time.perf_counter()
         self.pid = popen.pid
         self._exited = asyncio.Event()
         self._killed = False
         #: How it ended, as `communicate` found; None: not yet, or other code reads its output.
         self.ending: Ending | None = None
-        self._pidfd = -1
-
-    def connect(self) -> None:
-        """Attach the pipes to the event loop."""
-        loop = asyncio.get_running_loop()
-        self._pidfd = os.pidfd_open(self._popen.pid)
-        loop.add_reader(self._pidfd, self._on_exit)
-        assert self._popen.stdin
-        assert self._popen.stdout
-        assert self._popen.stderr
-        self._stdout = PipeReader(self._popen.stdout)
-        self._stderr = PipeReader(self._popen.stderr)
-        self._stdin = PipeWriter(self._popen.stdin)
+        self._pidfd = os.pidfd_open(popen.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
+        assert popen.stdin
+        assert popen.stdout
+        assert popen.stderr
+        self._stdout = PipeReader(popen.stdout)
+        self._stderr = PipeReader(popen.stderr)
+        self._stdin = PipeWriter(popen.stdin)
 
     @property
     def alive(self) -> bool:
@@ -75,12 +91,10 @@ class Process:
         self._started = time.perf_counter()
 
     async def write(self, data: bytes) -> None:
-        """Write to the program's input; what it no longer reads is dropped."""
         with contextlib.suppress(OSError):
             await self._stdin.write(data)
 
     async def read_exactly(self, size: int) -> bytes:
-        """Read from the program's output. Raises EOFError when it ended before."""
         return await self._stdout.read_exactly(size)
 
     async def communicate(self, stdin: bytes) -> Result:
@@ -106,7 +120,7 @@ class Process:
             ending = Ending.OUTPUT_LIMIT
         elif ending is Ending.EXITED and self._popen.returncode < 0:
             ending = Ending.KILLED
-        elif ending is Ending.EXITED and not self._killed and self._failed():
+        elif ending is Ending.EXITED and not self._killed and self._status.failed():
             said = streams[1].decode("utf-8", "replace").strip()[:500]
             raise SandboxError(f"The sandbox could not be made: {said or 'no reason given'}")
         self.ending = ending
@@ -115,10 +129,9 @@ class Process:
         return Result(ending, code, bytes(streams[0]), bytes(streams[1]), duration)
 
     def kill(self) -> None:
-        """Kill all its processes."""
         if self._popen.returncode is None:
             self._killed = True
-            self._kill(self._popen)
+            self._status.kill(self._popen)
 
     async def end(self) -> None:
         """Kill what is left, wait for it, close the pipes; harmless when called twice."""
@@ -127,7 +140,8 @@ class Process:
             async with asyncio.timeout(_DEATH_S):
                 while not await _within(self._exited, 1.0):
                     # What was killed first may not have been there yet.
-                    _kill_session(self._popen)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(self.pid, signal.SIGKILL)
                 if self._pidfd >= 0:
                     await self._until_closed()
         except TimeoutError:
@@ -168,11 +182,6 @@ class Process:
                 within[0] = False
                 self.kill()
                 return
-
-
-def _kill_session(popen: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(popen.pid, signal.SIGKILL)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

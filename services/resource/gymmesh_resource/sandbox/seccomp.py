@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import errno
 import struct
-from dataclasses import dataclass
 
 _LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_DENY = _ERRNO | errno.EPERM
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 _X32_BIT = 0x40000000
 
@@ -97,20 +97,11 @@ class UnknownMachine(ValueError):
     """No filter is known for this kind of processor."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    column: int
-    audit_arch: int
-    clone: int
-    clone3: int
-    socket: int
-    ioctl: int
-
-
-_MACHINES = {
-    "x86_64": _Machine(0, 0xC000003E, clone=56, clone3=435, socket=41, ioctl=16),
-    "aarch64": _Machine(1, 0xC00000B7, clone=220, clone3=435, socket=198, ioctl=29),
-}
+# As in _DENIED, of calls that are allowed but for some arguments.
+_CLONE, _SOCKET, _IOCTL = (56, 220), (41, 198), (16, 29)
+_CLONE3 = 435
+# The column of numbers, and the value of linux/audit.h.
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def filter_for(machine: str) -> bytes:
@@ -118,9 +109,10 @@ def filter_for(machine: str) -> bytes:
     known = _MACHINES.get(machine)
     if known is None:
         raise UnknownMachine(f"no filter of system calls is known for {machine} processors")
+    column, audit_arch = known
     code = [
         _op(_LOAD, _ARCH_AT),
-        _op(_JUMP_EQUAL, known.audit_arch, 1, 0),
+        _op(_JUMP_EQUAL, audit_arch, 1, 0),
         _op(_RETURN, _KILL),
         _op(_LOAD, _NUMBER_AT),
         # The x32 interface has other numbers for the same calls.
@@ -128,18 +120,16 @@ def filter_for(machine: str) -> bytes:
         _op(_RETURN, _KILL),
     ]
     for numbers in _DENIED.values():
-        number = numbers[known.column]
+        number = numbers[column]
         if number is not None:
-            code += [_op(_JUMP_EQUAL, number, 0, 1), _fail(errno.EPERM)]
+            code += _if_equal(number, _DENY)
     # A filter cannot look behind clone3's pointer: without it, libraries use clone.
-    code += [_op(_JUMP_EQUAL, known.clone3, 0, 1), _fail(errno.ENOSYS)]
-    code += _when(known.clone, 0, [_op(_JUMP_SET, _NEW_NAMESPACES, 0, 1), _fail(errno.EPERM)])
-    families = [
-        _op(_JUMP_EQUAL, family, 0, 1) + _op(_RETURN, _ALLOW) for family in _SOCKET_FAMILIES
-    ]
-    code += _when(known.socket, 0, [*_split(families), _fail(errno.EAFNOSUPPORT)])
-    typing = [_op(_JUMP_EQUAL, request, 0, 1) + _fail(errno.EPERM) for request in _IOCTLS]
-    code += _when(known.ioctl, 1, _split(typing))
+    code += _if_equal(_CLONE3, _ERRNO | errno.ENOSYS)
+    namespaces = [_op(_JUMP_SET, _NEW_NAMESPACES, 0, 1), _op(_RETURN, _DENY)]
+    code += _when(_CLONE[column], 0, namespaces)
+    families = [op for family in _SOCKET_FAMILIES for op in _if_equal(family, _ALLOW)]
+    code += _when(_SOCKET[column], 0, [*families, _op(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
+    code += _when(_IOCTL[column], 1, [op for one in _IOCTLS for op in _if_equal(one, _DENY)])
     code.append(_op(_RETURN, _ALLOW))
     return b"".join(code)
 
@@ -148,12 +138,9 @@ def _op(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, jump_true, jump_false, k)
 
 
-def _fail(number: int) -> bytes:
-    return _op(_RETURN, _ERRNO | number)
-
-
-def _split(pairs: list[bytes]) -> list[bytes]:
-    return [pair[at : at + 8] for pair in pairs for at in (0, 8)]
+def _if_equal(value: int, result: int) -> list[bytes]:
+    """Give the result where what is loaded is this value."""
+    return [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, result)]
 
 
 def _when(number: int, argument: int, body: list[bytes]) -> list[bytes]:

@@ -1,8 +1,7 @@
 """Programs started ahead of a request, each for one use.
 
 The pool holds programs of the kinds that the last requests wanted, and fills up in the background:
-one start at a time, and only while there is a processor to spare. It knows nothing of how programs
-are started.
+one start at a time, and only while there is a processor to spare.
 
 Invariant: a spare is in the pool, or was given to one request, which ends it: none comes back.
 """
@@ -53,6 +52,13 @@ def kind_of(program: Program, limits: Limits) -> ProgramKind | None:
     return ProgramKind(program.waiting, (), tuple(sorted(program.files)), limits)
 
 
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write to a file. Raises OSError."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 class LateFiles:
     """Files that are shown to a program before they are written.
 
@@ -82,9 +88,7 @@ class LateFiles:
     def write(self, program: Program) -> None:
         """Fill them with those of the program. Raises OSError."""
         for name, descriptor in self._descriptors.items():
-            view = memoryview(program.files[name])
-            while view:
-                view = view[os.write(descriptor, view) :]
+            write_all(descriptor, program.files[name])
 
     def close(self) -> None:
         """Close them; harmless when called twice."""
@@ -145,11 +149,9 @@ class WarmPool:
         self._keeper: asyncio.Task[None] | None = None
 
     def waiting(self, kind: ProgramKind) -> int:
-        """How many spares of a kind there are."""
         return len(self._ready.get(kind, ()))
 
     def open(self) -> None:
-        """Begin to keep spares."""
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     def take(self, kind: ProgramKind) -> Spare | None:

@@ -3,13 +3,14 @@
 from .method import Method
 from .resource_servicer import ResourceServicer
 from .served import CLOSE_S, ServedEnvironment
-from .sessions import SessionStore
+from .sessions import OpenSession, SessionStore
 from .verify_servicer import VerifyServicer
 from .watchdog import watch
 
 __all__ = [
     "CLOSE_S",
     "Method",
+    "OpenSession",
     "ResourceServicer",
     "ServedEnvironment",
     "SessionStore",

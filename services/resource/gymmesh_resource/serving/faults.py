@@ -61,15 +61,18 @@ def environment_fault(
     )
 
 
-def items_fault(
+def callers_fault(
     error: BaseException, environment: str, task: Task, items: Mapping[str, _Items] | None = None
 ) -> MeshError | None:
-    """The MeshError if a method failed because items of the request cannot be read.
+    """The MeshError if a method failed because of what the request has: the caller's mistake.
 
-    These are the caller's mistake: TASK_INVALID for an item of the task's prompt, FIELD_INVALID
-    for one of `items`, which are lists by their field in the request. They are read only after a
-    method failed, as reading all takes longer than most verifiers do. None for other failures.
+    TASK_INVALID for a task that the method refused, or an item of its prompt that cannot be read,
+    FIELD_INVALID for one of `items`, which are lists by their field in the request. Items are read
+    only after a method failed, as reading all takes longer than most verifiers do. None for other
+    failures.
     """
+    if isinstance(error, TaskInvalid):
+        return task_invalid(error, environment, task.id)
     if not isinstance(error, CodecError):
         return None
     problem = _first_problem("responses_create_params.input", task.message.params.input)

@@ -1,8 +1,6 @@
-"""Calls the methods of an environment within their time limits.
+"""Calls the methods of an environment within their time limits, whatever they do.
 
-Invariant: what an async method does on the event loop, or a plain one in its thread, a call ends
-at the method's limit. Time that it waits for a sandbox or a worker does not count (see
-`workers.slots`).
+Time that a call waits for a sandbox or a worker does not count (see `workers.slots`).
 """
 
 from __future__ import annotations
@@ -10,8 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from gymmesh_runtime.errors import queue_full
 from gymmesh_runtime.text.authors_code import as_exception
@@ -22,17 +19,9 @@ from ..models import CallScope, UsageCounter, in_call
 from ..workers import CallTimer, Threads, ThreadsBusy
 from .step_timer import StepTimer
 
-_NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
-
 
 class Method:
-    """One method of an environment.
-
-    `limit_s`: seconds that a call may take. `calls_models`: whether it may call models.
-    `environment`: the environment's name, for errors. `threads`: where plain methods run.
-    """
-
-    __slots__ = ("_calls_models", "_environment", "_is_async", "_limit_s", "_threads", "function")
+    """One method of an environment, which may take `limit_s` seconds."""
 
     def __init__(
         self,
@@ -53,7 +42,7 @@ class Method:
     async def call(
         self,
         args: Sequence[Any] = (),
-        keywords: Mapping[str, Any] = _NO_KEYWORDS,
+        keywords: Mapping[str, Any] = {},
         *,
         deadline: float | None = None,
         usage: UsageCounter | None = None,

@@ -44,8 +44,6 @@ class Once:
     gets its answer.
     """
 
-    __slots__ = ("_answers", "_forgotten", "_running", "_session_id")
-
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
         # Each with its request's digest.
@@ -87,7 +85,8 @@ class Once:
             task = asyncio.get_running_loop().create_task(act(*arguments))
             self._running[key] = (digest, task)
             task.add_done_callback(partial(self._ended, key))
-        await until_done(task)
+        # Unlike `await task`, this leaves the task running where its caller goes away.
+        await asyncio.wait((task,))
         if task.cancelled():
             raise session_not_found(self._session_id)
         answer: T = task.result()
@@ -129,18 +128,6 @@ def _compare(request: Request, digest: int, known: int) -> None:
 def digest_of(request: Request) -> int:
     """A hash of the whole request: the same for a repeat, another for a reused id."""
     return hash(request.SerializeToString(deterministic=True))
-
-
-async def until_done(task: asyncio.Task[Any]) -> None:
-    """Wait for a task's end. Unlike `await task`, a cancelled caller leaves the task running."""
-    ended = asyncio.get_running_loop().create_future()
-
-    def end(_: asyncio.Task[Any]) -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    task.add_done_callback(end)
-    await ended
 
 
 def session_not_found(session_id: str) -> MeshError:

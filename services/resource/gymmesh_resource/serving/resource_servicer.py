@@ -21,12 +21,12 @@ from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..environment import Said, Turn
 from ..errors import WrongResult
-from ..models import UsageCounter, charge
+from ..models import UsageCounter, merged
 from ..rollout import Transcript
 from ..session import Session
 from ..task import Task
 from ..verdicts import turn_reward
-from .faults import environment_fault, items_fault, raise_from
+from .faults import callers_fault, environment_fault, raise_from
 from .served import ServedEnvironment, seed_of
 from .sessions import OpenSession
 from .tool_calls import ToolCalls
@@ -50,7 +50,21 @@ class ResourceServicer:
         environment, limit_s = served.environment, served.config.turn_timeout_s
         self._opening = served.method(environment.opening, limit_s)
         self._next_turn = served.method(environment.next_turn, limit_s)
-        self._description = _description(served)
+        self._description = resource_pb2.GetEnvironmentResponse(
+            name=served.name,
+            version=environment.version,
+            description=" ".join((type(environment).__doc__ or "").split()),
+            multi_turn=served.multi_turn,
+            verify_needs_session=served.verify_needs_session,
+            retry_safe=environment.retry_safe,
+            judges_groups=served.judges_groups,
+            reward_rule=environment.reward_rule,
+            models=served.models.names,
+            session_idle_s=served.config.session_idle_s,
+            session_limit=served.config.session_limit,
+            instance_id=served.instance_id,
+            contract_version=CONTRACT_VERSION,
+        )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(
             instance_id=served.instance_id,
@@ -117,11 +131,19 @@ class ResourceServicer:
         with for_rollout(request.rollout_id):
             session_id = secrets.token_hex(_ID_BYTES)
             session = await served.new_session(session_id, task, seed, request.rollout_id)
+            tools: Sequence[responses_pb2.Tool] = ()
+            items: Sequence[responses_pb2.Item] = ()
+            stage = "session_tools"
             try:
-                tools = await self._session_tools(session) if self._has_session_tools else ()
-                items = await self._opening_items(session) if self._has_opening else ()
-            except BaseException:
+                if self._has_session_tools:
+                    tools = await self._tools.further(session)
+                stage = "opening"
+                if self._has_opening:
+                    items = _items(await self._opening.call((session,)), self._opening.function)
+            except BaseException as error:
                 await served.end_session(session)
+                if isinstance(error, Exception):
+                    raise_from(environment_fault(error, served.name, stage), error)
                 raise
         answer = resource_pb2.CreateSessionResponse()
         answer.CopyFrom(self._session_answer)
@@ -130,18 +152,6 @@ class ResourceServicer:
         answer.tools.extend(tools)
         answer.items.extend(items)
         return self._sessions.add(session, request.request_id, identity, answer)
-
-    async def _session_tools(self, session: Session[Any]) -> Sequence[responses_pb2.Tool]:
-        try:
-            return await self._tools.further(session)
-        except Exception as error:
-            raise_from(environment_fault(error, self._served.name, "session_tools"), error)
-
-    async def _opening_items(self, session: Session[Any]) -> Sequence[responses_pb2.Item]:
-        try:
-            return _items(await self._opening.call((session,)), self._opening.function)
-        except Exception as error:
-            raise_from(environment_fault(error, self._served.name, "opening"), error)
 
     async def _turn(
         self, opened: OpenSession[Any], request: resource_pb2.NextTurnRequest
@@ -163,9 +173,10 @@ class ResourceServicer:
                     return self._turn_answer(session, turn, usage)
                 except Exception as error:
                     name, items = self._served.name, {"new_items": request.new_items}
-                    fault = items_fault(error, name, session.task, items)
+                    fault = callers_fault(error, name, session.task, items)
                     fault = fault or environment_fault(error, name, "next_turn")
-                    charge(fault, (session.usage, usage))
+                    # A failed call has no reply to say in what was consumed before.
+                    fault.usage = tuple(merged((session.usage, usage)))
                     raise_from(fault, error)
 
     def _turn_answer(
@@ -188,25 +199,6 @@ class ResourceServicer:
         return resource_pb2.NextTurnResponse(
             items=items, reward=reward, done=session.done, model_usage=usage.entries()
         )
-
-
-def _description(served: ServedEnvironment) -> resource_pb2.GetEnvironmentResponse:
-    environment, config = served.environment, served.config
-    return resource_pb2.GetEnvironmentResponse(
-        name=served.name,
-        version=environment.version,
-        description=" ".join((type(environment).__doc__ or "").split()),
-        multi_turn=served.multi_turn,
-        verify_needs_session=served.verify_needs_session,
-        retry_safe=environment.retry_safe,
-        judges_groups=served.judges_groups,
-        reward_rule=environment.reward_rule,
-        models=served.models.names,
-        session_idle_s=config.session_idle_s,
-        session_limit=config.session_limit,
-        instance_id=served.instance_id,
-        contract_version=CONTRACT_VERSION,
-    )
 
 
 def _items(

@@ -6,7 +6,7 @@ import inspect
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -18,13 +18,14 @@ from gymmesh_runtime.text.faults import shown_place
 
 from ..config import EnvironmentConfig
 from ..environment import Environment
-from ..errors import TaskInvalid, WrongResult
+from ..errors import WrongResult
 from ..models import Models
+from ..registry import example_tasks
 from ..session import Session
 from ..task import Task
 from ..tools import Toolset
 from ..workers import Threads
-from .faults import environment_fault, items_fault, task_invalid
+from .faults import callers_fault, environment_fault
 from .method import Method
 from .sessions import SessionStore
 
@@ -39,11 +40,9 @@ _LOGGER = logging.getLogger("gymmesh.resource")
 
 
 class ServedEnvironment:
-    """An environment with its name, its limits, its sessions and the threads it runs in.
+    """An environment with its tools and models, its sessions and the threads it runs in.
 
-    in_order: calls of one session run one after another. verify_needs_session: a verdict needs
-    the live session. multi_turn: it takes turns. judges_groups: it judges a task's repeats
-    together. calls_models: it may call models.
+    Raises DefinitionError.
     """
 
     def __init__(
@@ -53,20 +52,21 @@ class ServedEnvironment:
         name: str,
         instance_id: str,
         *,
-        tools: Toolset,
-        examples: Sequence[rollout_pb2.Task],
-        models: Models,
-        threads: Threads,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.environment = environment
         self.config = config
         self.name = name
         self.instance_id = instance_id
-        self.tools = tools
-        self.examples = examples
-        self.models = models
-        self._threads = threads
+        self.tools = Toolset(environment, environment.types_by_tool())
+        self.examples = example_tasks(environment, name)
+        self.models = Models(
+            name,
+            needed=environment.called_models(),
+            declared=environment.models,
+            mapped=config.models,
+        )
+        self.threads = Threads(config.threads)
         self._checks_tasks = self.defines("check_task")
         self._creates_state = self.defines("create_state")
         self._closes_sessions = self.defines("close_session")
@@ -76,15 +76,13 @@ class ServedEnvironment:
         self.verify_needs_session = has_state if needed is None else needed
         self.multi_turn = self.defines("next_turn")
         self.judges_groups = self.defines("verify_group")
-        self.calls_models = bool(models)
+        self.calls_models = bool(self.models)
         self._create_state = self.method(environment.create_state, config.turn_timeout_s)
         self._close_session = self.method(environment.close_session, CLOSE_S)
         metrics.SESSIONS_LIMIT.labels(name).set(config.session_limit)
         self._open_sessions = metrics.SESSIONS_OPEN.labels(name)
         self.sessions: SessionStore[Any] = SessionStore(
-            limit=config.session_limit,
-            limit_each=config.session_limit_each,
-            idle_s=config.session_idle_s,
+            config,
             in_order=self.in_order,
             opens_at_once=not any(map(self.defines, _OPENING)),
             closes_at_once=not self._closes_sessions,
@@ -102,7 +100,7 @@ class ServedEnvironment:
             function,
             limit_s,
             environment=self.name,
-            threads=self._threads,
+            threads=self.threads,
             calls_models=self.calls_models,
         )
 
@@ -159,9 +157,7 @@ class ServedEnvironment:
             _LOGGER.exception("environment %s failed while it closed a session", self.name)
 
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
-        if isinstance(error, TaskInvalid):
-            return task_invalid(error, self.name, task.id)
-        fault = items_fault(error, self.name, task)
+        fault = callers_fault(error, self.name, task)
         return fault or environment_fault(error, self.name, stage)
 
 

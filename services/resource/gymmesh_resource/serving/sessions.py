@@ -7,7 +7,6 @@ environment's `close_session` runs exactly once.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
@@ -19,8 +18,9 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import may_use, owned
 
+from ..config import EnvironmentConfig
 from ..session import Session
-from .once import Once, digest_of, session_not_found, until_done
+from .once import Once, digest_of, session_not_found
 
 S = TypeVar("S")
 # Seconds that a cancelled call may take to end before its session is closed without it.
@@ -31,14 +31,9 @@ _NO_ORDER: Final = nullcontext()
 class OpenSession(Generic[S]):
     """A session with what the service keeps beside it.
 
-    In a `with` block of it, it is not idle. `calls`: its calls by request id. `order`: held by
-    the one call that runs, where calls run one after another. `owner`: the identity of the caller
-    that opened it.
+    In a `with` block of it, it is not idle. `order`: held by the one call that runs, where calls
+    run one after another. `owner`: the identity of the caller that opened it.
     """
-
-    __slots__ = (
-        "_clock", "_uses", "answer", "calls", "last_used", "order", "owner", "request_id", "session"
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,33 +78,30 @@ _Make: TypeAlias = Callable[
 class SessionStore(Generic[S]):
     """The open sessions of one environment.
 
-    `limit`: sessions at a time, and `limit_each` those of one identity; 0 for no limit. `idle_s`:
-    seconds without a call after which `sweep` closes a session, 0 for never. `in_order`: calls
-    of a session run one after another. `close`: the environment's part of closing one, which must
-    not raise. `opens_at_once`, `closes_at_once`: the environment's part of opening or closing one
-    awaits nothing that could be cut off, so that it needs no task of its own. `clock`: seconds
-    that never go back.
+    `config`: how many at a time, and for how long without a call. `in_order`: calls of a session
+    run one after another. `close`: the environment's part of closing one, which must not raise.
+    `opens_at_once`, `closes_at_once`: the environment's part of opening or closing one awaits
+    nothing that could be cut off, so that it needs no task of its own. `clock`: seconds that never
+    go back.
     """
 
     def __init__(
         self,
+        config: EnvironmentConfig,
         *,
-        limit: int,
-        idle_s: float,
         close: Callable[[Session[S]], Awaitable[None]],
-        clock: Callable[[], float] = time.monotonic,
-        limit_each: int = 0,
-        in_order: bool = False,
-        opens_at_once: bool = False,
-        closes_at_once: bool = False,
+        clock: Callable[[], float],
+        in_order: bool,
+        opens_at_once: bool,
+        closes_at_once: bool,
     ) -> None:
+        self._limit = config.session_limit
+        self._limit_each = config.session_limit_each
+        self._idle_s = config.session_idle_s
         self._opens_at_once = opens_at_once
         self._closes_at_once = closes_at_once
-        self._limit = limit
-        self._limit_each = limit_each
         self._in_order = in_order
         self._by_owner: Counter[str] = Counter()  # of those in _by_request
-        self._idle_s = idle_s
         self._close_session = close
         self._clock = clock
         self._open: dict[str, OpenSession[S]] = {}
@@ -150,7 +142,7 @@ class SessionStore(Generic[S]):
                 "The request_id opened a session for another task; give each attempt its own.",
                 metadata={"request_id": request.request_id},
             )
-        await until_done(task)
+        await asyncio.wait((task,))
         if task.cancelled():
             raise _draining()
         try:
@@ -179,7 +171,6 @@ class SessionStore(Generic[S]):
         return opened
 
     def has(self, session_id: str) -> bool:
-        """Whether the session is open here."""
         return session_id in self._open
 
     def find(self, session_id: str, identity: str = "") -> OpenSession[S] | None:
@@ -205,7 +196,7 @@ class SessionStore(Generic[S]):
             await self._close_session(found.session)
         else:
             # In a task, so that a caller that goes away does not stop it.
-            await until_done(asyncio.get_running_loop().create_task(self._end(found)))
+            await asyncio.wait((asyncio.get_running_loop().create_task(self._end(found)),))
 
     async def sweep(self) -> int:
         """Close the sessions that were idle for the idle time; returns how many."""
@@ -245,7 +236,6 @@ class SessionStore(Generic[S]):
         await asyncio.gather(*map(self._end, sessions))
 
     def _remove(self, found: OpenSession[S]) -> None:
-        """Take an open session out of the store."""
         del self._open[found.session.id]
         self._forget(found.request_id, found.owner)
 

@@ -1,13 +1,12 @@
 """Times the steps of an async method, to find one that blocks the event loop.
 
-No timer can interrupt a method that blocks where it should await, and all other calls of the
-process stand still meanwhile. Timing each step from one await to the next, and not the call as a
-whole, finds the method that blocked among those that had to wait for it.
+No timer can interrupt a method that blocks where it should await. Timing each step from one await
+to the next finds it among the calls that had to wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter
 from types import CodeType
 from typing import Any
@@ -35,24 +34,21 @@ class StepTimer(Generator[Any, Any, Any]):
 
     def send(self, value: Any) -> Any:
         """Run the next step."""
-        started = perf_counter()
-        try:
-            return self._call.send(value)
-        finally:
-            if (seconds := perf_counter() - started) > NOTICED_S:
-                self._blocked(seconds)
+        return self._timed(self._call.send, value)
 
     def throw(self, *error: Any) -> Any:
         """Run the next step with an exception, such as a cancellation."""
+        return self._timed(self._call.throw, *error)
+
+    def _timed(self, step: Callable[..., Any], *given: Any) -> Any:
         started = perf_counter()
         try:
-            return self._call.throw(*error)
+            return step(*given)
         finally:
             if (seconds := perf_counter() - started) > NOTICED_S:
                 self._blocked(seconds)
 
     def close(self) -> None:
-        """End the call before its end."""
         self._call.close()
 
     def _blocked(self, seconds: float) -> None:

@@ -10,9 +10,7 @@ import difflib
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Final, NoReturn, TypeAlias
-
-import msgspec
+from typing import Any, Final, TypeAlias
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
@@ -51,20 +49,6 @@ _OUTCOMES = {
 }
 
 
-class _MethodCall(msgspec.Struct):
-    """A method to call for the model, with its arguments; `label` names the tool in metrics."""
-
-    tool: str
-    label: str
-    method: Method
-    args: tuple[Any, ...] = ()
-    keywords: dict[str, Any] = {}
-
-
-class _UnknownTool(Exception):
-    """There is no such tool; the text lists for the model which there are."""
-
-
 class ToolCalls:
     """The tools of one environment, called in its sessions."""
 
@@ -97,63 +81,66 @@ class ToolCalls:
         self, opened: OpenSession[Any], request: resource_pb2.CallToolRequest
     ) -> resource_pb2.CallToolResponse:
         """Call a tool in a session; the answer, for the model."""
-        name = request.name
-        try:
-            call = self._call(opened, name, request.arguments)
-        except _UnknownTool as error:
-            return self._refused(_UNKNOWN, error, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
-        except BadArguments as error:
-            label = name if name in self._tools else _OTHER
-            return self._refused(label, error, rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
-        async with opened.order:
-            return await self._run(call, opened.session)
-
-    def _call(self, opened: OpenSession[Any], name: str, arguments: bytes) -> _MethodCall:
-        """What to call. Raises `_UnknownTool` and `BadArguments`."""
-        session = opened.session
+        name, session = request.name, opened.session
         tool = self._tools.get(name)
-        if tool is not None:
-            keywords = read_arguments(arguments, tool.arguments, tool.schema, name)
-            if tool.wants_session:
-                keywords["session"] = session
-            return _MethodCall(name, name, self._methods[name], keywords=keywords)
-        other = self._others(opened).get(name)
-        if other is None:
-            raise _UnknownTool(self._no_such_tool(opened, name))
-        given = read_object(arguments, _schema(other), name)
-        return _MethodCall(name, _OTHER, self._call_other, (session, name, given))
+        label = _OTHER if tool is None else name
+        args: tuple[Any, ...] = ()
+        keywords: dict[str, Any] = {}
+        try:
+            if tool is not None:
+                method = self._methods[name]
+                keywords = read_arguments(request.arguments, tool.arguments, tool.schema, name)
+                if tool.wants_session:
+                    keywords["session"] = session
+            elif (other := self._others(opened).get(name)) is not None:
+                method = self._call_other
+                args = (session, name, read_object(request.arguments, _schema(other), name))
+            else:
+                text = text_to_bytes(self._no_such_tool(opened, name))
+                return self._answer(_UNKNOWN, text, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
+        except BadArguments as error:
+            text = text_to_bytes(str(error))
+            return self._answer(label, text, rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
+        async with opened.order:
+            return await self._run(session, name, label, method, args, keywords)
 
-    async def _run(self, call: _MethodCall, session: Session[Any]) -> resource_pb2.CallToolResponse:
+    async def _run(
+        self,
+        session: Session[Any],
+        name: str,
+        label: str,
+        method: Method,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+    ) -> resource_pb2.CallToolResponse:
+        """Call a method for the model; `label` names the tool in metrics."""
         started = time.perf_counter()
         outcome = rollout_pb2.TOOL_OUTCOME_OK
         with for_rollout(session.rollout_id):
             try:
-                result = await call.method.call(call.args, call.keywords)
-                output = answer_of(result, call.method.function)
+                output = answer_of(await method.call(args, keywords), method.function)
             except ToolError as error:
                 outcome = rollout_pb2.TOOL_OUTCOME_TOOL_ERROR
-                reason = str(error) or f"The tool {call.tool} failed and gave no reason."
-                output = text_to_bytes(reason)
+                output = text_to_bytes(str(error) or f"The tool {name} failed and gave no reason.")
             except Exception as error:
-                self._raise_fault(call, error)
-        answer = self._answer(call.label, output, outcome)
+                self._counts(label, "fault").inc()
+                raise_from(self._fault(name, error), error)
+        answer = self._answer(label, output, outcome)
         seconds = time.perf_counter() - started
-        self._seconds(call.label).observe(seconds, session.rollout_id)
+        self._seconds(label).observe(seconds, session.rollout_id)
         answer.duration_us = int(seconds * 1e6)
         if session.done:
             answer.done = True
         return answer
 
-    def _raise_fault(self, call: _MethodCall, error: Exception) -> NoReturn:
-        name, config = self._served.name, self._served.config
-        self._counts(call.label, "fault").inc()
-        if isinstance(error, TookTooLong):
-            raise MeshError(
-                errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
-                f"The tool {call.tool!r} ran {error}.",
-                metadata={"tool": call.tool, "timeout_s": f"{config.tool_timeout_s:g}"},
-            ) from None
-        raise_from(environment_fault(error, name, "call_tool"), error)
+    def _fault(self, name: str, error: Exception) -> MeshError:
+        if not isinstance(error, TookTooLong):
+            return environment_fault(error, self._served.name, "call_tool")
+        return MeshError(
+            errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
+            f"The tool {name!r} ran {error}.",
+            metadata={"tool": name, "timeout_s": f"{self._served.config.tool_timeout_s:g}"},
+        )
 
     def _others(self, opened: OpenSession[Any]) -> Mapping[str, responses_pb2.FunctionTool]:
         """The tools of a session and of its task, if the environment answers those."""
@@ -177,11 +164,6 @@ class ToolCalls:
         more = ", …" if len(names) > _MAX_NAMES else ""
         offered = ", ".join(names[:_MAX_NAMES])
         return f"There is no tool {shown!r}.{hint} The tools are: {offered}{more}."
-
-    def _refused(
-        self, label: str, error: Exception, outcome: rollout_pb2.ToolOutcome.ValueType
-    ) -> resource_pb2.CallToolResponse:
-        return self._answer(label, text_to_bytes(str(error)), outcome)
 
     def _answer(
         self, label: str, output: _Output, outcome: rollout_pb2.ToolOutcome.ValueType

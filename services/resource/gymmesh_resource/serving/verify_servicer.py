@@ -22,13 +22,13 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
-from ..errors import TaskInvalid, TookTooLong, WrongResult
-from ..models import Models, UsageCounter, charge, merged
+from ..errors import TookTooLong, WrongResult
+from ..models import Models, UsageCounter, merged
 from ..rollout import Member, Rollout
 from ..session import Session
 from ..task import Task
 from ..verdicts import Pending, Stage, write_verification
-from .faults import environment_fault, items_fault, raise_from, task_invalid
+from .faults import callers_fault, environment_fault, raise_from
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 
@@ -128,9 +128,7 @@ class VerifyServicer:
     async def _judge_in_new_session(
         self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
-        """The verdict in a session of its own, for an environment that does not need the
-        rollout's.
-        """
+        """The verdict in a session of its own, where the rollout's is not needed."""
         served, task = self._served, rollout.task
         served.check(task)
         session = await served.new_session("", task, seed_of(request.task), request.rollout_id)
@@ -172,29 +170,25 @@ class VerifyServicer:
         items: Mapping[str, Sequence[responses_pb2.Item]] | None = None,
         usages: Sequence[UsageCounter] = (),
     ) -> MeshError:
-        """The MeshError for what kept the verifier from a verdict, with the usage until then.
-
-        `items`: the items that it was to judge, by their field in the request.
-        """
+        """The MeshError for what kept the verifier from a verdict, with the usage until then."""
         name = self._served.name
-        fault = items_fault(error, name, task, items) or self._verifier_fault(error, stage, task)
-        charge(fault, usages)
+        fault = callers_fault(error, name, task, items)
+        if fault is None:
+            self._verdicts("fault").inc()
+            # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
+            if isinstance(error, TookTooLong | TimeoutError):
+                limit_s = self._served.config.verify_timeout_s
+                fault = MeshError(
+                    errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
+                    f"The verifier of {name!r} came to no verdict in time: {error}.",
+                    metadata={"verifier": name, "timeout_s": f"{limit_s:g}"},
+                )
+            else:
+                reason = errors_pb2.ERROR_REASON_VERIFIER_FAULT
+                fault = environment_fault(error, name, stage, reason=reason)
+        # A failed call has no reply to say in what was consumed before.
+        fault.usage = tuple(merged(usages))
         return fault
-
-    def _verifier_fault(self, error: Exception, stage: str, task: Task) -> MeshError:
-        name = self._served.name
-        if isinstance(error, TaskInvalid):
-            return task_invalid(error, name, task.id)
-        self._verdicts("fault").inc()
-        # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
-        if isinstance(error, TookTooLong | TimeoutError):
-            limit_s = self._served.config.verify_timeout_s
-            return MeshError(
-                errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
-                f"The verifier of {name!r} came to no verdict in time: {error}.",
-                metadata={"verifier": name, "timeout_s": f"{limit_s:g}"},
-            )
-        return environment_fault(error, name, stage, reason=errors_pb2.ERROR_REASON_VERIFIER_FAULT)
 
     def _write(
         self,

@@ -1,13 +1,12 @@
 """Tools: methods marked with `@tool`, the schemas that models see, and reading their arguments."""
 
 from .arguments import BadArguments, read_arguments, read_object
-from .definition import Tool, Toolset, answer_of, tool
+from .definition import Toolset, answer_of, tool
 from .docstrings import read_docstring
 from .signatures import arguments_schema, arguments_type
 
 __all__ = [
     "BadArguments",
-    "Tool",
     "Toolset",
     "answer_of",
     "arguments_schema",

@@ -34,8 +34,6 @@ def read_arguments(
         try:
             converted = msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            if not _has_whole_float(value):
-                raise
             converted = msgspec.convert(_whole_numbers(value), kind)
     except (
         msgspec.ValidationError,
@@ -43,9 +41,10 @@ def read_arguments(
         RecursionError,
         UnicodeEncodeError,  # an unpaired surrogate, where the type takes no text
     ) as error:
+        # msgspec writes a path as `$.items[1]`.
+        problem = str(error).replace(" - at `$.", " in `").replace(" - at `$[", " in `[")
         raise BadArguments(
-            f"The arguments of {tool} do not fit: {_spelled(str(error))}. "
-            f"{describe_parameters(schema)}"
+            f"The arguments of {tool} do not fit: {problem}. {describe_parameters(schema)}"
         ) from None
     return msgspec.structs.asdict(converted)
 
@@ -78,14 +77,6 @@ def describe_parameters(schema: Mapping[str, Any]) -> str:
     return f"Send a JSON object: {{{', '.join(shown)}}}."
 
 
-def _has_whole_float(value: Any) -> bool:
-    if isinstance(value, float):
-        return value.is_integer()
-    if isinstance(value, dict):
-        return any(map(_has_whole_float, value.values()))
-    return isinstance(value, list) and any(map(_has_whole_float, value))
-
-
 def _whole_numbers(value: Any) -> Any:
     """A copy in which 2.0 is 2: JSON Schema counts both as integers."""
     if isinstance(value, float) and value.is_integer():
@@ -93,11 +84,6 @@ def _whole_numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _whole_numbers(part) for key, part in value.items()}
     return [_whole_numbers(part) for part in value] if isinstance(value, list) else value
-
-
-def _spelled(message: str) -> str:
-    """msgspec's sentence, its paths (`$.items[1]`) written as `items[1]`."""
-    return message.replace(" - at `$.", " in `").replace(" - at `$[", " in `[")
 
 
 def _type_name(part: Any) -> str:

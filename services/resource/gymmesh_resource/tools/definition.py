@@ -43,15 +43,13 @@ def tool(
     parts (`ContentParts`), or anything that JSON can hold. `ToolError` tells the model what it
     should do differently; any other exception is a fault of the environment.
     """
-    if function is None:
-        return lambda wrapped: _marked(wrapped, name, strict)
-    return _marked(function, name, strict)
 
+    def mark(method: F) -> F:
+        setattr(method, _MARK, name or method.__name__)
+        setattr(method, _STRICT, strict)
+        return method
 
-def _marked(function: F, name: str | None, strict: bool | None) -> F:
-    setattr(function, _MARK, name or function.__name__)
-    setattr(function, _STRICT, strict)
-    return function
+    return mark if function is None else mark(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +168,7 @@ def _tool(
 
 
 def _can_be_strict(schema: Any) -> bool:
-    """Whether a model's host can hold arguments to the schema in OpenAI's strict mode.
-
-    That mode takes only objects which require all of their properties and allow no others.
-    """
+    """Whether OpenAI's strict mode takes it: all keys of objects required, and no others."""
     if isinstance(schema, list):
         return all(map(_can_be_strict, schema))
     if not isinstance(schema, dict):

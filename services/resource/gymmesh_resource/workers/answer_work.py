@@ -4,9 +4,8 @@ Invariant: `AnswerTooMuch` means that the work itself used up its processor time
 broke its process. A busy machine, a full queue, a worker killed from outside or one that cannot
 start is a `PoolError`, as ever.
 
-Processor time is counted by the kernel, which ends the process when it is used up, also inside
-code that holds the interpreter's lock. A machine that runs much else makes the work take longer,
-but not more processor time.
+The kernel counts processor time, to which a busy machine adds nothing, and ends the process when
+it is used up, also inside code that holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from .process_pool import ProcessPool, WorkerCrashed
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# Seconds by the clock for one second of processor time: on a busier machine the work is given up,
-# which is no verdict. The time that a verdict may take ends most earlier.
+# Seconds by the clock for one of processor time: then the work is given up, which is no verdict.
 PATIENCE = 20.0
 # The exit status of a worker without memory left: no number that Python or a shell uses.
 _NO_MEMORY = 86

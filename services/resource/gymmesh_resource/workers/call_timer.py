@@ -1,8 +1,6 @@
 """The time limit of the running call, which is paused while the call waits for a slot.
 
-Many calls may want the same few sandboxes or workers. Without the pause each would spend its
-limit on what the others do, and programs that sleep would end other answers' verdicts in a
-time-out.
+Otherwise programs that sleep would end the verdicts of answers that wait for them in a time-out.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 Invariant: every call ends, with the function's result, the function's exception or a
 `PoolError`; and a worker that did not answer in order is never used again.
 
-The standard library's executors cannot end one worker, and pools with one queue for all
-workers break when a worker dies at the wrong moment; here each worker has its own two pipes and
-does one call at a time, so killing it affects no other call. Workers are started with a fresh
+The standard library's executors cannot end one worker. Here each has its own two pipes and does
+one call at a time, so killing it affects no other call. Workers are started with a fresh
 interpreter, never forked: gRPC's threads do not survive a fork.
 """
 
@@ -44,14 +43,7 @@ END_GRACE = 10.0
 
 
 class PoolError(Exception):
-    """PoolError
-    ├── PoolClosed            the pool was closed before the call ended
-    ├── PoolSaturated         too many calls wait, or this one waited too long: retry later
-    ├── WorkerStartFailed     no worker could be started; the text holds its traceback
-    ├── WorkerTimeout         the function took longer than its time and was killed
-    ├── WorkerCrashed         the worker process died while it ran the function
-    └── WorkerFunctionError   the function raised what cannot be sent back as an exception
-    """
+    """The base of what a pool raises by itself."""
 
 
 class PoolClosed(PoolError):
@@ -99,18 +91,7 @@ class _Worker:
         self.process = process
         self.calls = 0
 
-    @classmethod
-    async def spawn(cls) -> _Worker:
-        # In a session of its own, since Ctrl-C is for the parent to handle, also while a worker
-        # is starting.
-        return cls(
-            await asyncio.create_subprocess_exec(
-                *_WORKER_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
-            )
-        )
-
     async def prepare(self, warm_up: str | None, memory_limit: int | None) -> None:
-        """Bring a new process to where it takes calls."""
         start = {
             "parent": os.getpid(),
             "path": sys.path,
@@ -118,7 +99,7 @@ class _Worker:
             "memory_limit": memory_limit,
         }
         try:
-            kind, detail = await self.exchange(start)
+            kind, detail = await self.exchange(_pickled(start))
         except (EOFError, OSError):
             status = await self.end()
             raise _EndedEarly(
@@ -127,13 +108,12 @@ class _Worker:
         if kind != "ready":
             raise WorkerStartFailed(f"A worker process could not warm up:\n{detail}")
 
-    async def exchange(self, message: Any) -> Any:
-        """Send one frame and read the answer; EOFError or OSError when the process is gone."""
+    async def exchange(self, frame: bytes) -> Any:
+        """Send a frame and read the answer; EOFError or OSError when the process is gone."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None, "a pipe"
         assert stdout is not None, "a pipe"
-        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        write_to(stdin, HEADER.pack(len(body)) + body)
+        write_to(stdin, frame)
         await stdin.drain()
         (size,) = HEADER.unpack(await stdout.readexactly(HEADER.size))
         return pickle.loads(await stdout.readexactly(size))
@@ -210,15 +190,15 @@ class ProcessPool:
         otherwise a `PoolError` says what went wrong. A cancelled call kills its worker.
         """
         reference = _reference(function)
-        payload = reference, arguments
-        pickle.dumps(payload)  # a mistake of the caller's is raised before a worker is taken
+        # A mistake of the caller's is raised before a worker is taken.
+        frame = _pickled((reference, arguments))
         await self._take_slot()
         worker: _Worker | None = None
         healthy = False
         metrics.WORKERS_BUSY.labels().inc()
         try:
             worker = await self._worker()
-            kind, value = await self._call(worker, payload, reference, timeout)
+            kind, value = await self._call(worker, frame, reference, timeout)
             healthy = True
         finally:
             metrics.WORKERS_BUSY.labels().dec()
@@ -302,9 +282,13 @@ class ProcessPool:
 
     async def _start(self) -> _Worker:
         try:
-            worker = await _Worker.spawn()
+            # In a session of its own: Ctrl-C is for the parent to handle.
+            process = await asyncio.create_subprocess_exec(
+                *_WORKER_COMMAND, stdin=PIPE, stdout=PIPE, start_new_session=True
+            )
         except OSError as error:
             raise WorkerStartFailed(f"A worker process could not be started: {error}.") from error
+        worker = _Worker(process)
         self._live.add(worker)  # before it is ready: closing the pool has to find it
         try:
             async with asyncio.timeout(self._start_timeout):
@@ -324,12 +308,12 @@ class ProcessPool:
         return worker
 
     async def _call(
-        self, worker: _Worker, payload: object, reference: str, seconds: float
+        self, worker: _Worker, frame: bytes, reference: str, seconds: float
     ) -> tuple[str, Any]:
         worker.calls += 1
         try:
             async with asyncio.timeout(seconds):
-                answer: tuple[str, Any] = await worker.exchange(payload)
+                answer: tuple[str, Any] = await worker.exchange(frame)
                 return answer
         except asyncio.CancelledError:
             metrics.WORKER_KILLS.labels("cancelled").inc()
@@ -370,6 +354,11 @@ class ProcessPool:
             _LOGGER.warning("A worker process could not be replaced: %s", error)
         finally:
             self._slots.release()
+
+
+def _pickled(message: object) -> bytes:
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return HEADER.pack(len(body)) + body
 
 
 def _reference(function: Callable[..., object]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import operator
 import os
 import pickle
 import select
@@ -89,10 +90,8 @@ def _perform(reference: str, arguments: tuple[Any, ...]) -> bytes:
     """Call a function; gives the pickled answer."""
     try:
         return pickle.dumps(("result", resolve(reference)(*arguments)), PROTOCOL)
-    except MemoryError:
-        raise  # what is left of the process is not to be trusted: end, and be replaced
-    except SystemExit:
-        raise  # the function wants the process to end
+    except (MemoryError, SystemExit):
+        raise  # what is left of the process is not to be trusted, or the function wants it to end
     except BaseException as error:
         return pickle.dumps(_describe(error), PROTOCOL)
 
@@ -110,10 +109,7 @@ def _describe(error: BaseException) -> tuple[str, Any]:
 def resolve(reference: str) -> Callable[..., Any]:
     """The function a ``module:qualified.name`` stands for."""
     module, _, name = reference.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = operator.attrgetter(name)(importlib.import_module(module))
     return function
 
 

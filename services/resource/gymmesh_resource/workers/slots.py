@@ -1,10 +1,5 @@
 """A bounded number of sandboxes, or the like, at a time.
 
-    slots = Slots("sandboxes", 4)
-
-    async with slots.one():
-        ...
-
 The wait for a slot does not count against the time limit of the call that waits. It has bounds of
 its own, and is refused as a full queue (QUEUE_FULL) at the first.
 """

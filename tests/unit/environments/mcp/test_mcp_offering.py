@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from gymmesh.responses.v1 import responses_pb2
 from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_mesh import MeshConfig
 from gymmesh_resource.config import EnvironmentConfig, McpConfig
-from gymmesh_resource.mcp_server.calls import Calls
 from gymmesh_resource.mcp_server.offering import check_host
 from gymmesh_resource.service import ResourceService
 from gymmesh_responses import item_from_json, items_to_list
@@ -227,18 +225,3 @@ def test_without_the_library_it_is_said_what_to_install() -> None:
     said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     assert said.startswith("environments.e.mcp: ")
     assert "pip install 'gymmesh[mcp]'" in said
-
-
-def test_calls_of_closed_sessions_are_forgotten() -> None:
-    from gymmesh.resource.v1 import resource_pb2
-
-    living = {"last"}
-    calls = Calls(living.__contains__)
-    for number in range(200):
-        request = resource_pb2.CallToolRequest(session_id=f"s{number}", name="n", call_id="c")
-        calls.add(request, resource_pb2.CallToolResponse(text=b"x"))
-    calls.add(
-        resource_pb2.CallToolRequest(session_id="last"), resource_pb2.CallToolResponse(text=b"y")
-    )
-    assert calls.items("s0") == ()
-    assert isinstance(calls.items("last")[0], responses_pb2.Item)

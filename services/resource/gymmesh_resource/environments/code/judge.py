@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -47,29 +47,13 @@ _SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """Seconds that a program has: for each test, and for all of them.
-
-    Task's test code is one test.
-    """
-
-    test_s: float
-    suite_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """How many tests there were and passed, and what came of the first that did not."""
 
-    passed: int
     tests: int
+    passed: int
     problem: str = ""
     detail: str = ""
-
-    @property
-    def reward(self) -> float:
-        """1.0 when all tests passed, else 0.0."""
-        return float(self.passed == self.tests and not self.problem)
 
 
 class _Failed(Exception):
@@ -82,25 +66,36 @@ class _Failed(Exception):
 
 
 async def judge(
-    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, budget: Budget
+    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, test_s: float, suite_s: float
 ) -> Judgement:
-    """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run."""
+    """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run.
+
+    `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them.
+    """
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
     async with _programs(sandbox, suite, limits) as (program, checker):
-        clock = asyncio.timeout(budget.suite_s)
+        clock = asyncio.timeout(suite_s)
         try:
             async with clock:
-                async with asyncio.timeout(budget.test_s):
+                async with asyncio.timeout(test_s):
                     await _load(program, suite, source)
-                async for _ in _tests_passed(program, checker, suite, budget.test_s):
+                if isinstance(suite, CheckSuite):
+                    async with asyncio.timeout(test_s):
+                        await _check(program, checker)
+                    return Judgement(1, 1)
+                for given, expected in suite.cases:
+                    test = {"stdin" if isinstance(suite, StdioSuite) else "lines": given}
+                    async with asyncio.timeout(test_s):
+                        answer = await _answer(program, _json(test))
+                    await _grade(checker, answer, expected, suite)
                     passed += 1
         except _Failed as failed:
-            return Judgement(passed, tests, failed.problem, failed.detail)
+            return Judgement(tests, passed, failed.problem, failed.detail)
         except TimeoutError:
-            which = f"{budget.suite_s:g} s in all" if clock.expired() else f"{budget.test_s:g} s"
-            return Judgement(passed, tests, "time limit exceeded", which)
-    return Judgement(passed, tests)
+            which = f"{suite_s:g} s in all" if clock.expired() else f"{test_s:g} s"
+            return Judgement(tests, passed, "time limit exceeded", which)
+    return Judgement(tests, passed)
 
 
 @asynccontextmanager
@@ -108,13 +103,19 @@ async def _programs(
     sandbox: Sandbox, suite: Suite, limits: Limits
 ) -> AsyncIterator[tuple[Running, Running]]:
     """A driver that waits for its order, and a checker that is ready."""
-    checker = harness() if isinstance(suite, CheckSuite) else grader()
+    if isinstance(suite, CheckSuite):
+        checker = _python("harness.py", "frames.py")
+        order = {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
+    else:
+        checker = _python("grader.py", "compare.py", "frames.py")
+        order = {"kind": "stdio" if isinstance(suite, StdioSuite) else "call"}
     async with sandbox.start(driver(), limits) as program, sandbox.start(checker, limits) as check:
         try:
             async with asyncio.timeout(_START_S):
-                await _greeted(program)
-                await _greeted(check)
-                await _send(check, ORDER, _json(_order_of_checker(suite)))
+                for started in (program, check):
+                    if await _receive(started, "of the sandbox") != (HELLO, b""):
+                        raise SandboxError("The sandbox did not start as it should.")
+                await _send(check, ORDER, _json(order))
                 kind, body = await _receive(check, "of the checker")
         except (_Failed, TimeoutError) as error:
             raise SandboxError(f"The sandbox did not start: {error or 'no answer'}.") from error
@@ -123,17 +124,6 @@ async def _programs(
         if kind != READY:
             raise SandboxError("The sandbox did not start as it should.")
         yield program, check
-
-
-async def _greeted(program: Running) -> None:
-    if await _receive(program, "of the sandbox") != (HELLO, b""):
-        raise SandboxError("The sandbox did not start as it should.")
-
-
-def _order_of_checker(suite: Suite) -> Mapping[str, str]:
-    if isinstance(suite, CheckSuite):
-        return {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
-    return {"kind": "stdio" if isinstance(suite, StdioSuite) else "call"}
 
 
 async def _load(program: Running, suite: Suite, source: str) -> None:
@@ -147,23 +137,6 @@ async def _load(program: Running, suite: Suite, source: str) -> None:
     kind, body = await _receive(program, "of the program")
     if kind != READY:
         raise _Failed("runtime error", _text(body))
-
-
-async def _tests_passed(
-    program: Running, checker: Running, suite: Suite, test_s: float
-) -> AsyncGenerator[None]:
-    """Yields after each test that passed. Raises `_Failed`, TimeoutError."""
-    if isinstance(suite, CheckSuite):
-        async with asyncio.timeout(test_s):
-            await _check(program, checker)
-        yield
-        return
-    for given, expected in suite.cases:
-        test = {"stdin": given} if isinstance(suite, StdioSuite) else {"lines": given}
-        async with asyncio.timeout(test_s):
-            answer = await _answer(program, _json(test))
-        await _grade(checker, answer, expected, suite)
-        yield
 
 
 async def _answer(program: Running, test: bytes) -> bytes:
@@ -215,30 +188,17 @@ def _failed(body: bytes) -> _Failed:
     return _Failed(problem, detail)
 
 
-@cache
-def _source(name: str) -> bytes:
-    return resources.files(__package__).joinpath(name).read_bytes()
-
-
 def driver() -> Program:
     """What runs a candidate."""
     return _python("driver.py", "extract.py", "frames.py")
 
 
-def grader() -> Program:
-    """What compares its answers."""
-    return _python("grader.py", "compare.py", "frames.py")
-
-
-def harness() -> Program:
-    """What runs a task's own test code."""
-    return _python("harness.py", "frames.py")
-
-
+@cache
 def _python(*files: str) -> Program:
     argv = ("{python}", "-I", "-S", f"/app/{files[0]}")
+    folder = resources.files(__package__)
     # It says hello and waits: nothing of a candidate's is there when it is started ahead.
-    return Program(argv, {name: _source(name) for name in files}, waiting=argv)
+    return Program(argv, {name: (folder / name).read_bytes() for name in files}, waiting=argv)
 
 
 def _json(value: object) -> bytes:

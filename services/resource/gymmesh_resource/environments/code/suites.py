@@ -15,13 +15,14 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from gymmesh_resource.errors import TaskInvalid
 
 from .extract import defines
 from .frames import OUTPUT_LIMIT
 
+T = TypeVar("T")
 _UNPACKED_LIMIT = 256 * 1024 * 1024
 # Characters of one input: as bytes, no more than the largest file of a program.
 INPUT_LIMIT = 4 * 1024 * 1024
@@ -85,7 +86,7 @@ def suite_of(payload: Mapping[str, Any]) -> Suite:
     """The tests of a row's own keys. Raises `TaskInvalid` naming the key to mend."""
     _check_language(payload, "")
     if "verifier_metadata" in payload:
-        return _unit_tests(_object(payload, "verifier_metadata", ""))
+        return _unit_tests(_value(payload, "verifier_metadata", "", dict, "an object"))
     if "entry_point" in payload or "test" in payload:
         return _check_suite(payload)
     for key, problem in _FOREIGN.items():
@@ -99,11 +100,15 @@ def suite_of(payload: Mapping[str, Any]) -> Suite:
 
 
 def _check_suite(payload: Mapping[str, Any]) -> CheckSuite:
-    prompt, test, entry = (_text(payload, key, "") for key in ("prompt", "test", "entry_point"))
+    keys = ("prompt", "test", "entry_point")
+    prompt, test, entry = (_value(payload, key, "", str, "text") for key in keys)
     if not entry.isidentifier():
         raise TaskInvalid("entry_point", "must be the name of a function")
     for key, source in (("prompt", prompt), ("test", test)):
-        _check_source(key, source)
+        try:
+            compile(source, key, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise TaskInvalid(key, f"is not Python: {error}") from None
     if not defines(test, "check"):
         raise TaskInvalid(
             "test",
@@ -122,10 +127,11 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
             "is missing: put the tests there as inputs and outputs; rows whose tests are elsewhere,"
             " such as those of bigcodebench, evalplus, code_fim or deepswe, cannot be judged here",
         )
-    tests = _object(metadata, "unit_tests", where)
+    tests: Mapping[str, Any] = _value(metadata, "unit_tests", where, dict, "an object")
     where += "unit_tests."
     if "packed" in tests:
-        tests = {**_unpack(_text(tests, "packed", where), where + "packed"), **tests}
+        packed = _value(tests, "packed", where, str, "text")
+        tests = {**_unpack(packed, where + "packed"), **tests}
     inputs, outputs = _texts(tests, "inputs", where), _texts(tests, "outputs", where)
     if not inputs:
         raise TaskInvalid(where + "inputs", "is empty; there must be a test")
@@ -136,7 +142,7 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
         if not any(text.strip() for text in outputs):
             raise TaskInvalid(where + "outputs", f"are all empty: {_NOTHING}")
         return StdioSuite(list(zip(inputs, outputs, strict=True)))
-    return _call_suite(_text(tests, "fn_name", where), inputs, outputs, where)
+    return _call_suite(_value(tests, "fn_name", where, str, "text"), inputs, outputs, where)
 
 
 def _call_suite(name: str, inputs: list[str], outputs: list[str], where: str) -> CallSuite:
@@ -196,29 +202,15 @@ def _unpack(packed: str, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _check_source(key: str, source: str) -> None:
-    try:
-        compile(source, key, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TaskInvalid(key, f"is not Python: {error}") from None
-
-
-def _object(holder: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+def _value(holder: Mapping[str, Any], key: str, where: str, kind: type[T], form: str) -> T:
     value = holder.get(key)
-    if not isinstance(value, dict):
-        raise TaskInvalid(where + key, "is missing" if value is None else "must be an object")
-    return value
-
-
-def _text(holder: Mapping[str, Any], key: str, where: str) -> str:
-    value = holder.get(key)
-    if not isinstance(value, str):
-        raise TaskInvalid(where + key, "is missing" if value is None else "must be text")
+    if not isinstance(value, kind):
+        raise TaskInvalid(where + key, "is missing" if value is None else f"must be {form}")
     return value
 
 
 def _texts(holder: Mapping[str, Any], key: str, where: str) -> list[str]:
-    value = holder.get(key)
-    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-        raise TaskInvalid(where + key, "is missing" if value is None else "must be a list of text")
-    return value
+    values: list[Any] = _value(holder, key, where, list, "a list of text")
+    if not all(isinstance(part, str) for part in values):
+        raise TaskInvalid(where + key, "must be a list of text")
+    return values

@@ -21,8 +21,7 @@ from gymmesh_resource.workers import AnswerTooMuch
 
 from . import prompts, rows, texts
 from .control import AnswerUnjudged
-from .fences import fence
-from .judge import Equivalence, Judge, JudgeDecision, JudgePrompt, UnreadableReply
+from .judge import Equivalence, Judge, JudgeDecision, UnreadableReply
 from .verdicts import (
     NO,
     SCORE_LABEL,
@@ -32,7 +31,6 @@ from .verdicts import (
     aggregate,
     read_criterion,
     read_score,
-    scaled,
     without_thoughts,
 )
 
@@ -114,7 +112,7 @@ class LlmJudgeEnvironment(Environment[None]):
         self._params = dict(judge_params or {})
         self._system = prompts.SYSTEM if judge_system is None else judge_system
         self._equivalence = Equivalence(
-            self._system, judge_prompt_template, judge_equal_label, judge_not_equal_label
+            judge_prompt_template, judge_equal_label, judge_not_equal_label
         )
         self._swap, self._swap_reward = check_twice_swap, reward_if_swap_fails
         self._question_regex, self._response_regex = question_extract_regex, response_extract_regex
@@ -133,7 +131,6 @@ class LlmJudgeEnvironment(Environment[None]):
         return () if self._mode == "rule" else self.models
 
     def check_task(self, task: Task) -> None:
-        """The row must have what its mode of judging needs."""
         mode = rows.mode_of(task, self._mode)
         refuse_others(task, _SERVERS[mode], but=_KEYS)
         if mode == "rubric":
@@ -145,7 +142,6 @@ class LlmJudgeEnvironment(Environment[None]):
         rows.output_regex(task)
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Outcome:
-        """Judge the model's last message."""
         mode = rows.mode_of(rollout.task, self._mode)
         if mode == "rule":
             return await self._by_rule(rollout)
@@ -153,11 +149,15 @@ class LlmJudgeEnvironment(Environment[None]):
         if mode in ("rubric", "score"):
             answer = without_thoughts(answer).strip()
         if not answer:
-            return Verdict(0.0, evidence={"mode": mode, "failure_reason": "no_answer"})
+            return _worth_nothing(mode, "no_answer")
         if self._max_chars is not None and len(answer) > self._max_chars:
-            evidence = {"mode": mode, "failure_reason": "final_answer_too_long"}
-            return Verdict(0.0, evidence={**evidence, "answer_chars": len(answer)})
-        judge = Judge(partial(session.ask, "judge"), params=self._params, places=self._places)
+            return _worth_nothing(mode, "final_answer_too_long", answer_chars=len(answer))
+        judge = Judge(
+            partial(session.ask, "judge"),
+            params=self._params,
+            places=self._places,
+            system=self._system,
+        )
         judging = {
             "equivalence": self._by_reference,
             "rubric": self._by_rubric,
@@ -166,8 +166,7 @@ class LlmJudgeEnvironment(Environment[None]):
         try:
             return await judging(judge, rollout, answer)
         except AnswerUnjudged as error:
-            evidence = {"mode": mode, "failure_reason": str(error)}
-            return Verdict(0.0, evidence={**evidence, "answer_chars": len(answer)})
+            return _worth_nothing(mode, str(error), answer_chars=len(answer))
         except UnreadableReply as error:
             if self._unreadable == "skip":
                 return Skipped(f"{error}.", evidence={"mode": mode, "judge_reply": error.reply})
@@ -185,8 +184,7 @@ class LlmJudgeEnvironment(Environment[None]):
                         texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
                     )
                 except AnswerTooMuch as error:
-                    evidence = {"failure_reason": f"comparing this answer failed: {error}"}
-                    return Verdict(0.0, evidence={"mode": "rule", **evidence})
+                    return _worth_nothing("rule", f"comparing this answer failed: {error}")
         return Verdict(score, evidence={"mode": "rule", "equivalence_score": score})
 
     async def _by_reference(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
@@ -223,7 +221,7 @@ class LlmJudgeEnvironment(Environment[None]):
         before = rows.context(rollout.task)
         with rollout.stage("judge"):
             decisions = await _all(
-                [self._ask_criterion(judge, before, answer, part) for part in criteria]
+                [_ask_criterion(judge, before, answer, part) for part in criteria]
             )
         met = [one.value == part.passes for part, one in zip(criteria, decisions, strict=True)]
         evaluations = [
@@ -245,44 +243,27 @@ class LlmJudgeEnvironment(Environment[None]):
             },
         )
 
-    async def _ask_criterion(
-        self, judge: Judge, before: str, answer: str, criterion: Criterion
-    ) -> JudgeDecision[bool]:
-        labels = [re.compile(re.escape(label)) for label in (YES, NO)]
-
-        def about(given: str) -> JudgePrompt:
-            pieces = {"context": before, "response": given, "criterion": criterion.text}
-            fenced = fence(pieces, labels)
-            return JudgePrompt(
-                prompts.criterion_prompt(fenced.blocks), fenced.instructions(self._system)
-            )
-
-        return await judge.decide(answer, about, read=read_criterion, labels=f"{YES}, {NO}")
-
     async def _by_score(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
-        """One score on a scale."""
         task = rollout.task
         pieces = {"question": rows.question(task)}
         reference = rows.expected(task)
         if reference is not None:
             pieces["reference"] = reference
-
-        def about(given: str) -> JudgePrompt:
-            fenced = fence({**pieces, "response": given}, [SCORE_LABEL])
-            prompt = prompts.score_prompt(
-                fenced.blocks, rows.instructions(task), self._least, self._most
-            )
-            return JudgePrompt(prompt, fenced.instructions(self._system))
-
+        least, most = self._least, self._most
+        prompt = partial(
+            prompts.score_prompt, instructions=rows.instructions(task), least=least, most=most
+        )
         with rollout.stage("judge"):
             decision = await judge.decide(
                 answer,
-                about,
-                read=partial(read_score, least=self._least, most=self._most),
-                labels=f"[[{self._least:g}]] to [[{self._most:g}]]",
+                lambda given: {**pieces, "response": given},
+                prompt,
+                marks=[SCORE_LABEL],
+                read=partial(read_score, least=least, most=most),
+                labels=f"[[{least:g}]] to [[{most:g}]]",
             )
         return Verdict(
-            scaled(decision.value, self._least, self._most),
+            (decision.value - least) / (most - least),
             evidence={
                 "mode": "score",
                 "score": decision.value,
@@ -303,6 +284,19 @@ class LlmJudgeEnvironment(Environment[None]):
         return text if found is None else found
 
 
+async def _ask_criterion(
+    judge: Judge, before: str, answer: str, criterion: Criterion
+) -> JudgeDecision[bool]:
+    return await judge.decide(
+        answer,
+        lambda given: {"context": before, "response": given, "criterion": criterion.text},
+        prompts.CRITERION.format_map,
+        marks=[re.compile(re.escape(label)) for label in (YES, NO)],
+        read=read_criterion,
+        labels=f"{YES}, {NO}",
+    )
+
+
 async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All results; the first failure is raised when all have ended."""
     ended = await asyncio.gather(*asking, return_exceptions=True)
@@ -312,6 +306,10 @@ async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
             raise one
         results.append(one)
     return results
+
+
+def _worth_nothing(mode: rows.JudgingMode, reason: str, **more: int) -> Verdict:
+    return Verdict(0.0, evidence={"mode": mode, "failure_reason": reason, **more})
 
 
 def _evaluation(decision: JudgeDecision[Any], label: str) -> Mapping[str, Any]:

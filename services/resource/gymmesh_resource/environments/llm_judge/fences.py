@@ -4,9 +4,8 @@ Invariants: a piece of material stands between two marker lines with a code that
 of the pieces, so that no material can end itself; and no piece contains a verdict label, so that
 a judge that quotes the material verbatim does not thereby write a verdict.
 
-The code is derived from the material by a hash. To write it into an answer one would have to
-know the hash of a text that contains it. The same material makes the same prompt, which recorded
-judges can be looked up by.
+The code is a hash of the material: to write it into an answer one would have to know the hash of a
+text that contains it. The same material makes the same prompt, by which recorded judges are found.
 """
 
 from __future__ import annotations
@@ -42,25 +41,19 @@ class Fenced:
 
 def fence(pieces: Mapping[str, str], labels: Sequence[re.Pattern[str]]) -> Fenced:
     """The pieces by name, put between markers. `labels`: what a verdict looks like."""
-    defused = {name: _defuse(_clean(text), labels) for name, text in pieces.items()}
+    defused: dict[str, str] = {}
+    for name, text in pieces.items():
+        # Without lone surrogates, which no endpoint takes.
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        for label in labels:
+            text = label.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+        defused[name] = text
     code = _code(defused)
     blocks = {
         name: f"<<<{name} {code}>>>\n{text}\n<<<end of {name} {code}>>>"
         for name, text in defused.items()
     }
     return Fenced(code, blocks)
-
-
-def _clean(text: str) -> str:
-    """Without lone surrogates, which no endpoint takes."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _defuse(text: str, labels: Sequence[re.Pattern[str]]) -> str:
-    """The text with a space after the first character of each label."""
-    for label in labels:
-        text = label.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
-    return text
 
 
 def _code(pieces: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -40,20 +40,11 @@ class UnreadableReply(Exception):
         super().__init__("the judge gave no verdict that can be read, twice")
 
     def fault(self, verifier: str) -> MeshError:
-        """It as the failure of a verifier."""
         return MeshError(
             errors_pb2.ERROR_REASON_VERIFIER_FAULT,
             f"There is no verdict: {self}.",
             metadata={"verifier": verifier, "stage": "judge"},
         )
-
-
-@dataclass(frozen=True, slots=True)
-class JudgePrompt:
-    """What a judge is asked about an answer."""
-
-    prompt: str
-    system: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +60,8 @@ class Judge:
     """A judge model.
 
     `ask`: asks the model, as `Session.ask` does with the model's name given. `params`: its
-    Responses parameters. `places`: how many questions may be open at a time.
+    Responses parameters. `places`: how many questions may be open at a time. `system`: the first
+    sentence of its instructions.
     """
 
     def __init__(
@@ -78,67 +70,66 @@ class Judge:
         *,
         params: Mapping[str, Any],
         places: asyncio.Semaphore,
+        system: str = SYSTEM,
     ) -> None:
         self._ask = ask
         self._params = params
         self._places = places
+        self._system = system
 
     async def decide(
         self,
         answer: str,
-        question: Callable[[str], JudgePrompt],
+        pieces: Callable[[str], Mapping[str, str]],
+        prompt: Callable[[Mapping[str, str]], str],
         *,
+        marks: Sequence[re.Pattern[str]],
         read: Callable[[str], T | None],
         labels: str,
     ) -> JudgeDecision[T]:
-        """The verdict that `read` finds in the reply to the question about the answer.
+        """The verdict that `read` finds in the reply, in at most two calls.
+
+        `pieces`: the material about an answer, by name, of which `prompt` makes the question when
+        each is fenced. `marks`: what a verdict looks like. `labels`: what to reply with.
 
         Raises `AnswerUnjudged`, `UnreadableReply`, MeshError MODEL_*.
         """
-        replies: list[str] = []
+        end = ""
 
         async def ask(about: str) -> JudgeDecision[T] | None:
-            return await self._decide(question(about), read, labels, replies)
+            nonlocal end
+            fenced = fence(pieces(about), marks)
+            system = fenced.instructions(self._system)
+            conversation: list[dict[str, Any]]
+            conversation = [{"role": "user", "content": prompt(fenced.blocks)}]
+            for attempt in (1, 2):
+                async with self._places:
+                    answered = await self._ask(conversation, system=system, **self._params)
+                reply = _last_message(answered)
+                end = reply[-_EVIDENCE:]
+                value = read(reply)
+                if value is not None:
+                    return JudgeDecision(value, end, attempt)
+                conversation = [
+                    *conversation,
+                    {"role": "assistant", "content": end or "(nothing)"},
+                    {"role": "user", "content": reminder(labels)},
+                ]
+            return None
 
         decision = await judged(ask, answer)
         if decision is None:
-            raise UnreadableReply(replies[-1])
+            raise UnreadableReply(end)
         return decision
-
-    async def _decide(
-        self,
-        question: JudgePrompt,
-        read: Callable[[str], T | None],
-        labels: str,
-        replies: list[str],
-    ) -> JudgeDecision[T] | None:
-        """The verdict, in at most two calls; adds the ends of the replies."""
-        conversation: list[dict[str, Any]] = [{"role": "user", "content": question.prompt}]
-        for attempt in (1, 2):
-            async with self._places:
-                answer = await self._ask(conversation, system=question.system, **self._params)
-            reply = _last_message(answer)
-            replies.append(reply[-_EVIDENCE:])
-            value = read(reply)
-            if value is not None:
-                return JudgeDecision(value, replies[-1], attempt)
-            conversation = [
-                *conversation,
-                {"role": "assistant", "content": replies[-1] or "(nothing)"},
-                {"role": "user", "content": reminder(labels)},
-            ]
-        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Equivalence:
     """The question whether two answers are equivalent.
 
-    system: the first sentence of the judge's instructions. template: the prompt, in place of our
-    own. equal, not_equal: the labels that a judge ends with.
+    template: the prompt, in place of our own. equal, not_equal: the labels that a judge ends with.
     """
 
-    system: str = SYSTEM
     template: str | None = None
     equal: str = "[[A=B]]"
     not_equal: str = "[[A!=B]]"
@@ -150,20 +141,19 @@ class Equivalence:
 
         Raises as `Judge.decide` does.
         """
-        labels = [re.compile(re.escape(label)) for label in (self.equal, self.not_equal)]
 
-        def about(given: str) -> JudgePrompt:
+        def pieces(given: str) -> Mapping[str, str]:
             first, second = (given, expected) if swapped else (expected, given)
-            pieces = {"question": question, "expected_answer": first, "generated_answer": second}
-            fenced = fence(pieces, labels)
-            prompt = equivalence_prompt(fenced.blocks, self.template, self.equal, self.not_equal)
-            return JudgePrompt(prompt, fenced.instructions(self.system))
+            return {"question": question, "expected_answer": first, "generated_answer": second}
 
+        equal, not_equal = self.equal, self.not_equal
         return await judge.decide(
             answer,
-            about,
-            read=partial(read_equivalence, equal=self.equal, not_equal=self.not_equal),
-            labels=f"{self.equal}, {self.not_equal}",
+            pieces,
+            partial(equivalence_prompt, template=self.template, equal=equal, not_equal=not_equal),
+            marks=[re.compile(re.escape(label)) for label in (equal, not_equal)],
+            read=partial(read_equivalence, equal=equal, not_equal=not_equal),
+            labels=f"{equal}, {not_equal}",
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SYSTEM = "You judge answers, strictly and impartially, by nothing but what you are asked to check."
-TEMPLATE_NAMES = ("question", "expected_answer", "generated_answer")
 
 _EQUIVALENCE = """\
 Decide whether answer B means the same as answer A, as an answer to the question below. Answer A \
@@ -25,7 +24,7 @@ Answer B:
 Give your reasons in a few sentences. Then write one line with {equal} if they are equivalent, \
 or with {not_equal} if they are not. Write neither of the two anywhere else."""
 
-_CRITERION = """\
+CRITERION = """\
 Check one thing about the response below.
 
 Conversation before the response:
@@ -59,7 +58,8 @@ _QUALITIES = "whether the response is right, complete, clear, and does what was 
 def check_template(template: str) -> None:
     """Raise ValueError unless a template for equivalence can be filled in."""
     try:
-        filled = template.format(**{name: f"\0{name}\0" for name in TEMPLATE_NAMES})
+        names = ("question", "expected_answer", "generated_answer")
+        filled = template.format(**{name: f"\0{name}\0" for name in names})
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise ValueError(
             f"judge_prompt_template cannot be filled in ({error}); it may have "
@@ -76,11 +76,6 @@ def equivalence_prompt(
     if template is not None:
         return template.format(**blocks)
     return _EQUIVALENCE.format(**blocks, equal=equal, not_equal=not_equal)
-
-
-def criterion_prompt(blocks: Mapping[str, str]) -> str:
-    """The question whether `response` fulfils `criterion`."""
-    return _CRITERION.format(**blocks)
 
 
 def score_prompt(blocks: Mapping[str, str], instructions: str, least: float, most: float) -> str:

@@ -34,14 +34,13 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
 
 def expected(task: Task) -> str | None:
     """The reference answer, at the row's top or in its metadata; None where there is none."""
-    for where, holder in (("", task.payload), ("metadata.", _metadata(task))):
-        value = holder.get("expected_answer")
-        if value is None or value == "":
-            continue
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise TaskInvalid(f"{where}expected_answer", "must be text or a number")
-        return str(value)
-    return None
+    found = _first(task, "expected_answer")
+    if found is None:
+        return None
+    field, value = found
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TaskInvalid(field, "must be text or a number")
+    return str(value)
 
 
 def instructions(task: Task) -> str:
@@ -126,14 +125,15 @@ def _criterion(line: Any, field: str) -> Criterion:
 
 
 def _rubric(task: Task) -> tuple[str, Any] | None:
-    """The rubric with the key that it stands under."""
-    for where, holder in (("", task.payload), ("metadata.", _metadata(task))):
-        for key in ("rubric", "rubrics"):
+    return _first(task, "rubric", "rubrics")
+
+
+def _first(task: Task, *keys: str) -> tuple[str, Any] | None:
+    """The first of these keys that has a value, in the row or in its metadata, and that value."""
+    metadata = task.payload.get("metadata")
+    inner = metadata if isinstance(metadata, Mapping) else {}
+    for where, holder in (("", task.payload), ("metadata.", inner)):
+        for key in keys:
             if holder.get(key) not in (None, ""):
                 return where + key, holder[key]
     return None
-
-
-def _metadata(task: Task) -> Mapping[str, Any]:
-    metadata = task.payload.get("metadata")
-    return metadata if isinstance(metadata, Mapping) else {}

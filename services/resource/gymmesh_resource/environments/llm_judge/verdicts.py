@@ -82,11 +82,6 @@ def read_score(reply: str, least: float, most: float) -> float | None:
     return score if least <= score <= most else None
 
 
-def scaled(score: float, least: float, most: float) -> float:
-    """A score as a reward from 0.0 to 1.0."""
-    return (score - least) / (most - least)
-
-
 def aggregate(criteria: Sequence[Criterion], met: Sequence[bool], how: Aggregation) -> float:
     """The reward of a rubric, 0.0 to 1.0; `met` says for each criterion whether it is fulfilled.
 

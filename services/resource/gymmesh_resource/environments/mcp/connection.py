@@ -100,7 +100,7 @@ class McpConnection:
 
         scope = anyio.CancelScope(deadline=anyio.current_time() + self._start_s)
         problem = f"it did not start within {self._start_s:g} s"
-        stopping = asyncio.get_running_loop().create_task(self._stop_start(scope, ready))
+        stopping = asyncio.get_running_loop().create_task(self._stop_start(scope))
         try:
             with scope:
                 async with contextlib.AsyncExitStack() as stack:
@@ -122,7 +122,7 @@ class McpConnection:
             if not ready.done():
                 ready.set_exception(ServerLost(problem))
 
-    async def _stop_start(self, scope: Any, ready: asyncio.Future[None]) -> None:
+    async def _stop_start(self, scope: Any) -> None:
         """While the server still starts, a stop ends the attempt."""
         await self._stop.wait()
         if self._client is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import version as installed_version
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -29,10 +29,9 @@ from gymmesh_runtime.extras import Extra
 
 from .connection import McpConnection, ServerLost
 from .content import answer, text
-from .judge import INSTRUCTIONS, judgement, question
 from .options import ServerOptions, check_server
 from .toolbox import OfferedTool, offer
-from .verdict import matches
+from .verdict import INSTRUCTIONS, judgement, matches, question
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _EXPECTED = "expected_answer"
@@ -80,7 +79,9 @@ class McpEnvironment(Environment[_Servers]):
         start_timeout_s: seconds for a server to start and to list its tools.
         starts_at_once: how many servers may be starting at a time.
         """
-        _check_library()
+        found = installed_version("mcp")
+        if int(found.split(".")[0]) < _LIBRARY:
+            raise ValueError(f"mcp {found} is too old: pip install 'gymmesh[mcp]'")
         if not servers:
             raise ValueError("servers is empty; give at least one, with a command or a url")
         for name, server in servers.items():
@@ -90,22 +91,14 @@ class McpEnvironment(Environment[_Servers]):
         self._always_prefix = prefix == "always"
         self._verdict = verdict
         self._start_s = start_timeout_s
-        self._starts = starts_at_once
-        self._starting: asyncio.Semaphore | None = None
+        self._starting = asyncio.Semaphore(starts_at_once)
         self._for_all: dict[str, McpConnection] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = {name: asyncio.Lock() for name in servers}
 
     def called_models(self) -> Sequence[str]:
-        """The judge, where one is wanted."""
         return self.models if self._verdict == "judge" else ()
 
-    async def open(self) -> None:
-        """Nothing is started yet: servers start with the first session that needs them."""
-        self._starting = asyncio.Semaphore(self._starts)
-        self._locks = {name: asyncio.Lock() for name in self._servers}
-
     async def close(self) -> None:
-        """End the shared servers."""
         connections = list(self._for_all.values())
         self._for_all.clear()
         await asyncio.gather(*(connection.close() for connection in connections))
@@ -119,7 +112,6 @@ class McpEnvironment(Environment[_Servers]):
             raise TaskInvalid(_EXPECTED, "is empty")
 
     async def session_tools(self, session: Session[_Servers]) -> Sequence[Mapping[str, Any]]:
-        """Connect to the servers, and offer their tools."""
         servers = session.state
         # One after another would add up the start times; a failure cancels the others.
         async with asyncio.TaskGroup() as group:
@@ -130,7 +122,11 @@ class McpEnvironment(Environment[_Servers]):
         if failed := next((error for task in tasks if (error := task.result())), None):
             raise failed
         listed = {
-            name: [tool for tool in servers.connections[name].tools if _wanted(tool.name, options)]
+            name: [
+                tool
+                for tool in servers.connections[name].tools
+                if options.tools is None or tool.name in options.tools
+            ]
             for name, options in self._servers.items()
         }
         offered = offer(listed, always_prefix=self._always_prefix)
@@ -153,7 +149,6 @@ class McpEnvironment(Environment[_Servers]):
         return answer(result)
 
     async def close_session(self, session: Session[_Servers]) -> None:
-        """End the session's own servers."""
         shared = set(self._for_all.values())
         own = [each for each in session.state.connections.values() if each not in shared]
         await asyncio.gather(*(connection.close() for connection in own))
@@ -192,7 +187,8 @@ class McpEnvironment(Environment[_Servers]):
                 connections[name] = await self._connection_for_all(name)
             else:
                 connections[name] = McpConnection(name, self._servers[name], self._start_s)
-                await self._start(connections[name])
+                async with self._starting:
+                    await connections[name].open()
         except ServerLost as error:
             return _fault(name, "session_tools", str(error))
         return None
@@ -204,28 +200,13 @@ class McpEnvironment(Environment[_Servers]):
                 return known
             fresh = McpConnection(name, self._servers[name], self._start_s)
             try:
-                await self._start(fresh)
+                async with self._starting:
+                    await fresh.open()
             except BaseException:
                 await fresh.close()
                 raise
             self._for_all[name] = fresh
             return fresh
-
-    async def _start(self, connection: McpConnection) -> None:
-        if self._starting is None:
-            raise RuntimeError("the environment is not open")
-        async with self._starting:
-            await connection.open()
-
-
-def _check_library() -> None:
-    found = version("mcp")
-    if int(found.split(".")[0]) < _LIBRARY:
-        raise ValueError(f"mcp {found} is too old: pip install 'gymmesh[mcp]'")
-
-
-def _wanted(tool: str, options: ServerOptions) -> bool:
-    return options.tools is None or tool in options.tools
 
 
 def _expected(task: Task) -> list[str]:

@@ -32,7 +32,7 @@ from gymmesh_responses import new_message, text_of
 from gymmesh_runtime.errors import MeshError
 
 from .domains import Domain, RowTools, ShopTools
-from .expectation import Expectation, Findings, read_expectation
+from .expectation import Expectation, read_expectation
 from .judging import SYSTEM, judge_prompt, read_label
 from .simulator import FIRST, INSTEAD, QUOTED, Brief, Reply, heard, read_brief, read_reply
 
@@ -99,7 +99,6 @@ class UserSimulatorEnvironment(Environment[Chat]):
         self._judge_params = judge_params or {}
 
     def called_models(self) -> Sequence[str]:
-        """The user's model, and the judge's where there is one."""
         return ("user", "judge") if self._judge else ("user",)
 
     def check_task(self, task: Task) -> None:
@@ -107,7 +106,6 @@ class UserSimulatorEnvironment(Environment[Chat]):
         self._chat(task)
 
     def create_state(self, task: Task, seed: int) -> Chat:
-        """A fresh chat with its own state."""
         return self._chat(task)
 
     def session_tools(self, session: Session[Chat]) -> Sequence[Mapping[str, Any]]:
@@ -115,7 +113,6 @@ class UserSimulatorEnvironment(Environment[Chat]):
         return session.state.domain.offered()
 
     def call_other(self, session: Session[Chat], name: str, arguments: dict[str, Any]) -> Any:
-        """Call a tool of the shop or of the row."""
         chat = session.state
         chat.state, output = chat.domain.call(chat.state, name, arguments)
         return output
@@ -134,7 +131,6 @@ class UserSimulatorEnvironment(Environment[Chat]):
         return text
 
     async def next_turn(self, session: Session[Chat], new: Transcript) -> Turn:
-        """The customer's answer to what the model said."""
         chat = session.state
         if chat.replies >= chat.most:
             chat.ended_by = "the turn limit"
@@ -163,7 +159,10 @@ class UserSimulatorEnvironment(Environment[Chat]):
             parts |= {"judge": 0.0} if self._judge else {}
             evidence = {"ended_by": chat.ended_by, "failure_reason": chat.failure}
             return Verdict(0.0, components=parts, evidence=evidence)
-        found = await self._found(chat, rollout.texts)
+        compare = partial(chat.expectation.findings, chat.state, rollout.texts)
+        # Quick, but for what a model wrote without end; that must not hold up other sessions.
+        large = sum(map(len, rollout.texts)) > _LARGE
+        found = await asyncio.to_thread(compare) if large else compare()
         failure = ""
         parts = {
             "state": float(not found.differences),
@@ -192,17 +191,8 @@ class UserSimulatorEnvironment(Environment[Chat]):
             },
         )
 
-    async def _found(self, chat: Chat, messages: Sequence[str]) -> Findings:
-        compare = partial(chat.expectation.findings, chat.state, messages)
-        # Quick, but for what a model wrote without end; that must not hold up other sessions.
-        large = sum(map(len, messages)) > _LARGE
-        return await asyncio.to_thread(compare) if large else compare()
-
     async def _answer(self, session: Session[Chat], said: responses_pb2.Item) -> Reply:
-        """The simulator's answer to the agent.
-
-        Raises MODEL_*, and `AnswerUnjudged` where it has an answer to a harmless message only.
-        """
+        """The simulator's answer; `AnswerUnjudged` where it has one to a harmless message only."""
         chat = session.state
 
         async def ask(about: str) -> Reply | None:
@@ -217,10 +207,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         return reply
 
     async def _reply(self, session: Session[Chat], items: list[responses_pb2.Item]) -> Reply | None:
-        """The simulator's next message after `items`; asked again when it is unusable.
-
-        None when it is so again. Raises MODEL_*.
-        """
+        """The simulator's next message after `items`; None when it is unusable again."""
         chat = session.state
         for _ in range(_AGAIN + 1):
             answer = await session.ask(

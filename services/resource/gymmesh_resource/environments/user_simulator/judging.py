@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_responses import bytes_to_text, dumps, text_of
+from gymmesh_responses import JsonValue, bytes_to_text, dumps, text_of
 
 from .facts import spoken
 
@@ -27,7 +27,8 @@ Think briefly, then end with one of two labels: {_MET} when the criterion is met
 
 def judge_prompt(criteria: str, items: Sequence[responses_pb2.Item]) -> str:
     """The criterion, and the conversation as JSON lines, the end of a very long one."""
-    lines = "\n".join(line for item in items if (line := _line(item)))[-_LONGEST:]
+    entries = [entry for item in items if (entry := _entry(item))]
+    lines = "\n".join(bytes_to_text(dumps(entry)) for entry in entries)[-_LONGEST:]
     # A label in the conversation is no verdict.
     lines = _DOUBLE.sub("[ ", lines)
     return f"The criterion:\n{criteria}\n\nThe conversation:\n{lines}\n\nIs the criterion met?"
@@ -39,19 +40,15 @@ def read_label(answer: str) -> bool | None:
     return None if not labels else not labels[-1]
 
 
-def _line(item: responses_pb2.Item) -> str:
-    kind = item.WhichOneof("kind")
-    if kind == "message":
-        if item.message.role == "assistant":
-            return _json({"agent": spoken(text_of(item))})
-        return _json({"customer": text_of(item)})
-    if kind == "function_call":
-        call = item.function_call
-        return _json({"agent calls": call.name, "arguments": bytes_to_text(call.arguments)})
-    if kind == "function_call_output":
-        return _json({"tool answers": text_of(item)[:2_000]})
-    return ""
-
-
-def _json(entry: dict[str, str]) -> str:
-    return bytes_to_text(dumps(entry))
+def _entry(item: responses_pb2.Item) -> dict[str, JsonValue]:
+    match item.WhichOneof("kind"):
+        case "message" if item.message.role == "assistant":
+            return {"agent": spoken(text_of(item))}
+        case "message":
+            return {"customer": text_of(item)}
+        case "function_call":
+            call = item.function_call
+            return {"agent calls": call.name, "arguments": bytes_to_text(call.arguments)}
+        case "function_call_output":
+            return {"tool answers": text_of(item)[:2_000]}
+    return {}
