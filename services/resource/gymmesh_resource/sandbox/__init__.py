@@ -12,6 +12,7 @@ from .program import (
     SandboxError,
     SandboxUnavailable,
 )
+from .threads import Thread
 from .unsandboxed import UnsandboxedPrograms
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxUnavailable",
+    "Thread",
     "UnsandboxedPrograms",
     "program_in",
 ]

@@ -15,6 +15,7 @@ import time
 
 from .pipes import PipeReader, PipeWriter
 from .program import Ending, Limits, Result, SandboxError
+from .threads import Thread, threads_of
 
 # After a SIGKILL the kernel takes milliseconds; many large processes on a busy machine take longer.
 # What runs out here is a failure that no program should be able to choose.
@@ -127,6 +128,10 @@ class Process:
         duration = time.perf_counter() - self._started
         code = self._popen.returncode
         return Result(ending, code, bytes(streams[0]), bytes(streams[1]), duration)
+
+    def threads(self) -> list[Thread]:
+        """Its threads, all processes' together; takes milliseconds."""
+        return threads_of(self.pid)
 
     def kill(self) -> None:
         if self._popen.returncode is None:

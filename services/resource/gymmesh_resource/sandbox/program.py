@@ -12,6 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .threads import Thread
+
 _MIB = 1024 * 1024
 
 
@@ -109,6 +111,12 @@ class Running(Protocol):
 
     async def communicate(self, stdin: bytes) -> Result:
         """Write all, close, and read to the end."""
+
+    def threads(self) -> list[Thread]:
+        """Its threads, all processes' together; empty where nothing is known of them.
+
+        Takes milliseconds: not for an event loop.
+        """
 
     def kill(self) -> None:
         """Kill all its processes."""

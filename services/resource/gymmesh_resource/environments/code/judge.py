@@ -38,6 +38,7 @@ from .frames import (
     UNUSABLE,
     frame,
 )
+from .program_time import OutOfTime, ProgramTime
 from .suites import CallSuite, CheckSuite, StdioSuite, Suite
 
 # JSON escapes make six characters of one.
@@ -70,31 +71,31 @@ async def judge(
 ) -> Judgement:
     """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run.
 
-    `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them.
+    `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them,
+    those not counted that it waited for a processor (see `ProgramTime`).
     """
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
     async with _programs(sandbox, suite, limits) as (program, checker):
-        clock = asyncio.timeout(suite_s)
+        time = ProgramTime((program, checker), suite_s)
         try:
-            async with clock:
-                async with asyncio.timeout(test_s):
-                    await _load(program, suite, source)
-                if isinstance(suite, CheckSuite):
-                    async with asyncio.timeout(test_s):
-                        await _check(program, checker)
-                    return Judgement(1, 1)
-                for given, expected in suite.cases:
-                    test = {"stdin" if isinstance(suite, StdioSuite) else "lines": given}
-                    async with asyncio.timeout(test_s):
-                        answer = await _answer(program, _json(test))
+            async with time.limit(test_s):
+                await _load(program, suite, source)
+            if isinstance(suite, CheckSuite):
+                async with time.limit(test_s):
+                    await _check(program, checker)
+                return Judgement(1, 1)
+            for given, expected in suite.cases:
+                test = {"stdin" if isinstance(suite, StdioSuite) else "lines": given}
+                async with time.limit(test_s):
+                    answer = await _answer(program, _json(test))
+                async with time.limit():
                     await _grade(checker, answer, expected, suite)
-                    passed += 1
+                passed += 1
         except _Failed as failed:
             return Judgement(tests, passed, failed.problem, failed.detail)
-        except TimeoutError:
-            which = f"{suite_s:g} s in all" if clock.expired() else f"{test_s:g} s"
-            return Judgement(tests, passed, "time limit exceeded", which)
+        except OutOfTime as late:
+            return Judgement(tests, passed, "time limit exceeded", str(late))
     return Judgement(tests, passed)
 
 

@@ -1,0 +1,127 @@
+"""The time that a program has: what a busy machine takes from it is given back, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gymmesh_resource.environments.code.judge import Judgement, judge
+from gymmesh_resource.environments.code.program_time import Waits
+from gymmesh_resource.environments.code.suites import suite_of
+from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, Thread
+from tests.unit.sandbox.machine import require_bubblewrap
+
+from .suites import unit_tests
+
+require_bubblewrap()
+
+_SUITE = suite_of(unit_tests(["1\n"], ["1\n"]))
+_HOG = "import os\nos.write(1, b'.')\nwhile True: pass"
+_WORK = """
+import time
+began = time.process_time()
+while time.process_time() - began < {seconds}: pass
+print(input())
+"""
+_STORM = """
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(8):
+    if os.fork() == 0: break
+while True: pass
+"""
+_YIELDING = "import os\nos.nice(19)\nwhile True: pass"
+
+
+def _busy(processors: set[int]) -> subprocess.Popen[bytes]:
+    """A process that never rests, on these processors."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _HOG],
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: os.sched_setaffinity(0, processors),
+    )
+
+
+@asynccontextmanager
+async def _one_processor(hogs: int) -> AsyncIterator[BubblewrapSandbox]:
+    """A sandbox whose programs share one processor with so many others that never rest."""
+    processor = {min(os.sched_getaffinity(0))}
+    sandbox = BubblewrapSandbox(concurrency=2)
+    others = [_busy(processor) for _ in range(hogs)]
+    try:
+        for other in others:
+            assert other.stdout
+            await asyncio.to_thread(other.stdout.read, 1)
+        await sandbox.open()
+        assert sandbox._spawner is not None
+        # Programs have the processors of the thread that starts them.
+        sandbox._spawner.submit(os.sched_setaffinity, 0, processor).result()
+        yield sandbox
+    finally:
+        await sandbox.close()
+        for other in others:
+            other.kill()
+            other.communicate()
+
+
+async def _judged(sandbox: BubblewrapSandbox, program: str, test_s: float) -> Judgement:
+    limits = Limits(cpu_s=600)
+    return await judge(sandbox, _SUITE, program, limits=limits, test_s=test_s, suite_s=600.0)
+
+
+async def test_a_program_is_not_slow_because_others_take_its_processor() -> None:
+    async with _one_processor(hogs=4) as sandbox:
+        judgement = await _judged(sandbox, _WORK.format(seconds=1.0), test_s=2.0)
+    assert judgement.reward == 1.0, judgement
+
+
+async def test_it_still_has_no_more_than_its_time() -> None:
+    async with _one_processor(hogs=2) as sandbox:
+        judgement = await _judged(sandbox, _WORK.format(seconds=600.0), test_s=1.0)
+    assert judgement == Judgement(1, 0, "time limit exceeded", "1 s")
+
+
+@pytest.mark.parametrize("program", [_STORM, _YIELDING], ids=["storm", "yielding"])
+async def test_a_program_that_makes_itself_wait_is_too_slow(program: str) -> None:
+    # Given back without end, its time would only be over with that of the whole verdict.
+    async with _one_processor(hogs=2) as sandbox, asyncio.timeout(240.0):
+        judgement = await _judged(sandbox, program, test_s=2.0)
+    assert judgement == Judgement(1, 0, "time limit exceeded", "2 s")
+
+
+def _thread(number: int, waited_s: float, *, ready: bool = True, yields: bool = False) -> Thread:
+    return Thread(number, ready, waited_s, yields)
+
+
+def test_waits_are_those_of_one_thread_at_a_time() -> None:
+    waits = Waits()
+    waits.see([_thread(1, 5.0)])
+    assert waits.waited_s == 5.0
+    waits.see([_thread(1, 5.5), _thread(2, 0.25, ready=False)])
+    assert waits.waited_s == 5.5
+    waits.see([_thread(2, 1.0), _thread(1, 6.0, ready=False)])
+    assert waits.waited_s == 6.25
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        [_thread(1, 9.0), _thread(2, 0.0)],
+        [_thread(1, 9.0, yields=True)],
+        [_thread(1, 9.0), _thread(2, 0.0, ready=False, yields=True)],
+    ],
+)
+def test_what_a_program_does_to_itself_is_not_given_back(now: list[Thread]) -> None:
+    waits = Waits()
+    waits.see([_thread(1, 1.0)])
+    waits.see(now)
+    assert waits.waited_s == 1.0
+    # What it waited until then is not given back later.
+    waits.see([_thread(1, 9.5)])
+    assert waits.waited_s == 1.5
