@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.task import Task
+from gymmesh_resource import Task, TaskInvalid
 
 T = TypeVar("T", bound=str)
 V = TypeVar("V")

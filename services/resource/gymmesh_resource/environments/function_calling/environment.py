@@ -12,12 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout, ToolCall
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolCall, Verdict
 from gymmesh_responses import CodecError, loads
 
 from .comparison import Likeness

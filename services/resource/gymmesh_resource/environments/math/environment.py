@@ -17,15 +17,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch, PoolError
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError

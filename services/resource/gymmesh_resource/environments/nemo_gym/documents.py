@@ -14,10 +14,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Rollout, Task, TaskInvalid, Verdict
 from gymmesh_responses import items_to_list, params_to_dict, text_of
 
 # The row's key for what the server knows under names that are used otherwise here.

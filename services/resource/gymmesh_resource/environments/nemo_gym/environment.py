@@ -18,12 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 

@@ -16,13 +16,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import DefinitionError, TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.waits import cancel_and_wait
 

@@ -13,13 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.tools import tool
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 

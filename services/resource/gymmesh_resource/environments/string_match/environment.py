@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.row_fields import filled_text, one_of
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
 
 from .extraction import MODES, ExtractionMode, extract
 from .verdict import grade

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged
 from gymmesh_resource.environments.llm_judge.judge import (
     Equivalence,
@@ -23,12 +23,9 @@ from gymmesh_resource.environments.llm_judge.judge import (
 )
 from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import DefinitionError, TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.tools import tool
-from gymmesh_resource.verdicts import Component, Verdict
+from gymmesh_resource.verdicts import Component
 
 from .corpus import Corpus, CorpusError, Hit, Page, TooSlow
 from .documents import read_documents

@@ -10,13 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.tools import Toolset
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import dumps, text_to_bytes
 
 from .agenda import CalendarTools

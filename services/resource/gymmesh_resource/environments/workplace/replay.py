@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gymmesh_resource.errors import ToolError
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
+from gymmesh_resource import Session, Task, ToolError
 from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 
 from .office import Office, OfficeData
