@@ -136,6 +136,9 @@ def test_all_json_fits_the_empty_schema(value: Any) -> None:
         '{"$ref": "#/$defs/none"}',
         '{"$ref": "https://example.com/schema.json"}',
         '{"a":' * 50_000,
+        '{"properties": {"a": {"multipleOf": 1e400}}}',
+        '{"anyOf": [true, {"items": {"multipleOf": 1e400}}]}',
+        '{"multipleOf": NaN}',
     ],
 )
 def test_a_schema_that_is_none_is_the_tasks_fault(schema: str) -> None:

@@ -14,6 +14,7 @@ Multiples are calculated exactly: as floats, 1.13 is no multiple of 0.01.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -132,12 +133,19 @@ def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema itself; before any answer is looked at. Raises `SchemaError`."""
     import jsonschema
+    from referencing.jsonschema import DRAFT202012
 
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except (jsonschema.SchemaError, RecursionError) as error:
         problem = getattr(error, "message", "it is nested too deeply")
         raise SchemaError(f"is no valid JSON Schema: {problem[:MESSAGE]}") from None
+    waiting: list[Any] = [schema]
+    for one in waiting:
+        divisor = one.get("multipleOf") if isinstance(one, dict) else None
+        if isinstance(divisor, float) and not math.isfinite(divisor):
+            raise SchemaError(f"is no valid JSON Schema: {divisor} as a multipleOf is not finite")
+        waiting += DRAFT202012.subresources_of(one)
     return schema
 
 
