@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource import Session, ToolError, tool
 
-from .office import Office, OfficeRecord
+from .office import Office
 from .searching import page_of, read_moment, require
 
 EventId: TypeAlias = Annotated[str, "the event's id, eight digits"]
@@ -28,7 +28,7 @@ class CalendarTools:
         Args:
             field: which field
         """
-        return {field: _event(session, event_id)[field]}
+        return {field: session.state.events.find(event_id)[field]}
 
     @tool(name="calendar_search_events")
     def search_events(
@@ -94,7 +94,6 @@ class CalendarTools:
     @tool(name="calendar_delete_event")
     def delete_event(self, session: Session[Office], event_id: EventId) -> str:
         """Delete an event."""
-        _event(session, event_id)
         session.state.events.delete(event_id)
         return "Event deleted successfully."
 
@@ -112,7 +111,7 @@ class CalendarTools:
             field: which field
             new_value: what it is to be
         """
-        _event(session, event_id)
+        session.state.events.find(event_id)
         value = str(new_value)
         require(new_value=value)
         if field == "event_start":
@@ -123,16 +122,6 @@ class CalendarTools:
             value = value.lower()
         session.state.events.update(event_id, field, value)
         return "Event updated successfully."
-
-
-def _event(session: Session[Office], event_id: str) -> OfficeRecord:
-    event = session.state.events.get(event_id)
-    if event is None:
-        raise ToolError(
-            f"There is no event {event_id[:40]!r}; ids have eight digits, "
-            "calendar_search_events finds them."
-        )
-    return event
 
 
 def _minutes(duration: str | int) -> str:

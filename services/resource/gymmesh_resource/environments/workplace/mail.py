@@ -45,7 +45,7 @@ class MailTools:
         Args:
             field: which field
         """
-        return {field: _email(session, email_id)[field]}
+        return {field: session.state.emails.find(email_id)[field]}
 
     @tool(name="email_search_emails")
     def search_emails(
@@ -92,7 +92,6 @@ class MailTools:
     @tool(name="email_delete_email")
     def delete_email(self, session: Session[Office], email_id: EmailId) -> str:
         """Delete an email."""
-        _email(session, email_id)
         session.state.emails.delete(email_id)
         return "Email deleted successfully."
 
@@ -103,7 +102,7 @@ class MailTools:
         Args:
             recipient: the address to send it to
         """
-        email = _email(session, email_id)
+        email = session.state.emails.find(email_id)
         _send(session, recipient, f"FW: {email['subject']}", email["body"] or "")
         return "Email forwarded successfully."
 
@@ -114,16 +113,9 @@ class MailTools:
         Args:
             body: the reply's text
         """
-        email = _email(session, email_id)
+        email = session.state.emails.find(email_id)
         _send(session, email["sender/recipient"] or "", f"RE: {email['subject']}", body)
         return "Email replied successfully."
-
-
-def _email(session: Session[Office], email_id: str) -> OfficeRecord:
-    email = session.state.emails.get(email_id)
-    if email is None:
-        raise ToolError(f"There is no email {email_id[:40]!r}; email_search_emails finds ids.")
-    return email
 
 
 def _send(session: Session[Office], recipient: str, subject: str, body: str) -> None:

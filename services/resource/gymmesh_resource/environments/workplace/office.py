@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gymmesh_resource import ToolError
+
 NOW = "2023-11-30 23:59:00"
 """The office's time, which stands still; the rows of NeMo Gym's workplace_assistant tell it."""
 
@@ -38,25 +40,27 @@ class OfficeData:
 
 
 class RecordTable:
-    """Records by id: shared ones, and what a session changed, added and deleted."""
+    """Records by id: shared ones, and what a session changed, added and deleted.
 
-    def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str) -> None:
+    `finding`: says, to whoever asked for a record that is not there, how ids are found.
+    """
+
+    def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str, finding: str) -> None:
         self._shared = shared
         self._id_field = id_field
+        self._finding = finding
         self._changed: dict[str, OfficeRecord] = {}
         self._deleted: set[str] = set()
         self._added: dict[str, OfficeRecord] = {}
         self._next = 1 + max((int(key) for key in shared if key.isdecimal()), default=-1)
 
-    def get(self, record_id: str) -> OfficeRecord | None:
-        """The record as it is now, or None; not to be changed."""
-        if record_id in self._deleted:
-            return None
-        return (
-            self._added.get(record_id)
-            or self._changed.get(record_id)
-            or self._shared.get(record_id)
-        )
+    def find(self, record_id: str) -> OfficeRecord:
+        """The record as it is now; not to be changed. Raises `ToolError` where there is none."""
+        for records in (self._added, self._changed, self._shared):
+            if record_id in records and record_id not in self._deleted:
+                return records[record_id]
+        kind = self._id_field.removesuffix("_id")
+        raise ToolError(f"There is no {kind} {record_id[:40]!r}; {self._finding}.")
 
     def __iter__(self) -> Iterator[OfficeRecord]:
         """The records as they are now, the oldest first."""
@@ -73,15 +77,13 @@ class RecordTable:
         return record_id
 
     def update(self, record_id: str, name: str, value: str) -> None:
-        """Change a field of a record that is there."""
-        if record_id in self._added:
-            self._added[record_id][name] = value
-        else:
-            current = self._changed.get(record_id, self._shared[record_id])
-            self._changed[record_id] = {**current, name: value}
+        """Change a field of a record. Raises `ToolError` where there is none."""
+        records = self._added if record_id in self._added else self._changed
+        records[record_id] = {**self.find(record_id), name: value}
 
     def delete(self, record_id: str) -> None:
-        """Remove a record that is there."""
+        """Remove a record. Raises `ToolError` where there is none."""
+        self.find(record_id)
         if self._added.pop(record_id, None) is None:
             self._deleted.add(record_id)
             self._changed.pop(record_id, None)
@@ -109,10 +111,20 @@ class Office:
 
     def __init__(self, data: OfficeData) -> None:
         self.data = data
-        self.emails = RecordTable(data.emails, "email_id")
-        self.events = RecordTable(data.events, "event_id")
-        self.tasks = RecordTable(data.tasks, "task_id")
-        self.customers = RecordTable(data.customers, "customer_id")
+        self.emails = RecordTable(data.emails, "email_id", "email_search_emails finds ids")
+        self.events = RecordTable(
+            data.events, "event_id", "ids have eight digits, calendar_search_events finds them"
+        )
+        self.tasks = RecordTable(
+            data.tasks,
+            "task_id",
+            "ids have eight digits, project_management_search_tasks finds them",
+        )
+        self.customers = RecordTable(
+            data.customers,
+            "customer_id",
+            "customer_relationship_manager_search_customers finds ids",
+        )
         self.plots: list[str] = []
 
     def differences(self) -> dict[str, tuple[Any, ...]]:
