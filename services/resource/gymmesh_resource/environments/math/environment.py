@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -178,11 +179,13 @@ class MathEnvironment(Environment[None]):
             return Verdict(verdict.reward, evidence=evidence)
         said: list[str] = []
         reward = verdict.reward
-        answer = self._judged_answer(text)
-        if reward < 1.0 and answer:
+        answer = last_box(text)
+        if answer is None and self._judge_unboxed:
+            answer = text[-_UNBOXED:]
+        if reward < 1.0 and answer and answer.strip():
             with rollout.stage("judge") as stage:
                 try:
-                    reward = float(await self._equal(session, rollout.task, answer, said))
+                    reward = float(await self._equal(session, rollout.task, answer.strip(), said))
                 except AnswerUnjudged as error:
                     evidence["failure_reason"] = str(error)
                 stage.note = f"asked {len(said)} times"
@@ -207,13 +210,6 @@ class MathEnvironment(Environment[None]):
             raise ExpectedAnswerError(f"Comparing it with a number, {error}.") from None
         return unjudged(expected_answer, response_text, failure)
 
-    def _judged_answer(self, text: str) -> str:
-        """What the judge is shown of a response; empty where there is nothing to judge."""
-        boxed = last_box(text)
-        if boxed is None:
-            boxed = text[-_UNBOXED:] if self._judge_unboxed else ""
-        return boxed.strip()
-
     async def _equal(
         self, session: Session[None], task: Task, answer: str, said: list[str]
     ) -> bool:
@@ -221,16 +217,8 @@ class MathEnvironment(Environment[None]):
 
         Raises `AnswerUnjudged`, MODEL_*.
         """
-        expected, question = _expected(task), _question(task)
-
-        async def forwards(about: str) -> bool | None:
-            return await self._label(session, comparison(question, expected, about), said)
-
-        async def backwards(about: str) -> bool | None:
-            return await self._label(session, comparison(question, about, expected), said)
-
-        for ask in (forwards, backwards):
-            equal = await judged(ask, answer)
+        for swapped in (False, True):
+            equal = await judged(partial(self._label, session, task, said, swapped), answer)
             if equal is None and self._fails:
                 raise MeshError(
                     errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
@@ -241,8 +229,14 @@ class MathEnvironment(Environment[None]):
                 return False
         return True
 
-    async def _label(self, session: Session[None], prompt: str, said: list[str]) -> bool | None:
+    async def _label(
+        self, session: Session[None], task: Task, said: list[str], swapped: bool, about: str
+    ) -> bool | None:
         """The judge's label, asked once more where it gives none. Raises MODEL_*."""
+        first, second = _expected(task), about
+        if swapped:
+            first, second = second, first
+        prompt = comparison(_question(task), first, second)
         for _ in range(2):
             answer = await session.ask("judge", prompt, system=SYSTEM, **self._judge_params)
             said.append(answer.text[-_SAID:])
