@@ -17,6 +17,8 @@ from .bounds import Database, QueryError, QueryLimits, fetch, quoted
 from .guard import guarded, open_file, open_setup
 from .results import ComparisonRules, QueryResult, compare
 
+# What SQLite says of a statement that would do more than read.
+_REFUSALS = ("not authorized", "authorization denied", "prohibited", "readonly")
 # Characters of a script whose database is kept for the next query; larger ones are made anew.
 _KEPT = 200_000
 
@@ -133,11 +135,6 @@ def _query_error(error: Exception, limits: QueryLimits) -> QueryError:
     text = str(error).rstrip(".")
     if text == "interrupted":
         return QueryError("time", f"The query took longer than {limits.seconds:g} seconds.")
-    if (
-        "not authorized" in text
-        or "authorization denied" in text
-        or "prohibited" in text
-        or "readonly" in text
-    ):
+    if any(sign in text for sign in _REFUSALS):
         return QueryError("sql", f"Only reading is allowed here ({text}).")
     return QueryError("sql", f"SQLite says: {text}.")
