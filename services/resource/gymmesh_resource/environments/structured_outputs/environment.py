@@ -68,10 +68,10 @@ class StructuredOutputsEnvironment(Environment[None]):
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the text of the answer, or the arguments of the call that it is."""
-        field, _ = _schema(rollout.task)
+        field, schema = _schema(rollout.task)
         with rollout.stage("validate") as stage:
             try:
-                result = await self._judge(rollout)
+                result = await self._judge(rollout, schema)
             except SchemaError as error:
                 raise TaskInvalid(field, str(error)) from None
             stage.note = result.error
@@ -80,9 +80,8 @@ class StructuredOutputsEnvironment(Environment[None]):
             evidence={"error_type": result.error or None, "error_message": result.message or None},
         )
 
-    async def _judge(self, rollout: Rollout) -> SchemaResult:
+    async def _judge(self, rollout: Rollout, schema: str) -> SchemaResult:
         task = rollout.task
-        _, schema = _schema(task)
         if _mode(task) == "text":
             text, format = "".join(rollout.texts), _format(task)
             return await self._run(schema, judge, schema, format, text, self._coerce_xml)
