@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookies import SimpleCookie
 from typing import Annotated, Any
 
@@ -75,20 +76,19 @@ class NemoGymEnvironment(Environment[_Remote]):
         max_connections: how many requests may be under way. max_answer_bytes: of one answer.
         """
         self._url = check_url(url)
-        self._headers = headers or {}
         self._close_path = (close_path or "").strip("/")
-        self._max_connections = max_connections
-        self._max_bytes = max_answer_bytes
+        self._connect = partial(
+            Client,
+            self._url,
+            headers=headers or {},
+            max_connections=max_connections,
+            max_bytes=max_answer_bytes,
+        )
         self._client: Client | None = None
 
     async def open(self) -> None:
         """Get the HTTP client ready; the server may still be starting."""
-        self._client = Client(
-            self._url,
-            headers=self._headers,
-            max_connections=self._max_connections,
-            max_bytes=self._max_bytes,
-        )
+        self._client = self._connect()
 
     async def close(self) -> None:
         """Close the connections."""
