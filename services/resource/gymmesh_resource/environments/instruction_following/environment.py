@@ -14,9 +14,8 @@ from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
-from .arguments import ArgumentError
-from .checks import UnknownInstruction, bind
-from .verdict import MODES, Bound, GradingMode, followed_by, reward
+from .registry import ArgumentError
+from .verdict import MODES, Bound, GradingMode, UnknownInstruction, bind, followed_by, reward
 
 # Characters of a response that are checked in a thread.
 _SHORT = 5_000
