@@ -92,7 +92,7 @@ class McqaEnvironment(Environment[None]):
         patterns = _patterns(task)
         if not patterns:
             return None
-        options: dict[str, str] = {}
+        options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
 

@@ -100,32 +100,27 @@ def by_patterns(text: str, patterns: Sequence[str], options: Mapping[str, str]) 
     A pattern's first group (or the whole match) is a letter, trusted even where it is none of
     the options, or an option's text. A broken pattern finds nothing.
     """
+    question = ChoiceQuestion(list(options.items()))
     for pattern in patterns:
-        letter = _by_pattern(text, pattern, options)
+        try:
+            matches = list(re.finditer(pattern, text, re.IGNORECASE))
+        except (re.error, OverflowError, RecursionError, MemoryError):
+            continue
+        if not matches:
+            continue
+        found = matches[-1].group(1 if matches[-1].re.groups else 0) or ""
+        captured = _normalized(found).upper()
+        is_letter = len(captured) == 1 and captured.isalpha()
+        letter = captured if is_letter else question.with_text(captured)
         if letter is not None:
             return letter
     return None
-
-
-def _by_pattern(text: str, pattern: str, options: Mapping[str, str]) -> str | None:
-    try:
-        matches = list(re.finditer(pattern, text, re.IGNORECASE))
-    except (re.error, OverflowError, RecursionError, MemoryError):
-        return None
-    if not matches:
-        return None
-    found = matches[-1].group(1 if matches[-1].re.groups else 0) or ""
-    captured = _normalized(found).upper()
-    if len(captured) == 1 and captured.isalpha():
-        return captured
-    return ChoiceQuestion(list(options.items())).with_text(captured)
 
 
 def _boxed_letter(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
-    inner = without_text(inner.strip())
     found = _LONE_CAPITAL.fullmatch(inner)
     if found is None and label_in_box:
         found = _LABEL.match(inner)
@@ -137,7 +132,7 @@ def _boxed_option(text: str, question: ChoiceQuestion) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
-    box = _plain(without_text(inner.strip()))
+    box = _plain(inner)
     letters = {letter for letter, option in question.options if (o := _plain(option)) and o in box}
     return letters.pop() if len(letters) == 1 else None
 
@@ -198,7 +193,8 @@ def _is_list(text: str, letters: frozenset[str]) -> bool:
 
 
 def _last_box(text: str) -> str | None:
-    r"""What the last ``\boxed{`` holds; None without one, or when its brace never closes."""
+    r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
+    when its brace never closes."""
     start = text.rfind(_BOX)
     if start < 0:
         return None
@@ -207,7 +203,7 @@ def _last_box(text: str) -> str | None:
     for brace in re.finditer(r"[{}]", text[start:]):
         depth += 1 if brace.group() == "{" else -1
         if depth == 0:
-            return text[start : start + brace.start()]
+            return without_text(text[start : start + brace.start()].strip())
     return None
 
 
