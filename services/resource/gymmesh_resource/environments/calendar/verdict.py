@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from gymmesh_resource.errors import TaskInvalid
@@ -93,12 +94,11 @@ def _overlap(calendar: Sequence[Any]) -> bool:
     for event in calendar:
         if event not in distinct:
             distinct.append(event)
-    spans = [_span(event) for event in distinct]
-    for index, (start, end) in enumerate(spans):
-        for other_start, other_end in spans[index + 1 :]:
-            if not (end <= other_start or start >= other_end):
-                return True
-    return False
+    pairs = combinations(map(_span, distinct), 2)
+    return any(
+        not (end <= other_start or start >= other_end)
+        for (start, end), (other_start, other_end) in pairs
+    )
 
 
 def _satisfied(event: Any, wanted: Expected) -> bool:
