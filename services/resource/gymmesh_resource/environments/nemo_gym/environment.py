@@ -155,11 +155,10 @@ class NemoGymEnvironment(Environment[_Remote]):
         try:
             return verdict_of(loads(answer.text), body)
         except CodecError:
-            raise self._error("verify", "its answer is no JSON", _VERIFIER_FAULT) from None
+            problem = "its answer is no JSON"
         except BadVerdict as error:
-            raise self._error(
-                "verify", f"its answer is no verdict: {error}", _VERIFIER_FAULT
-            ) from None
+            problem = f"its answer is no verdict: {error}"
+        raise self._error("verify", problem, _VERIFIER_FAULT)
 
     async def _post(
         self, name: str, body: Any, remote: _Remote, reason: _Reason.ValueType
