@@ -10,6 +10,13 @@ from .office import Office
 from .searching import page_of, read_moment, require
 
 EventId: TypeAlias = Annotated[str, "the event's id, eight digits"]
+EventField: TypeAlias = Annotated[
+    Literal["event_id", "event_name", "participant_email", "event_start", "duration"],
+    "which field",
+]
+ChangingField: TypeAlias = Annotated[
+    Literal["event_name", "participant_email", "event_start", "duration"], "which field"
+]
 _LONGEST = 60 * 24 * 31
 
 
@@ -18,16 +25,9 @@ class CalendarTools:
 
     @tool(name="calendar_get_event_information_by_id")
     def event_field(
-        self,
-        session: Session[Office],
-        event_id: EventId,
-        field: Literal["event_id", "event_name", "participant_email", "event_start", "duration"],
+        self, session: Session[Office], event_id: EventId, field: EventField
     ) -> dict[str, Any]:
-        """Read one field of an event.
-
-        Args:
-            field: which field
-        """
+        """Read one field of an event."""
         return {field: session.state.events.find(event_id)[field]}
 
     @tool(name="calendar_search_events")
@@ -102,15 +102,10 @@ class CalendarTools:
         self,
         session: Session[Office],
         event_id: EventId,
-        field: Literal["event_name", "participant_email", "event_start", "duration"],
-        new_value: str | int,
+        field: ChangingField,
+        new_value: Annotated[str | int, "what it is to be"],
     ) -> str:
-        """Change one field of an event.
-
-        Args:
-            field: which field
-            new_value: what it is to be
-        """
+        """Change one field of an event."""
         session.state.events.find(event_id)
         value = str(new_value)
         require(new_value=value)

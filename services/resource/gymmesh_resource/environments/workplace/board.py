@@ -10,6 +10,13 @@ from .office import Office, OfficeRecord
 from .searching import has_texts, read_date, require, wanted_texts
 
 TaskId: TypeAlias = Annotated[str, "the task's id, eight digits"]
+TaskField: TypeAlias = Annotated[
+    Literal["task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board"],
+    "which field",
+]
+ChangingField: TypeAlias = Annotated[
+    Literal["task_name", "assigned_to_email", "list_name", "due_date", "board"], "which field"
+]
 TaskList: TypeAlias = Literal["Backlog", "In Progress", "In Review", "Completed"]
 Board: TypeAlias = Literal["Back end", "Front end", "Design"]
 LISTS: tuple[str, ...] = get_args(TaskList)
@@ -21,18 +28,9 @@ class ProjectTools:
 
     @tool(name="project_management_get_task_information_by_id")
     def task_field(
-        self,
-        session: Session[Office],
-        task_id: TaskId,
-        field: Literal[
-            "task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board"
-        ],
+        self, session: Session[Office], task_id: TaskId, field: TaskField
     ) -> dict[str, Any]:
-        """Read one field of a task.
-
-        Args:
-            field: which field
-        """
+        """Read one field of a task."""
         return {field: session.state.tasks.find(task_id)[field]}
 
     @tool(name="project_management_search_tasks")
@@ -114,15 +112,10 @@ class ProjectTools:
         self,
         session: Session[Office],
         task_id: TaskId,
-        field: Literal["task_name", "assigned_to_email", "list_name", "due_date", "board"],
-        new_value: str,
+        field: ChangingField,
+        new_value: Annotated[str, "what it is to be"],
     ) -> str:
-        """Change one field of a task.
-
-        Args:
-            field: which field
-            new_value: what it is to be
-        """
+        """Change one field of a task."""
         session.state.tasks.find(task_id)
         require(new_value=new_value)
         if field == "assigned_to_email":

@@ -10,6 +10,11 @@ from .office import NOW, Office, OfficeRecord
 from .searching import page_of, read_date, require
 
 EmailId: TypeAlias = Annotated[str, "the email's id"]
+Recipient: TypeAlias = Annotated[str, "the address to send it to"]
+EmailField: TypeAlias = Annotated[
+    Literal["email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body"],
+    "which field",
+]
 
 
 class DirectoryTools:
@@ -33,18 +38,9 @@ class MailTools:
 
     @tool(name="email_get_email_information_by_id")
     def email_field(
-        self,
-        session: Session[Office],
-        email_id: EmailId,
-        field: Literal[
-            "email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body"
-        ],
+        self, session: Session[Office], email_id: EmailId, field: EmailField
     ) -> dict[str, Any]:
-        """Read one field of an email.
-
-        Args:
-            field: which field
-        """
+        """Read one field of an email."""
         return {field: session.state.emails.find(email_id)[field]}
 
     @tool(name="email_search_emails")
@@ -78,11 +74,12 @@ class MailTools:
         return page_of("emails", found, page, page_size)
 
     @tool(name="email_send_email")
-    def send_email(self, session: Session[Office], recipient: str, subject: str, body: str) -> str:
+    def send_email(
+        self, session: Session[Office], recipient: Recipient, subject: str, body: str
+    ) -> str:
         """Send an email.
 
         Args:
-            recipient: the address to send it to
             subject: its subject
             body: its text
         """
@@ -96,12 +93,10 @@ class MailTools:
         return "Email deleted successfully."
 
     @tool(name="email_forward_email")
-    def forward_email(self, session: Session[Office], email_id: EmailId, recipient: str) -> str:
-        """Forward an email to somebody.
-
-        Args:
-            recipient: the address to send it to
-        """
+    def forward_email(
+        self, session: Session[Office], email_id: EmailId, recipient: Recipient
+    ) -> str:
+        """Forward an email to somebody."""
         email = session.state.emails.find(email_id)
         _send(session, recipient, f"FW: {email['subject']}", email["body"] or "")
         return "Email forwarded successfully."
