@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from . import duck
-from .bounds import Database, QueryError, QueryLimits, fetch, quoted
+from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
 from .guard import guarded, open_file, open_setup
 from .results import ComparisonRules, QueryResult, compare
 
@@ -51,10 +51,7 @@ def has_rows(database: Database, limits: QueryLimits) -> bool:
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' "
                 "ESCAPE '@'"
             ).fetchall()
-            return any(
-                connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone()
-                for (name,) in tables
-            )
+            return any_rows(connection, [quoted(name) for (name,) in tables])
     except (sqlite3.Error, MemoryError) as error:
         raise QueryError("setup", str(error) or "the database needs too much memory") from None
 
