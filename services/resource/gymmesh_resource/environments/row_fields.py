@@ -27,6 +27,14 @@ def optional(task: Task, field: str, kind: type[V]) -> V | None:
     return value
 
 
+def text_or_none(task: Task, field: str) -> str | None:
+    """A key's text; None where the key is not there or null. Raises `TaskInvalid`."""
+    value = task.payload.get(field)
+    if value is not None and not isinstance(value, str):
+        raise TaskInvalid(field, "must be text or null")
+    return value
+
+
 def one_of(choices: Sequence[T], value: object, field: str) -> T:
     """The choice that a key's value is. Raises `TaskInvalid`, which names all of them."""
     for choice in choices:

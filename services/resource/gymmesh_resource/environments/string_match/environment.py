@@ -64,9 +64,7 @@ def _mode(task: Task) -> ExtractionMode:
 
 
 def _case_sensitive(task: Task) -> bool:
-    value = task.payload.get("case_sensitive")
-    if value is None:
+    if task.payload.get("case_sensitive") is None:
         return False
-    if not isinstance(value, bool):
-        raise TaskInvalid("case_sensitive", "must be true or false")
-    return value
+    sensitive: bool = task.require("case_sensitive", bool)
+    return sensitive
