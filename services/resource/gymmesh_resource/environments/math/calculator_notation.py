@@ -66,8 +66,7 @@ def to_python(expression: str) -> str:
         raise CalculatorError(
             f"The expression is longer than {MAX_LENGTH} characters: calculate it in parts."
         )
-    tokens = _tokens(expression.translate(_SIGNS))
-    return _write(tokens)
+    return _write(_tokens(expression.translate(_SIGNS)))
 
 
 def _tokens(text: str) -> list[_Token]:

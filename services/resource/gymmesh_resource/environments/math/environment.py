@@ -7,7 +7,6 @@ math_with_judge has them; where a judge is asked, it is shown their `question`, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from gymmesh_resource.workers import AnswerTooMuch, PoolError
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
+from gymmesh_runtime.waits import cancel_and_wait
 
 from .equivalence import SYSTEM, comparison, read_label
 from .verdict import (
@@ -107,11 +107,8 @@ class MathEnvironment(Environment[None]):
 
     async def close(self) -> None:
         """Let no more processes get ready."""
-        if self._warming is not None:
-            self._warming.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._warming
-            self._warming = None
+        await cancel_and_wait(self._warming)
+        self._warming = None
 
     def called_models(self) -> Sequence[str]:
         """The judge, where it is asked."""
@@ -251,12 +248,9 @@ def _question(task: Task) -> str:
     question = task.payload.get("question")
     if isinstance(question, str) and question.strip():
         return question
-    asked = [
-        text_of(item)
-        for item in task.message.params.input
-        if item.HasField("message") and item.message.role == "user"
-    ]
-    return asked[-1] if asked else ""
+    items = reversed(task.message.params.input)
+    asked = (item for item in items if item.HasField("message") and item.message.role == "user")
+    return next(map(text_of, asked), "")
 
 
 def _expected(task: Task) -> str:
