@@ -7,6 +7,7 @@ import logging
 import math
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,7 @@ class WebSearchEnvironment(Environment[None]):
         self._needs = retrieval_needs
         self._counts: Literal["any", "share"] = retrieval_counts
         self._corpus: Corpus | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._opened = ExitStack()
         # Without a bound of its own: the environment's calls are bounded.
         self._places = asyncio.Semaphore(1_000)
 
@@ -104,7 +105,8 @@ class WebSearchEnvironment(Environment[None]):
             return
         path = Path(self._index) if self._index is not None else self._example_index()
         try:
-            self._corpus = Corpus(path, timeout_s=self._search_timeout_s)
+            corpus = Corpus(path, timeout_s=self._search_timeout_s)
+            self._corpus = self._opened.enter_context(closing(corpus))
         except CorpusError as error:
             raise DefinitionError(
                 f"web_search: {error}; `gym-cli env index DOCS --output FILE` writes one"
@@ -114,12 +116,8 @@ class WebSearchEnvironment(Environment[None]):
         """Close the index and the hosted search."""
         if self._hosted is not None:
             await self._hosted.close()
-        if self._corpus is not None:
-            self._corpus.close()
-            self._corpus = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._corpus = None
+        self._opened.close()
 
     def check_task(self, task: Task) -> None:
         """The row must have what the weighted parts of the reward are judged by."""
@@ -223,8 +221,8 @@ class WebSearchEnvironment(Environment[None]):
 
     def _example_index(self) -> Path:
         _LOGGER.warning("web_search has no index: it searches its few example documents")
-        self._folder = tempfile.TemporaryDirectory(prefix="gymmesh-web-search-")
-        path = Path(self._folder.name) / "examples.db"
+        folder = tempfile.TemporaryDirectory(prefix="gymmesh-web-search-")
+        path = Path(self._opened.enter_context(folder)) / "examples.db"
         build_index(read_documents([_EXAMPLES], []), path)
         return path
 
