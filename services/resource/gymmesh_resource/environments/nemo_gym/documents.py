@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
@@ -81,7 +81,12 @@ def verify_body(rollout: Rollout, *, response_id: str, created_at: float) -> dic
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
         "error": None,
-        "output": _output(rollout.items),
+        "output": [
+            _completed(document, item, position)
+            for position, (document, item) in enumerate(
+                zip(items_to_list(rollout.items), rollout.items, strict=True)
+            )
+        ],
         "parallel_tool_calls": True if parallel is None else parallel,
         "tool_choice": "auto" if choice is None else choice,
         "tools": params.get("tools") or [],
@@ -125,13 +130,6 @@ def _number(value: object, *more: type) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _output(items: Sequence[responses_pb2.Item]) -> list[dict[str, Any]]:
-    return [
-        _completed(document, item, position)
-        for position, (document, item) in enumerate(zip(items_to_list(items), items, strict=True))
-    ]
 
 
 def _completed(document: dict[str, Any], item: responses_pb2.Item, position: int) -> dict[str, Any]:
