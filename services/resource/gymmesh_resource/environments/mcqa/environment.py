@@ -64,12 +64,13 @@ class McqaEnvironment(Environment[None]):
         task = rollout.task
         question, expected = _question(task), _expected(task)
         text = rollout.text.strip()
+        evidence: dict[str, object] = {"extracted_answer": None, "expected_answer": expected}
         with rollout.stage("choose") as stage:
-            ended = False
             try:
                 letter = await self._by_patterns(text, task, question) if text else None
             except AnswerTooMuch:
-                letter, ended = None, True
+                letter = None
+                evidence["problem"] = "the task's pattern had to be ended on this response"
             stage.note = "by the task's pattern" if letter else ""
             if letter is None and text:
                 mode = self._mode or _mode(task)
@@ -81,9 +82,7 @@ class McqaEnvironment(Environment[None]):
                     label_in_box=self._label_in_box,
                     answer_prefix=_template(task).get("answer_prefix") or "",
                 )
-        evidence: dict[str, object] = {"extracted_answer": letter, "expected_answer": expected}
-        if ended:
-            evidence["problem"] = "the task's pattern had to be ended on this response"
+        evidence["extracted_answer"] = letter
         return Verdict(float(letter == expected), evidence=evidence)
 
     async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:

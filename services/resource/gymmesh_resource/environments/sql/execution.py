@@ -23,6 +23,9 @@ _REFUSALS = ("not authorized", "authorization denied", "prohibited", "readonly")
 _KEPT = 200_000
 
 
+_kept = lru_cache(maxsize=8)(open_setup)
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A comparison of two results. reason: one line. Rows are counted, None if it failed."""
@@ -111,7 +114,7 @@ def _connected(
         if database.path is not None:
             connection = open_file(Path(database.path))
         else:
-            make = _made if len(database.script) <= _KEPT else open_setup
+            make = _kept if len(database.script) <= _KEPT else open_setup
             image = make(database.script, limits.seconds)
             connection = sqlite3.connect(":memory:")
             if image:
@@ -121,11 +124,6 @@ def _connected(
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise QueryError("setup", str(error)) from None
     return guarded(connection, limits.seconds)
-
-
-@lru_cache(maxsize=8)
-def _made(script: str, seconds: float) -> bytes:
-    return open_setup(script, seconds)
 
 
 def _query_error(error: Exception, limits: QueryLimits) -> QueryError:
