@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
-from gymmesh_resource.environments._latex import without_text
+from gymmesh_resource.environments._latex import BOX, boxes, without_text
 
 ReadingMode = Literal[
     "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
@@ -30,7 +30,6 @@ MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
 
-_BOX: Final = "\\boxed{"
 _LONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
 _LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 _ANSWER = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
@@ -195,16 +194,9 @@ def _is_list(text: str, letters: frozenset[str]) -> bool:
 def _last_box(text: str) -> str | None:
     r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
     when its brace never closes."""
-    start = text.rfind(_BOX)
-    if start < 0:
-        return None
-    start += len(_BOX)
-    depth = 1
-    for brace in re.finditer(r"[{}]", text[start:]):
-        depth += 1 if brace.group() == "{" else -1
-        if depth == 0:
-            return without_text(text[start : start + brace.start()].strip())
-    return None
+    last = text[max(text.rfind(BOX), 0) :]
+    place = next(boxes(last), None)
+    return None if place is None else without_text(last[place].strip())
 
 
 def _normalized(text: str) -> str:
