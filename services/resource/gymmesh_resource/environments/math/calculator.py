@@ -131,7 +131,11 @@ def _show(value: Any) -> str:
     exact = Fraction(value)
     if exact.denominator == 1:
         return str(exact.numerator)
-    return _terminating(exact) or _rounded_fraction(exact)
+    if digits := _terminating(exact):
+        return digits
+    # Emin is far below any value of MAX_BITS, so nothing underflows to zero here.
+    context = Context(prec=SIGNIFICANT_DIGITS, Emin=-99999, Emax=99999)
+    return _rounded(context.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
 
 
 def _terminating(value: Fraction) -> str | None:
@@ -144,12 +148,6 @@ def _terminating(value: Fraction) -> str | None:
         return None
     digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
     return f"{'-' * (value < 0)}{digits[:-places]}.{digits[-places:]}"
-
-
-def _rounded_fraction(value: Fraction) -> str:
-    # Emin is far below any value of MAX_BITS, so nothing underflows to zero here.
-    context = Context(prec=SIGNIFICANT_DIGITS, Emin=-99999, Emax=99999)
-    return _rounded(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
 
 
 def _rounded(value: Decimal) -> str:

@@ -105,7 +105,9 @@ class McqaEnvironment(Environment[None]):
 def _fitting(task: Task, mode: ReadingMode) -> None:
     """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
     answer would be judged wrong."""
-    prompt = _prompt(task)
+    params = task.message.params
+    texts = (params.instructions, params.input_text, *map(text_of, params.input))
+    prompt = "\n".join(texts).strip()
     if not prompt:
         return
     asks_for_box = "\\boxed" in prompt
@@ -123,13 +125,6 @@ def _fitting(task: Task, mode: ReadingMode) -> None:
         )
 
 
-def _prompt(task: Task) -> str:
-    """All text of the row's prompt."""
-    params = task.message.params
-    texts = (params.instructions, params.input_text, *map(text_of, params.input))
-    return "\n".join(texts).strip()
-
-
 def _expected(task: Task) -> str:
     return filled_text(task, "expected_answer").strip().upper()
 
@@ -143,16 +138,14 @@ def _question(task: Task) -> ChoiceQuestion:
     for entry in options:
         if not isinstance(entry, dict):
             raise TaskInvalid("options", 'must be a list of objects such as {"A": "its text"}')
-        found += [(key.upper(), text) for key, text in entry.items() if _is_option(key, text)]
+        for key, text in entry.items():
+            if text is not None and not isinstance(text, str):
+                raise TaskInvalid("options", f"has no text for {key!r}")
+            if text is not None and len(key) == 1 and key.isalpha():
+                found.append((key.upper(), text))
     if not found:
         raise TaskInvalid("options", "has no option with a single letter and a text")
     return ChoiceQuestion(found)
-
-
-def _is_option(key: str, text: Any) -> bool:
-    if text is not None and not isinstance(text, str):
-        raise TaskInvalid("options", f"has no text for {key!r}")
-    return text is not None and len(key) == 1 and key.isalpha()
 
 
 def _mode(task: Task) -> ReadingMode:

@@ -151,8 +151,9 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
     found = [(match.start(), match.group(1)) for match in _PAYLOAD.finditer(text)]
     if prefix:
         marker = re.compile(re.escape(unicodedata.normalize("NFKC", prefix)) + r"\s*", re.I)
-        found += [(match.start(), _rest_of_line(text, match.end())) for match in
-                  marker.finditer(text)]  # fmt: skip
+        for match in marker.finditer(text):
+            rest = text[match.end() : match.end() + PAYLOAD]
+            found.append((match.start(), rest.partition("\n")[0]))
     for _, payload in sorted(found, reverse=True):
         letter = _letter_of(payload, question.letters)
         if letter is not None:
@@ -160,10 +161,6 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
     last_line = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2])
     letter = last_line.group(1).upper() if last_line else None
     return letter if letter in question.letters else None
-
-
-def _rest_of_line(text: str, start: int) -> str:
-    return text[start : start + PAYLOAD].partition("\n")[0]
 
 
 def _letter_of(payload: str, letters: frozenset[str]) -> str | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -55,7 +54,13 @@ def install() -> None:
     """Replace `eval` and `parse_expr` where the library's scorers use them; once per process."""
     import sympy
 
-    guarded = _guarded(sympy.parse_expr)
+    parse = sympy.parse_expr
+
+    def guarded(text: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(text, str):
+            check_expression(text)
+        return parse(text, *args, **named)
+
     # The algebra modules look it up on SymPy's own package.
     sympy.parse_expr = guarded
     for name in _EVAL_MODULES:
@@ -79,15 +84,6 @@ def check_expression(text: str) -> None:
         # Single letters are symbols; SymPy's E, I, N, O, Q and S do no harm.
         if len(name) > 1 and name not in _KNOWN and not _SYMBOL.fullmatch(name):
             raise UnsafeExpression(f"the answer calls {name[:40]!r}, which is not known here")
-
-
-def _guarded(parse: Callable[..., Any]) -> Callable[..., Any]:
-    def parse_expr(text: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(text, str):
-            check_expression(text)
-        return parse(text, *args, **named)
-
-    return parse_expr
 
 
 def _bits(text: str, *_: Any) -> Any:

@@ -139,7 +139,8 @@ class WebSearchEnvironment(Environment[None]):
             limit: how many results to show, at most 20
         """
         hits = await self._search(query, limit)
-        return {"results": [_shown(hit) for hit in hits]}
+        shown = [{key: part for key, part in asdict(hit).items() if part} for hit in hits]
+        return {"results": shown}
 
     @tool
     async def fetch(
@@ -233,10 +234,6 @@ async def _timed(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except TooSlow:
         raise ToolError("The search took too long: use fewer or rarer words.") from None
-
-
-def _shown(hit: Hit) -> dict[str, str]:
-    return {key: value for key, value in asdict(hit).items() if value}
 
 
 def _accepted(task: Task) -> list[str]:
