@@ -54,7 +54,8 @@ class Game(ABC):
         worth most to it."""
         if self.chance.random() >= careless:
             worths = [worth(move) for move in moves]
-            moves = [move for move, one in zip(moves, worths, strict=True) if one == max(worths)]
+            best = max(worths)
+            moves = [move for move, one in zip(moves, worths, strict=True) if one == best]
         return self.chance.choice(moves)
 
     @abstractmethod

@@ -117,11 +117,11 @@ class SqlEnvironment(Environment[None]):
                 gives_nothing, question.database, question.query, limits, seconds=limits.seconds
             )
         except QueryError as error:
-            if error.kind != "time":
-                raise _fault(question, error) from None
-            nothing = False  # the verdict will say so, and fail
+            if error.kind == "time":
+                return  # the verdict will say so, and fail
+            raise _fault(question, error) from None
         except AnswerTooMuch:
-            nothing = False
+            return
         if nothing:
             raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
 
