@@ -28,6 +28,8 @@ from .references import reference_problem
 
 # Characters of an explanation.
 MESSAGE: Final = 200
+# Levels of an answer that any schema can be applied to, if it says anything about them.
+_TOP: Final = 10
 # Keys of a schema whose values are schemas by names of the author's, not by keywords.
 _NAMED: Final = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 # Keys whose values are data.
@@ -168,18 +170,25 @@ def _exact(number: float) -> Fraction:
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
-def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
+def _first_error(value: Any, schema: dict[str, Any]) -> Any:
     from referencing import Registry
-    from referencing.exceptions import Unresolvable
 
     registry: Registry[Any] = Registry()  # an empty one: nothing is fetched
+    return next(_validator()(schema, registry=registry).iter_errors(value), None)
+
+
+def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
+    from referencing.exceptions import Unresolvable
+
     try:
-        first = next(_validator()(schema, registry=registry).iter_errors(value), None)
+        first = _first_error(value, schema)
     except Unresolvable as unresolvable:
         raise SchemaError(f"refers to what is not in it: {unresolvable.ref!r}") from None
     except re.error as error:
         raise SchemaError(f"has a pattern that is none: {error}") from None
     except RecursionError:
+        if _is_endless(_top(value, _TOP), schema):
+            raise SchemaError("refers to itself without end, or is nested too deeply") from None
         return failed("validation_error", "nested too deeply")
     except TypeError:  # a pattern for keys meets YAML's, which may be numbers
         return failed("validation_error", "a key is not text")
@@ -188,3 +197,22 @@ def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
     if first is None:
         return SchemaResult(1.0)
     return failed("validation_error", f"{first.json_path}: {first.message}")
+
+
+def _top(value: Any, levels: int) -> Any:
+    """The upper levels of a value, with nothing in the containers below."""
+    if isinstance(value, dict):
+        return {key: _top(part, levels - 1) for key, part in value.items()} if levels else {}
+    if isinstance(value, list):
+        return [_top(part, levels - 1) for part in value] if levels else []
+    return value
+
+
+def _is_endless(value: Any, schema: dict[str, Any]) -> bool:
+    try:
+        _first_error(value, schema)
+    except RecursionError:
+        return True
+    except Exception:
+        return False  # it ends, if badly
+    return False
