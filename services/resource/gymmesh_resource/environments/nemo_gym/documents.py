@@ -110,13 +110,11 @@ def verdict_of(answer: object, sent: Mapping[str, Any]) -> Verdict:
         for key, value in answer.items()
         if key not in ("reward", _PARAMS, _RESPONSE) and not (key in sent and sent[key] == value)
     }
-    components = {key: number for key, value in answered.items() if (number := _number(value, bool))
-                  is not None}  # fmt: skip
+    numbers = [(key, _number(value, bool)) for key, value in answered.items()]
     parts = answered.get("reward_components")
     if isinstance(parts, dict):
-        components |= {
-            key: number for key, value in parts.items() if (number := _number(value)) is not None
-        }
+        numbers += [(key, _number(value)) for key, value in parts.items()]
+    components = {key: number for key, number in numbers if number is not None}
     return Verdict(reward, components, answered)
 
 
