@@ -14,7 +14,7 @@ EventField: TypeAlias = Annotated[
     Literal["event_id", "event_name", "participant_email", "event_start", "duration"],
     "which field",
 ]
-EventChange: TypeAlias = Annotated[
+MutableEventField: TypeAlias = Annotated[
     Literal["event_name", "participant_email", "event_start", "duration"], "which field"
 ]
 _LONGEST = 60 * 24 * 31
@@ -102,7 +102,7 @@ class CalendarTools:
         self,
         session: Session[Office],
         event_id: EventId,
-        field: EventChange,
+        field: MutableEventField,
         new_value: Annotated[str | int, "what it is to be"],
     ) -> str:
         """Change one field of an event."""

@@ -14,7 +14,7 @@ TaskField: TypeAlias = Annotated[
     Literal["task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board"],
     "which field",
 ]
-TaskChange: TypeAlias = Annotated[
+MutableTaskField: TypeAlias = Annotated[
     Literal["task_name", "assigned_to_email", "list_name", "due_date", "board"], "which field"
 ]
 TaskList: TypeAlias = Literal["Backlog", "In Progress", "In Review", "Completed"]
@@ -112,7 +112,7 @@ class ProjectTools:
         self,
         session: Session[Office],
         task_id: TaskId,
-        field: TaskChange,
+        field: MutableTaskField,
         new_value: Annotated[str, "what it is to be"],
     ) -> str:
         """Change one field of a task."""
