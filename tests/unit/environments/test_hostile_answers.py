@@ -22,7 +22,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.calendar import CalendarEnvironment
 from gymmesh_resource.environments.function_calling import FunctionCallingEnvironment
 from gymmesh_resource.environments.instruction_following import InstructionFollowingEnvironment
-from gymmesh_resource.environments.instruction_following.checks import identifiers
+from gymmesh_resource.environments.instruction_following.registry import INSTRUCTIONS
 from gymmesh_resource.environments.mcqa import McqaEnvironment
 from gymmesh_resource.environments.sql import SqlEnvironment
 from gymmesh_resource.environments.string_match import StringMatchEnvironment
@@ -118,7 +118,7 @@ CASES: dict[str, Case] = {
     ),
     "instruction_following": Case(
         InstructionFollowingEnvironment,
-        {"instruction_id_list": identifiers(), "kwargs": [_ARGUMENTS for _ in identifiers()]},
+        {"instruction_id_list": [*INSTRUCTIONS], "kwargs": [_ARGUMENTS for _ in INSTRUCTIONS]},
         frames=["{}"],
         longest=20_000,  # of the longer ones each takes seconds
     ),

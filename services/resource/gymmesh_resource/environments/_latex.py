@@ -2,9 +2,25 @@ r"""The little LaTeX that answers are wrapped in. Pure."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
+BOX: Final = "\\boxed{"
 _TEXT: Final = "\\text{"
+_BRACE = re.compile(r"(\\boxed\{)|\{|\}")
+
+
+def boxes(text: str) -> Iterator[slice]:
+    r"""What each ``\boxed{…}`` that is closed holds, in the order of their ends; linear time."""
+    opened: list[tuple[bool, int]] = []
+    for brace in _BRACE.finditer(text) if BOX in text else ():
+        if brace.group() != "}":
+            opened.append((brace.group(1) is not None, brace.end()))
+        elif opened:
+            is_box, start = opened.pop()
+            if is_box:
+                yield slice(start, brace.start())
 
 
 def without_text(text: str) -> str:

@@ -16,9 +16,9 @@ async def unless_always(
     """What the work on an answer gives; both are calls of `Environment.work_on_answer`.
 
     Where that used up its processor time or its memory, `harmless` does the same on an answer
-    that asks for nothing. Raises `AnswerTooMuch` where that one comes to its end, so that the
-    answer is to blame; else TimeoutError with the problem. What the machine does to a process is
-    neither, and raised as it is.
+    that asks for nothing, or on the task's own. Raises `AnswerTooMuch` where that one comes to
+    its end, so that the answer is to blame; else TimeoutError with the problem. What the machine
+    does to a process is neither, and raised as it is.
     """
     try:
         return await work()

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.task import Task
+from gymmesh_resource import Task, TaskInvalid
 
 _SERVERS = """
     aalcr abstention arc_agi arena_judge asr_with_pc aviary bbq bigcodebench bird_sql blackjack

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.task import Task
+from gymmesh_resource import Task, TaskInvalid
 
 T = TypeVar("T", bound=str)
 V = TypeVar("V")
@@ -25,6 +24,14 @@ def optional(task: Task, field: str, kind: type[V]) -> V | None:
     if field not in task.payload:
         return None
     value: V = task.require(field, kind)
+    return value
+
+
+def text_or_none(task: Task, field: str) -> str | None:
+    """A key's text; None where the key is not there or null. Raises `TaskInvalid`."""
+    value = task.payload.get(field)
+    if value is not None and not isinstance(value, str):
+        raise TaskInvalid(field, "must be text or null")
     return value
 
 

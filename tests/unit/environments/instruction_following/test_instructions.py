@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_resource.environments.instruction_following.checks import bind, identifiers
 from gymmesh_resource.environments.instruction_following.formats import (
     bullets,
     highlights,
@@ -19,7 +18,12 @@ from gymmesh_resource.environments.instruction_following.formats import (
     title,
 )
 from gymmesh_resource.environments.instruction_following.language import split_sentences
-from gymmesh_resource.environments.instruction_following.verdict import followed, reward
+from gymmesh_resource.environments.instruction_following.registry import INSTRUCTIONS
+from gymmesh_resource.environments.instruction_following.verdict import (
+    bind,
+    followed,
+    reward,
+)
 
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("followed.yaml").read_text(encoding="utf-8")
@@ -39,8 +43,8 @@ def test_case(name: str, args: dict[str, Any], text: str, follows: bool) -> None
 
 
 def test_the_table_has_every_instruction() -> None:
-    assert {entry["id"] for entry in ENTRIES} == set(identifiers())
-    assert len(identifiers()) == 54
+    assert {entry["id"] for entry in ENTRIES} == set(INSTRUCTIONS)
+    assert len(INSTRUCTIONS) == 54
     assert len(CASES) >= 40
 
 

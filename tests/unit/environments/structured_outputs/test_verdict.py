@@ -136,6 +136,9 @@ def test_all_json_fits_the_empty_schema(value: Any) -> None:
         '{"$ref": "#/$defs/none"}',
         '{"$ref": "https://example.com/schema.json"}',
         '{"a":' * 50_000,
+        '{"properties": {"a": {"multipleOf": 1e400}}}',
+        '{"anyOf": [true, {"items": {"multipleOf": 1e400}}]}',
+        '{"multipleOf": NaN}',
     ],
 )
 def test_a_schema_that_is_none_is_the_tasks_fault(schema: str) -> None:
@@ -159,6 +162,27 @@ def test_a_schema_that_is_none_is_the_tasks_fault(schema: str) -> None:
 def test_no_answer_decides_whether_a_reference_leads_nowhere(schema: str, answer: str) -> None:
     with pytest.raises(SchemaError):
         judge(schema, "json", answer)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"$dynamicRef": "#"}',
+        '{"$anchor": "a", "$ref": "#a"}',
+        '{"$id": "http://schemas.example/x", "$ref": "x"}',
+        '{"properties": {"a": {"$anchor": "a", "$ref": "#a"}}}',
+    ],
+)
+@pytest.mark.parametrize("answer", ['{"a": 1}', '{"a": ' + "[" * 300 + "]" * 300 + "}"])
+def test_a_schema_without_end_is_the_tasks_fault(schema: str, answer: str) -> None:
+    with pytest.raises(SchemaError):
+        judge(schema, "json", answer)
+
+
+def test_an_answer_that_is_nested_too_deeply_is_judged() -> None:
+    schema = '{"type": "array", "items": {"$ref": "#"}}'
+    assert judge(schema, "json", "[" * 50 + "]" * 50).reward == 1.0
+    assert judge(schema, "json", "[" * 250 + "]" * 250).message == "nested too deeply"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,7 @@ Task rows have `exp_cal_state`, as NeMo Gym's calendar rows: the expected events
 
 from __future__ import annotations
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, Verdict
 
 from .verdict import Expected, judge, read_expected
 

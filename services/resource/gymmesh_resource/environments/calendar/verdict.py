@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from gymmesh_resource.errors import TaskInvalid
@@ -93,12 +94,11 @@ def _overlap(calendar: Sequence[Any]) -> bool:
     for event in calendar:
         if event not in distinct:
             distinct.append(event)
-    spans = [_span(event) for event in distinct]
-    for index, (start, end) in enumerate(spans):
-        for other_start, other_end in spans[index + 1 :]:
-            if not (end <= other_start or start >= other_end):
-                return True
-    return False
+    pairs = combinations(map(_span, distinct), 2)
+    return any(
+        not (end <= other_start or start >= other_end)
+        for (start, end), (other_start, other_end) in pairs
+    )
 
 
 def _satisfied(event: Any, wanted: Expected) -> bool:
@@ -140,29 +140,25 @@ def _expected(entry: Any, event_id: str) -> Expected:
         raise TaskInvalid(f"{where}.constraint", "is missing; null stands for none")
     earliest = _time(entry, "min_time", where)
     latest = _time(entry, "max_time", where)
-    return _constrained(entry["constraint"], duration, earliest, latest, f"{where}.constraint")
-
-
-def _constrained(
-    constraint: Any, duration: float, earliest: int, latest: int, where: str
-) -> Expected:
+    constraint = entry["constraint"]
     if constraint is None:
         return Expected(duration, earliest, latest)
     if not isinstance(constraint, str):
-        raise TaskInvalid(where, "must be text or null")
+        raise TaskInvalid(f"{where}.constraint", "must be text or null")
     word, _, rest = constraint.partition(" ")
     try:
-        if word == "before":
-            return Expected(duration, earliest, min(latest, read_time(rest)))
-        if word == "after":
-            return Expected(duration, max(earliest, read_time(rest)), latest)
-        if word == "at":
-            return Expected(duration, earliest, latest, read_time(rest))
-        if word == "between":
-            first, second = map(read_time, rest.split(" and "))
-            return Expected(duration, max(earliest, first), min(latest, second))
+        match word:
+            case "before":
+                return Expected(duration, earliest, min(latest, read_time(rest)))
+            case "after":
+                return Expected(duration, max(earliest, read_time(rest)), latest)
+            case "at":
+                return Expected(duration, earliest, latest, read_time(rest))
+            case "between":
+                first, second = map(read_time, rest.split(" and "))
+                return Expected(duration, max(earliest, first), min(latest, second))
     except ValueError:
-        raise TaskInvalid(where, "has a time that cannot be read") from None
+        raise TaskInvalid(f"{where}.constraint", "has a time that cannot be read") from None
     return Expected(duration, earliest, latest, understood=False)
 
 

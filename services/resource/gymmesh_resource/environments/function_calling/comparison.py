@@ -30,26 +30,11 @@ class Likeness:
 
 def same(expected: Any, actual: Any) -> bool:
     """Whether two JSON values are equal, numbers by their value."""
-    pairs = [(expected, actual)]
-    while pairs:
-        left, right = pairs.pop()
-        if _kind(left) != _kind(right):
-            return False
-        if isinstance(left, dict):
-            if left.keys() != right.keys():
-                return False
-            pairs.extend((value, right[key]) for key, value in left.items())
-        elif isinstance(left, list):
-            if len(left) != len(right):
-                return False
-            pairs.extend(zip(left, right, strict=True))
-        elif left != right:
-            return False
-    return True
+    return alike(expected, actual, None) is None
 
 
-def alike(expected: Any, actual: Any, likeness: Likeness) -> str | None:
-    """What sets two JSON values apart, or None when they are alike.
+def alike(expected: Any, actual: Any, likeness: Likeness | None) -> str | None:
+    """What sets two JSON values apart, or None when they are alike; without a likeness, the same.
 
     One of "type", "keys", "length" and "value", for the first difference that is found.
     """
@@ -61,13 +46,13 @@ def alike(expected: Any, actual: Any, likeness: Likeness) -> str | None:
         if isinstance(left, dict):
             if left.keys() != right.keys():
                 return "keys"
-            compared = [key for key in left if key not in likeness.ignored]
-            pairs.extend((left[key], right[key]) for key in compared)
+            ignored = likeness.ignored if likeness else ()
+            pairs.extend((left[key], right[key]) for key in left if key not in ignored)
         elif isinstance(left, list):
             if len(left) != len(right):
                 return "length"
             pairs.extend(zip(left, right, strict=True))
-        elif not _alike_values(left, right, likeness):
+        elif not (_alike_values(left, right, likeness) if likeness else left == right):
             return "value"
     return None
 

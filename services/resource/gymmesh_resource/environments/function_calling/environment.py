@@ -12,12 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout, ToolCall
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolCall, Verdict
 from gymmesh_responses import CodecError, loads
 
 from .comparison import Likeness
@@ -121,12 +116,10 @@ class FunctionCallingEnvironment(Environment[None]):
 def _expectation(task: Task) -> tuple[bool, str, list[NamedCall]]:
     """Whether the calls are compared exactly, the key that they stand under, and the calls."""
     payload = task.payload
-    for key, exactly, reader in (
-        ("expected_answers", True, read_expected),
-        ("expected_action", False, read_action),
-    ):
-        if key in payload:
-            return exactly, key, reader(payload[key])
+    if "expected_answers" in payload:
+        return True, "expected_answers", read_expected(payload["expected_answers"])
+    if "expected_action" in payload:
+        return False, "expected_action", read_action(payload["expected_action"])
     raise TaskInvalid("expected_answers", "is missing, and so is expected_action")
 
 

@@ -194,31 +194,30 @@ def _most_matches(
     """
     fitting = [[index for index, call in enumerate(made) if fits(want, call)] for want in expected]
     taken_by: dict[int, int] = {}
-    for want in range(len(expected)):
-        _assign(want, fitting, taken_by)
+    held: dict[int, int] = {}  # the same the other way round: calls by what they are matched with
+    for start in range(len(expected)):
+        came_from: dict[int, int] = {}
+        free = _free_call(start, fitting, taken_by, came_from)
+        while free is not None:  # along the path, everyone gives up a call for another one
+            want = came_from[free]
+            taken_by[free] = want
+            given_up = held.get(want)
+            held[want] = free
+            free = given_up
     return len(taken_by)
 
 
-def _assign(want: int, fitting: list[list[int]], taken_by: dict[int, int]) -> None:
-    """Match `want`, moving others along a path of free alternatives where that is needed."""
-    came_from: dict[int, int] = {}
-    queue = [want]
+def _free_call(
+    start: int, fitting: list[list[int]], taken_by: dict[int, int], came_from: dict[int, int]
+) -> int | None:
+    """The nearest call that is free, `start` moving others; fills in the way that leads to it."""
+    queue = [start]
     for current in queue:
         for call in fitting[current]:
             if call in came_from:
                 continue
             came_from[call] = current
             if call not in taken_by:
-                _flip(call, want, came_from, taken_by)
-                return
+                return call
             queue.append(taken_by[call])
-
-
-def _flip(call: int, start: int, came_from: dict[int, int], taken_by: dict[int, int]) -> None:
-    held = {want: index for index, want in taken_by.items()}
-    while True:
-        want = came_from[call]
-        taken_by[call] = want
-        if want == start:
-            return
-        call = held[want]
+    return None

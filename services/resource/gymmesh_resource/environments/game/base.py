@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from enum import Enum
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 LEVELS = (1, 2, 3)
 _INTEGERS = re.compile(r"[0-9]{1,3}(?:[ ,;]+[0-9]{1,3}){0,9}", re.ASCII)
@@ -46,6 +49,15 @@ class Game(ABC):
         self.max_moves = 0
         self.result: GameResult | None = None
 
+    def opponents_choice(self, moves: Sequence[T], worth: Callable[[T], int], careless: float) -> T:
+        """A move of the opponent: any, as often as `careless` says, else one of those that are
+        worth most to it."""
+        if self.chance.random() >= careless:
+            worths = [worth(move) for move in moves]
+            best = max(worths)
+            moves = [move for move, one in zip(moves, worths, strict=True) if one == best]
+        return self.chance.choice(moves)
+
     @abstractmethod
     def start(self) -> str:
         """Set up, let an opponent that begins move; one line on it, or nothing. Called once."""
@@ -72,9 +84,7 @@ class Game(ABC):
 
 def integers(move: str, count: int, what: str) -> list[int]:
     """The move's whole numbers, exactly `count` of them. Raises `IllegalMove` that says `what`."""
-    if not _INTEGERS.fullmatch(move):
+    written = re.split(r"[ ,;]+", move) if _INTEGERS.fullmatch(move) else []
+    if len(written) != count:
         raise IllegalMove(f"a move is {what}")
-    numbers = [int(part) for part in re.split(r"[ ,;]+", move)]
-    if len(numbers) != count:
-        raise IllegalMove(f"a move is {what}")
-    return numbers
+    return [int(part) for part in written]

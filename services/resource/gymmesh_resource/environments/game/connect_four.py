@@ -73,7 +73,11 @@ class ConnectFour(Game):
         return bit
 
     def _reply(self) -> str:
-        column = self._chosen()
+        column = self.opponents_choice(
+            self._open(),
+            lambda column: -self._value_after(column, self._theirs, self._mine, self._depth),
+            self._loose,
+        )
         self._theirs |= self._drop(column)
         said = f"O plays {column + 1}."
         if has_four(self._theirs):
@@ -86,16 +90,6 @@ class ConnectFour(Game):
             return ""
         self.result = GameResult.DRAWN
         return f"{said}A draw."
-
-    def _chosen(self) -> int:
-        columns = self._open()
-        if self.chance.random() >= self._loose:
-            values = {
-                column: -self._value_after(column, self._theirs, self._mine, self._depth)
-                for column in columns
-            }
-            columns = [c for c in columns if values[c] == max(values.values())]
-        return self.chance.choice(columns)
 
     def _value_after(self, column: int, mover: int, other: int, depth: int) -> int:
         """What the position is worth to the other player after `mover` dropped a piece."""

@@ -12,12 +12,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_resource.environment import Environment, Turn
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout, Transcript
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
+from gymmesh_resource.environment import Turn
+from gymmesh_resource.rollout import Transcript
 
 from .answer import LONGEST, find_move
 from .base import LEVELS

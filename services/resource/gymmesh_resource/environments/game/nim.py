@@ -53,20 +53,19 @@ class Nim(Game):
         return "; ".join(parts)
 
     def _reply(self) -> str:
-        pile, stones = self._chosen()
+        moves = [
+            (at, taken) for at, stones in enumerate(self._piles) for taken in range(1, stones + 1)
+        ]
+        total = reduce(xor, self._piles)
+
+        def leaves_nothing(move: tuple[int, int]) -> bool:
+            at, taken = move
+            return total ^ self._piles[at] ^ (self._piles[at] - taken) == 0
+
+        pile, stones = self.opponents_choice(moves, leaves_nothing, self._loose)
         self._piles[pile] -= stones
         said = f"The opponent takes {stones} from pile {pile + 1}"
         if any(self._piles):
             return f"{said}."
         self.result = GameResult.LOST
         return f"{said}, the last, and wins."
-
-    def _chosen(self) -> tuple[int, int]:
-        moves = [
-            (at, taken) for at, stones in enumerate(self._piles) for taken in range(1, stones + 1)
-        ]
-        total = reduce(xor, self._piles)
-        best = [(at, taken) for at, taken in moves
-                if total ^ self._piles[at] ^ (self._piles[at] - taken) == 0]  # fmt: skip
-        careless = self.chance.random() < self._loose
-        return self.chance.choice(moves if careless or not best else best)

@@ -70,18 +70,14 @@ class TicTacToe(Game):
         return ", ".join(str(at + 1) for at in _free(self._cells))
 
     def _reply(self) -> str:
-        at = self._chosen()
+        at = self.opponents_choice(
+            _free(self._cells),
+            lambda at: -value(_with(self._cells, at, "o"), "x"),
+            _LOOSE[self.level],
+        )
         self._cells = _with(self._cells, at, "o")
         said = f"O plays {at + 1}."
         return self._ended(said + " ") or said
-
-    def _chosen(self) -> int:
-        free = _free(self._cells)
-        careless = self.chance.random() < _LOOSE[self.level]
-        if not careless:
-            values = {at: value(_with(self._cells, at, "o"), "x") for at in free}
-            free = [at for at in free if values[at] == min(values.values())]
-        return self.chance.choice(free)
 
     def _ended(self, said: str) -> str:
         winner = _winner(self._cells)

@@ -8,20 +8,14 @@ from typing import Annotated
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
-from .arguments import ArgumentError
-from .checks import UnknownInstruction, bind
-from .verdict import MODES, Bound, GradingMode, followed_by, reward
+from .registry import ArgumentError
+from .verdict import MODES, Bound, GradingMode, UnknownInstruction, bind, followed_by, reward
 
 # Characters of a response that are checked in a thread.
 _SHORT = 5_000

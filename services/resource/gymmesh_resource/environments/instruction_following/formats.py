@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import Final
 
-from .arguments import count, text, word
 from .language import split_sentences
-from .registry import instruction
+from .registry import count, instruction, text, word
 
 _HIGHLIGHT = re.compile(r"\*([^\n*]*)\*")
 _DOUBLE_HIGHLIGHT = re.compile(r"\*\*([^\n*]*)\*\*")
@@ -66,9 +66,8 @@ def _bullets(text: str, mark: str) -> int:
 @instruction("detectable_format:number_highlighted_sections", num_highlights=count)
 def highlights(text: str, num_highlights: int) -> bool:
     """At least so many passages between asterisks, single or double."""
-    found = sum(1 for match in _HIGHLIGHT.finditer(text) if match.group(1).strip())
-    found += sum(1 for match in _DOUBLE_HIGHLIGHT.finditer(text) if match.group(1).strip())
-    return found >= num_highlights
+    matches = chain(_HIGHLIGHT.finditer(text), _DOUBLE_HIGHLIGHT.finditer(text))
+    return sum(1 for match in matches if match.group(1).strip()) >= num_highlights
 
 
 @instruction("detectable_format:multiple_sections", section_spliter=word, num_sections=count)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .arguments import LESS_THAN, count, relation, word
 from .language import sentence_count, split_sentences, tokens
-from .registry import instruction
+from .registry import LESS_THAN, count, instruction, relation, word
 
 _WORD = re.compile(r"\w+")
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")

@@ -1,11 +1,85 @@
-"""Where the checks of instructions register themselves, by the instructions' ids."""
+"""Where the checks of instructions register themselves, with what their arguments may be.
+
+Invariant: a check is only ever called with arguments of its types.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-from .arguments import ArgumentKind
+LESS_THAN: Final = "less than"
+AT_LEAST: Final = "at least"
+
+
+class ArgumentError(ValueError):
+    """A task's argument that is missing or of no use; `name` is the argument's."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        self.problem = problem
+        super().__init__(f"{name} {problem}")
+
+
+ArgumentKind: TypeAlias = Callable[[Any], Any]
+"""What an argument may be: gives its value, or raises ValueError with a clause."""
+
+
+def count(value: Any) -> int:
+    """A whole number that is not negative."""
+    # Tables with gaps keep whole numbers as floats.
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("must be a whole number that is not negative")
+    return value
+
+
+def text(value: Any) -> str:
+    """A text that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text")
+    return value
+
+
+def word(value: Any) -> str:
+    """One word or phrase; some rows wrap it in a list."""
+    return text(value[0] if isinstance(value, list) and value else value).strip()
+
+
+def texts(value: Any) -> list[str]:
+    """A list of texts that are not blank."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of texts")
+    return [text(entry) for entry in value]
+
+
+def letter(value: Any) -> str:
+    """One letter, in lower case."""
+    if not isinstance(value, str) or len(value.strip()) != 1:
+        raise ValueError("must be one letter")
+    return value.strip().lower()
+
+
+def relation(value: Any) -> str:
+    """How a number stands to a limit."""
+    if value not in (LESS_THAN, AT_LEAST):
+        raise ValueError(f"must be {LESS_THAN!r} or {AT_LEAST!r}")
+    return str(value)
+
+
+def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by name; raises `ArgumentError`. Arguments that no kind is for are left out."""
+    values: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        if given.get(name) is None:
+            raise ArgumentError(name, "is missing")
+        try:
+            values[name] = kind(given[name])
+        except ValueError as error:
+            raise ArgumentError(name, str(error)) from None
+    return values
+
 
 INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]] = {}
 """Each instruction's check, and the kinds of its arguments."""

@@ -6,16 +6,39 @@ in IFEval's own evaluation, though it has neither commas nor too many words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from .checks import Check, bind
+from . import formats, lengths, words  # noqa: F401  # they register themselves
+from .registry import INSTRUCTIONS, read
+
+Check: TypeAlias = Callable[[str], bool]
+"""Whether a response follows an instruction with its arguments."""
 
 Bound: TypeAlias = "list[tuple[str, Mapping[str, Any]]]"
 """Instructions by their ids, with the arguments that a task gives them."""
 
 GradingMode = Literal["binary", "fraction"]
 MODES: Final[tuple[GradingMode, ...]] = get_args(GradingMode)
+
+
+class UnknownInstruction(ValueError):
+    """An id that no check is for; the text is a clause about it."""
+
+
+def bind(name: str, given: Mapping[str, Any]) -> Check:
+    """The check of an instruction with a task's arguments.
+
+    Raises `UnknownInstruction`, or `ArgumentError` for arguments that are missing or wrong.
+    """
+    if name not in INSTRUCTIONS:
+        near = difflib.get_close_matches(name, INSTRUCTIONS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UnknownInstruction(f"names no instruction that can be checked: {name!r}{hint}")
+    check, kinds = INSTRUCTIONS[name]
+    values = read(kinds, given)
+    return lambda text: check(text, **values)
 
 
 def followed(text: str, checks: Sequence[Check]) -> list[bool]:

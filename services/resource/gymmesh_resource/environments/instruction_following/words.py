@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from .arguments import count, letter, relation, text, texts, word
 from .language import language_of, split_sentences, tokens
 from .lengths import holds
-from .registry import instruction
+from .registry import count, instruction, letter, relation, text, texts, word
 
 _NOT_IN_WORDS = re.compile(r"[^\w\s]")
 

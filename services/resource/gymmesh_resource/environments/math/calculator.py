@@ -47,25 +47,16 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Number]] = {
 }
 
 
-class _Evaluator(simpleeval.SimpleEval):  # type: ignore[misc]  # the library has no types
-    """simpleeval, cut down to arithmetic on fractions and floats."""
-
-    def __init__(self) -> None:
-        super().__init__(operators=_OPERATORS, functions=FUNCTIONS, names=NAMES)
-        kept = (ast.Expr, ast.Name, ast.UnaryOp, ast.BinOp, ast.Call)
-        inherited: dict[type[ast.AST], Callable[..., Any]] = vars(self)["nodes"]
-        self.nodes = {kind: inherited[kind] for kind in kept} | {
-            ast.Constant: self._eval_whole_number
-        }
-
-    @staticmethod
-    def _eval_whole_number(node: ast.Constant) -> Fraction:
-        if type(node.value) is not int:
-            raise CalculatorError("Only numbers can be calculated with.")
-        return Fraction(node.value)
+def _whole_number(node: ast.Constant) -> Fraction:
+    if type(node.value) is not int:
+        raise CalculatorError("Only numbers can be calculated with.")
+    return Fraction(node.value)
 
 
-_EVALUATOR = _Evaluator()
+# Cut down to arithmetic on fractions and floats.
+_EVALUATOR = simpleeval.SimpleEval(operators=_OPERATORS, functions=FUNCTIONS, names=NAMES)
+_KEPT = (ast.Expr, ast.Name, ast.UnaryOp, ast.BinOp, ast.Call)
+_EVALUATOR.nodes = {kind: _EVALUATOR.nodes[kind] for kind in _KEPT} | {ast.Constant: _whole_number}
 
 
 def evaluate(expression: str) -> str:
@@ -140,7 +131,11 @@ def _show(value: Any) -> str:
     exact = Fraction(value)
     if exact.denominator == 1:
         return str(exact.numerator)
-    return _terminating(exact) or _rounded_fraction(exact)
+    if digits := _terminating(exact):
+        return digits
+    # Emin is far below any value of MAX_BITS, so nothing underflows to zero here.
+    context = Context(prec=SIGNIFICANT_DIGITS, Emin=-99999, Emax=99999)
+    return _rounded(context.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
 
 
 def _terminating(value: Fraction) -> str | None:
@@ -155,16 +150,6 @@ def _terminating(value: Fraction) -> str | None:
     return f"{'-' * (value < 0)}{digits[:-places]}.{digits[-places:]}"
 
 
-def _rounded_fraction(value: Fraction) -> str:
-    # Emin is far below any value of MAX_BITS, so nothing underflows to zero here.
-    context = Context(prec=SIGNIFICANT_DIGITS, Emin=-99999, Emax=99999)
-    return _rounded(context.divide(Decimal(value.numerator), Decimal(value.denominator)))
-
-
 def _rounded(value: Decimal) -> str:
     rounded = Context(prec=SIGNIFICANT_DIGITS).plus(value).normalize()
-    return (
-        format(rounded, "f")
-        if -7 <= rounded.adjusted() < SIGNIFICANT_DIGITS
-        else format(rounded, "e")
-    )
+    return format(rounded, "f" if -7 <= rounded.adjusted() < SIGNIFICANT_DIGITS else "e")

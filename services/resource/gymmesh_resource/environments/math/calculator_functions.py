@@ -6,14 +6,16 @@ result is a fraction, and does no work that grows beyond `MAX_BITS`-bit integers
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial, wraps
+from typing import TypeVar
 
 from .calculator_notation import CalculatorError
 
 Number = Fraction | float
+T = TypeVar("T")
 
 # About 1,233 decimal digits: enough for 2 ^ 4000 or 500!, little enough to be instant.
 MAX_BITS = 4096
@@ -28,10 +30,10 @@ NAMES: dict[str, Number] = {"pi": math.pi, "e": math.e}
 def bounded(function: Callable[..., Number]) -> Callable[..., Number]:
     """A function whose result is refused when it is too large, infinite or not real."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def checked(*arguments: Number) -> Number:
         result = function(*arguments)
-        if isinstance(result, int):  # // on fractions gives one
+        if isinstance(result, int):  # such as floor and // on fractions give
             result = Fraction(result)
         if isinstance(result, Fraction):
             if max(result.numerator.bit_length(), result.denominator.bit_length()) > MAX_BITS:
@@ -51,8 +53,7 @@ def power(base: Number, exponent: Number) -> Number:
         if exponent.denominator == 1:
             return _whole_power(base, exponent.numerator)
         if exponent.denominator == 2 and base >= 0:
-            root = _square_root(base)
-            return power(root, Fraction(exponent.numerator))
+            return power(_square_root(base), Fraction(exponent.numerator))
     if base < 0 and not float(exponent).is_integer():
         raise CalculatorError("A negative number to a power that is not whole is not real.")
     return math.pow(base, exponent)
@@ -109,23 +110,16 @@ def _count(value: Number, name: str) -> int:
     return whole
 
 
-def _counting(name: str, function: Callable[..., int]) -> Callable[..., Number]:
-    return lambda *values: Fraction(function(*(_count(value, name) for value in values)))
-
-
 def _factorial(value: Number) -> Number:
-    # 600! has more than MAX_BITS bits already.
-    if _count(value, "factorial") > 600:
+    whole = _count(value, "factorial")
+    if whole > 600:  # it has more than MAX_BITS bits already
         raise CalculatorError("The result is too large for this calculator.")
-    return Fraction(math.factorial(_count(value, "factorial")))
+    return math.factorial(whole)
 
 
-def _of_whole(name: str, function: Callable[..., int]) -> Callable[..., Number]:
-    return lambda *values: Fraction(function(*(_whole(value, name) for value in values)))
-
-
-def _rounding(function: Callable[[Number], int]) -> Callable[[Number], Number]:
-    return lambda value: Fraction(function(value))
+def _of(convert: Callable[[Number], T], function: Callable[..., Number]) -> Callable[..., Number]:
+    """The function of converted arguments."""
+    return lambda *values: function(*map(convert, values))
 
 
 def _round(value: Number, places: Number = Fraction(0)) -> Number:
@@ -166,25 +160,17 @@ def _trigonometric(function: Callable[[float], float]) -> Callable[[Number], Num
     return near_zero_is_zero
 
 
-def _float(function: Callable[..., float]) -> Callable[..., Number]:
-    return lambda *values: function(*(float(value) for value in values))
-
-
-def _extreme(name: str, function: Callable[..., Number]) -> Callable[..., Number]:
-    def of_some(*values: Number) -> Number:
+def _of_some(name: str, function: Callable[..., Number]) -> Callable[..., Number]:
+    def checked(*values: Number) -> Number:
         if not values:
             raise CalculatorError(f"The function {name} needs at least one number.")
         return function(values)
 
-    return of_some
+    return checked
 
 
 def _absolute(value: Number) -> Number:
     return -value if value < 0 else value
-
-
-def _mean(values: tuple[Number, ...]) -> Number:
-    return sum(values, Fraction(0)) / len(values)
 
 
 _UNBOUNDED: dict[str, Callable[..., Number]] = {
@@ -193,32 +179,32 @@ _UNBOUNDED: dict[str, Callable[..., Number]] = {
     "cbrt": _cube_root,
     "pow": power,
     "round": _round,
-    "floor": _rounding(math.floor),
-    "ceil": _rounding(math.ceil),
-    "trunc": _rounding(math.trunc),
-    "min": _extreme("min", min),
-    "max": _extreme("max", max),
-    "sum": _extreme("sum", lambda values: sum(values, Fraction(0))),
-    "mean": _extreme("mean", _mean),
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "min": _of_some("min", min),
+    "max": _of_some("max", max),
+    "sum": _of_some("sum", lambda values: sum(values, Fraction(0))),
+    "mean": _of_some("mean", lambda values: sum(values, Fraction(0)) / len(values)),
     "mod": lambda dividend, divisor: dividend % divisor,
-    "gcd": _of_whole("gcd", math.gcd),
-    "lcm": _of_whole("lcm", math.lcm),
+    "gcd": _of(partial(_whole, name="gcd"), math.gcd),
+    "lcm": _of(partial(_whole, name="lcm"), math.lcm),
     "factorial": _factorial,
-    "comb": _counting("comb", math.comb),
-    "perm": _counting("perm", math.perm),
+    "comb": _of(partial(_count, name="comb"), math.comb),
+    "perm": _of(partial(_count, name="perm"), math.perm),
     "log": _logarithm,
     "ln": lambda value: _logarithm(value),
     "log10": lambda value: _logarithm(value, Fraction(10)),
     "log2": lambda value: _logarithm(value, Fraction(2)),
-    "exp": _float(math.exp),
+    "exp": _of(float, math.exp),
     "sin": _trigonometric(math.sin),
     "cos": _trigonometric(math.cos),
     "tan": _trigonometric(math.tan),
-    "asin": _float(math.asin),
-    "acos": _float(math.acos),
-    "atan": _float(math.atan),
-    "degrees": _float(math.degrees),
-    "radians": _float(math.radians),
+    "asin": _of(float, math.asin),
+    "acos": _of(float, math.acos),
+    "atan": _of(float, math.atan),
+    "degrees": _of(float, math.degrees),
+    "radians": _of(float, math.radians),
 }
 
 FUNCTIONS = {name: bounded(function) for name, function in _UNBOUNDED.items()}

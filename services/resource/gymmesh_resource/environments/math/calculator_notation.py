@@ -66,8 +66,7 @@ def to_python(expression: str) -> str:
         raise CalculatorError(
             f"The expression is longer than {MAX_LENGTH} characters: calculate it in parts."
         )
-    tokens = _tokens(expression.translate(_SIGNS))
-    return _write(tokens)
+    return _write(_tokens(expression.translate(_SIGNS)))
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -120,7 +119,11 @@ def _write(tokens: list[_Token]) -> str:
         index += 1
         if token.text == "of" and last.text == "%":
             token = _Token("mark", "*")
-        elif token.starts_operand and last.ends_operand and not _opens_call(last, token):
+        elif (
+            token.starts_operand
+            and last.ends_operand
+            and not (last.kind == "name" and token.text == "(")  # a call
+        ):
             raise CalculatorError(
                 f"An operator is missing before {token.text[:40]!r}: write * to multiply."
             )
@@ -142,10 +145,6 @@ def _write(tokens: list[_Token]) -> str:
             parts.append(_literal(_value(token.text)))
         last = token
     return "".join(parts)
-
-
-def _opens_call(last: _Token, token: _Token) -> bool:
-    return last.kind == "name" and token.text == "("
 
 
 def _value(number: str) -> Fraction:

@@ -7,29 +7,25 @@ math_with_judge has them; where a judge is asked, it is shown their `question`, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch, PoolError
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
+from gymmesh_runtime.waits import cancel_and_wait
 
 from .equivalence import SYSTEM, comparison, read_label
 from .verdict import (
@@ -111,11 +107,8 @@ class MathEnvironment(Environment[None]):
 
     async def close(self) -> None:
         """Let no more processes get ready."""
-        if self._warming is not None:
-            self._warming.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._warming
-            self._warming = None
+        await cancel_and_wait(self._warming)
+        self._warming = None
 
     def called_models(self) -> Sequence[str]:
         """The judge, where it is asked."""
@@ -183,11 +176,13 @@ class MathEnvironment(Environment[None]):
             return Verdict(verdict.reward, evidence=evidence)
         said: list[str] = []
         reward = verdict.reward
-        answer = self._judged_answer(text)
-        if reward < 1.0 and answer:
+        answer = last_box(text)
+        if answer is None and self._judge_unboxed:
+            answer = text[-_UNBOXED:]
+        if reward < 1.0 and answer and answer.strip():
             with rollout.stage("judge") as stage:
                 try:
-                    reward = float(await self._equal(session, rollout.task, answer, said))
+                    reward = float(await self._equal(session, rollout.task, answer.strip(), said))
                 except AnswerUnjudged as error:
                     evidence["failure_reason"] = str(error)
                 stage.note = f"asked {len(said)} times"
@@ -212,13 +207,6 @@ class MathEnvironment(Environment[None]):
             raise ExpectedAnswerError(f"Comparing it with a number, {error}.") from None
         return unjudged(expected_answer, response_text, failure)
 
-    def _judged_answer(self, text: str) -> str:
-        """What the judge is shown of a response; empty where there is nothing to judge."""
-        boxed = last_box(text)
-        if boxed is None:
-            boxed = text[-_UNBOXED:] if self._judge_unboxed else ""
-        return boxed.strip()
-
     async def _equal(
         self, session: Session[None], task: Task, answer: str, said: list[str]
     ) -> bool:
@@ -226,16 +214,8 @@ class MathEnvironment(Environment[None]):
 
         Raises `AnswerUnjudged`, MODEL_*.
         """
-        expected, question = _expected(task), _question(task)
-
-        async def forwards(about: str) -> bool | None:
-            return await self._label(session, comparison(question, expected, about), said)
-
-        async def backwards(about: str) -> bool | None:
-            return await self._label(session, comparison(question, about, expected), said)
-
-        for ask in (forwards, backwards):
-            equal = await judged(ask, answer)
+        for swapped in (False, True):
+            equal = await judged(partial(self._label, session, task, said, swapped), answer)
             if equal is None and self._fails:
                 raise MeshError(
                     errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
@@ -246,8 +226,14 @@ class MathEnvironment(Environment[None]):
                 return False
         return True
 
-    async def _label(self, session: Session[None], prompt: str, said: list[str]) -> bool | None:
+    async def _label(
+        self, session: Session[None], task: Task, said: list[str], swapped: bool, about: str
+    ) -> bool | None:
         """The judge's label, asked once more where it gives none. Raises MODEL_*."""
+        first, second = _expected(task), about
+        if swapped:
+            first, second = second, first
+        prompt = comparison(_question(task), first, second)
         for _ in range(2):
             answer = await session.ask("judge", prompt, system=SYSTEM, **self._judge_params)
             said.append(answer.text[-_SAID:])
@@ -262,12 +248,9 @@ def _question(task: Task) -> str:
     question = task.payload.get("question")
     if isinstance(question, str) and question.strip():
         return question
-    asked = [
-        text_of(item)
-        for item in task.message.params.input
-        if item.HasField("message") and item.message.role == "user"
-    ]
-    return asked[-1] if asked else ""
+    items = reversed(task.message.params.input)
+    asked = (item for item in items if item.HasField("message") and item.message.role == "user")
+    return next(map(text_of, asked), "")
 
 
 def _expected(task: Task) -> str:

@@ -16,17 +16,17 @@ first, else the final expression or number of its text.
 from __future__ import annotations
 
 import logging
-import re
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from gymmesh_resource.environments._latex import boxes
 
 # Characters of a response without a box that are searched for an answer: its end.
 TAIL = 10_000
 # Characters of an answer kept as evidence.
 EVIDENCE = 1_000
 
-_BOX = re.compile(r"\\boxed\{")
-_BRACE = re.compile(r"[{}]")
 _MINUS = "\N{MINUS SIGN}"
 _FRAME = "\\fbox"
 
@@ -154,7 +154,7 @@ def _parse_response(text: str) -> tuple[Literal["boxed", "text"], list[Any]]:
 
 def _box_content(text: str) -> str | None:
     """What the last complete box, or group of boxes, holds; None when there is none."""
-    place = _last_box(text)
+    place = _last_place(text)
     if place is None:
         return None
     from latex2sympy2_extended.math_normalization import extract_boxed_content
@@ -167,21 +167,14 @@ def _box_content(text: str) -> str | None:
 
 def last_box(text: str) -> str | None:
     """What the last complete box holds, as it is written; None when there is none."""
-    place = _last_box(text)
+    place = _last_place(text)
     return None if place is None else text[place]
 
 
-def _last_box(text: str) -> slice | None:
-    """The content of the last box that is closed; one without its end was cut off, and skipped."""
-    boxes = {match.end() - 1 for match in _BOX.finditer(text)}
-    opened: list[int] = []
-    place = None
-    for brace in _BRACE.finditer(text) if boxes else ():
-        if brace.group() == "{":
-            opened.append(brace.start())
-        elif opened and (start := opened.pop()) in boxes:
-            place = slice(start + 1, brace.start())
-    return place
+def _last_place(text: str) -> slice | None:
+    """That of the last box that is closed; one without its end was cut off, and is skipped."""
+    last = deque(boxes(text), maxlen=1)
+    return last[0] if last else None
 
 
 def _boxed(content: str) -> str:

@@ -8,14 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import filled_text, one_of
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
 
@@ -69,12 +64,13 @@ class McqaEnvironment(Environment[None]):
         task = rollout.task
         question, expected = _question(task), _expected(task)
         text = rollout.text.strip()
+        evidence: dict[str, object] = {"extracted_answer": None, "expected_answer": expected}
         with rollout.stage("choose") as stage:
-            ended = False
             try:
                 letter = await self._by_patterns(text, task, question) if text else None
             except AnswerTooMuch:
-                letter, ended = None, True
+                letter = None
+                evidence["problem"] = "the task's pattern had to be ended on this response"
             stage.note = "by the task's pattern" if letter else ""
             if letter is None and text:
                 mode = self._mode or _mode(task)
@@ -86,9 +82,7 @@ class McqaEnvironment(Environment[None]):
                     label_in_box=self._label_in_box,
                     answer_prefix=_template(task).get("answer_prefix") or "",
                 )
-        evidence: dict[str, object] = {"extracted_answer": letter, "expected_answer": expected}
-        if ended:
-            evidence["problem"] = "the task's pattern had to be ended on this response"
+        evidence["extracted_answer"] = letter
         return Verdict(float(letter == expected), evidence=evidence)
 
     async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
@@ -97,7 +91,7 @@ class McqaEnvironment(Environment[None]):
         patterns = _patterns(task)
         if not patterns:
             return None
-        options: dict[str, str] = {}
+        options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
 
@@ -111,7 +105,9 @@ class McqaEnvironment(Environment[None]):
 def _fitting(task: Task, mode: ReadingMode) -> None:
     """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
     answer would be judged wrong."""
-    prompt = _prompt(task)
+    params = task.message.params
+    texts = (params.instructions, params.input_text, *map(text_of, params.input))
+    prompt = "\n".join(texts).strip()
     if not prompt:
         return
     asks_for_box = "\\boxed" in prompt
@@ -129,13 +125,6 @@ def _fitting(task: Task, mode: ReadingMode) -> None:
         )
 
 
-def _prompt(task: Task) -> str:
-    """All text of the row's prompt."""
-    params = task.message.params
-    texts = (params.instructions, params.input_text, *map(text_of, params.input))
-    return "\n".join(texts).strip()
-
-
 def _expected(task: Task) -> str:
     return filled_text(task, "expected_answer").strip().upper()
 
@@ -149,16 +138,14 @@ def _question(task: Task) -> ChoiceQuestion:
     for entry in options:
         if not isinstance(entry, dict):
             raise TaskInvalid("options", 'must be a list of objects such as {"A": "its text"}')
-        found += [(key.upper(), text) for key, text in entry.items() if _is_option(key, text)]
+        for key, text in entry.items():
+            if text is not None and not isinstance(text, str):
+                raise TaskInvalid("options", f"has no text for {key!r}")
+            if text is not None and len(key) == 1 and key.isalpha():
+                found.append((key.upper(), text))
     if not found:
         raise TaskInvalid("options", "has no option with a single letter and a text")
     return ChoiceQuestion(found)
-
-
-def _is_option(key: str, text: Any) -> bool:
-    if text is not None and not isinstance(text, str):
-        raise TaskInvalid("options", f"has no text for {key!r}")
-    return text is not None and len(key) == 1 and key.isalpha()
 
 
 def _mode(task: Task) -> ReadingMode:

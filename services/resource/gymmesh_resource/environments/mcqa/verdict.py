@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
-from gymmesh_resource.environments._latex import without_text
+from gymmesh_resource.environments._latex import BOX, boxes, without_text
 
 ReadingMode = Literal[
     "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
@@ -30,7 +30,6 @@ MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
 
-_BOX: Final = "\\boxed{"
 _LONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
 _LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 _ANSWER = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
@@ -100,32 +99,27 @@ def by_patterns(text: str, patterns: Sequence[str], options: Mapping[str, str]) 
     A pattern's first group (or the whole match) is a letter, trusted even where it is none of
     the options, or an option's text. A broken pattern finds nothing.
     """
+    question = ChoiceQuestion(list(options.items()))
     for pattern in patterns:
-        letter = _by_pattern(text, pattern, options)
+        try:
+            matches = list(re.finditer(pattern, text, re.IGNORECASE))
+        except (re.error, OverflowError, RecursionError, MemoryError):
+            continue
+        if not matches:
+            continue
+        found = matches[-1].group(1 if matches[-1].re.groups else 0) or ""
+        captured = _normalized(found).upper()
+        is_letter = len(captured) == 1 and captured.isalpha()
+        letter = captured if is_letter else question.with_text(captured)
         if letter is not None:
             return letter
     return None
-
-
-def _by_pattern(text: str, pattern: str, options: Mapping[str, str]) -> str | None:
-    try:
-        matches = list(re.finditer(pattern, text, re.IGNORECASE))
-    except (re.error, OverflowError, RecursionError, MemoryError):
-        return None
-    if not matches:
-        return None
-    found = matches[-1].group(1 if matches[-1].re.groups else 0) or ""
-    captured = _normalized(found).upper()
-    if len(captured) == 1 and captured.isalpha():
-        return captured
-    return ChoiceQuestion(list(options.items())).with_text(captured)
 
 
 def _boxed_letter(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
-    inner = without_text(inner.strip())
     found = _LONE_CAPITAL.fullmatch(inner)
     if found is None and label_in_box:
         found = _LABEL.match(inner)
@@ -137,7 +131,7 @@ def _boxed_option(text: str, question: ChoiceQuestion) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
-    box = _plain(without_text(inner.strip()))
+    box = _plain(inner)
     letters = {letter for letter, option in question.options if (o := _plain(option)) and o in box}
     return letters.pop() if len(letters) == 1 else None
 
@@ -157,8 +151,9 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
     found = [(match.start(), match.group(1)) for match in _PAYLOAD.finditer(text)]
     if prefix:
         marker = re.compile(re.escape(unicodedata.normalize("NFKC", prefix)) + r"\s*", re.I)
-        found += [(match.start(), _rest_of_line(text, match.end())) for match in
-                  marker.finditer(text)]  # fmt: skip
+        for match in marker.finditer(text):
+            rest = text[match.end() : match.end() + PAYLOAD]
+            found.append((match.start(), rest.partition("\n")[0]))
     for _, payload in sorted(found, reverse=True):
         letter = _letter_of(payload, question.letters)
         if letter is not None:
@@ -166,10 +161,6 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
     last_line = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2])
     letter = last_line.group(1).upper() if last_line else None
     return letter if letter in question.letters else None
-
-
-def _rest_of_line(text: str, start: int) -> str:
-    return text[start : start + PAYLOAD].partition("\n")[0]
 
 
 def _letter_of(payload: str, letters: frozenset[str]) -> str | None:
@@ -198,17 +189,11 @@ def _is_list(text: str, letters: frozenset[str]) -> bool:
 
 
 def _last_box(text: str) -> str | None:
-    r"""What the last ``\boxed{`` holds; None without one, or when its brace never closes."""
-    start = text.rfind(_BOX)
-    if start < 0:
-        return None
-    start += len(_BOX)
-    depth = 1
-    for brace in re.finditer(r"[{}]", text[start:]):
-        depth += 1 if brace.group() == "{" else -1
-        if depth == 0:
-            return text[start : start + brace.start()]
-    return None
+    r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
+    when its brace never closes."""
+    last = text[max(text.rfind(BOX), 0) :]
+    place = next(boxes(last), None)
+    return None if place is None else without_text(last[place].strip())
 
 
 def _normalized(text: str) -> str:

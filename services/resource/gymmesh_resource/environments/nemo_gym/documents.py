@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Rollout, Task, TaskInvalid, Verdict
 from gymmesh_responses import items_to_list, params_to_dict, text_of
 
 # The row's key for what the server knows under names that are used otherwise here.
@@ -84,7 +81,12 @@ def verify_body(rollout: Rollout, *, response_id: str, created_at: float) -> dic
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
         "error": None,
-        "output": _output(rollout.items),
+        "output": [
+            _completed(document, item, position)
+            for position, (document, item) in enumerate(
+                zip(items_to_list(rollout.items), rollout.items, strict=True)
+            )
+        ],
         "parallel_tool_calls": True if parallel is None else parallel,
         "tool_choice": "auto" if choice is None else choice,
         "tools": params.get("tools") or [],
@@ -108,13 +110,11 @@ def verdict_of(answer: object, sent: Mapping[str, Any]) -> Verdict:
         for key, value in answer.items()
         if key not in ("reward", _PARAMS, _RESPONSE) and not (key in sent and sent[key] == value)
     }
-    components = {key: number for key, value in answered.items() if (number := _number(value, bool))
-                  is not None}  # fmt: skip
+    numbers = [(key, _number(value, bool)) for key, value in answered.items()]
     parts = answered.get("reward_components")
     if isinstance(parts, dict):
-        components |= {
-            key: number for key, value in parts.items() if (number := _number(value)) is not None
-        }
+        numbers += [(key, _number(value)) for key, value in parts.items()]
+    components = {key: number for key, number in numbers if number is not None}
     return Verdict(reward, components, answered)
 
 
@@ -128,13 +128,6 @@ def _number(value: object, *more: type) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _output(items: Sequence[responses_pb2.Item]) -> list[dict[str, Any]]:
-    return [
-        _completed(document, item, position)
-        for position, (document, item) in enumerate(zip(items_to_list(items), items, strict=True))
-    ]
 
 
 def _completed(document: dict[str, Any], item: responses_pb2.Item, position: int) -> dict[str, Any]:

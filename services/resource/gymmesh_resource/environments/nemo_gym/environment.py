@@ -12,18 +12,14 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookies import SimpleCookie
 from typing import Annotated, Any
 
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 
@@ -80,20 +76,19 @@ class NemoGymEnvironment(Environment[_Remote]):
         max_connections: how many requests may be under way. max_answer_bytes: of one answer.
         """
         self._url = check_url(url)
-        self._headers = headers or {}
         self._close_path = (close_path or "").strip("/")
-        self._max_connections = max_connections
-        self._max_bytes = max_answer_bytes
+        self._connect = partial(
+            Client,
+            self._url,
+            headers=headers or {},
+            max_connections=max_connections,
+            max_bytes=max_answer_bytes,
+        )
         self._client: Client | None = None
 
     async def open(self) -> None:
         """Get the HTTP client ready; the server may still be starting."""
-        self._client = Client(
-            self._url,
-            headers=self._headers,
-            max_connections=self._max_connections,
-            max_bytes=self._max_bytes,
-        )
+        self._client = self._connect()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -160,11 +155,10 @@ class NemoGymEnvironment(Environment[_Remote]):
         try:
             return verdict_of(loads(answer.text), body)
         except CodecError:
-            raise self._error("verify", "its answer is no JSON", _VERIFIER_FAULT) from None
+            problem = "its answer is no JSON"
         except BadVerdict as error:
-            raise self._error(
-                "verify", f"its answer is no verdict: {error}", _VERIFIER_FAULT
-            ) from None
+            problem = f"its answer is no verdict: {error}"
+        raise self._error("verify", problem, _VERIFIER_FAULT)
 
     async def _post(
         self, name: str, body: Any, remote: _Remote, reason: _Reason.ValueType

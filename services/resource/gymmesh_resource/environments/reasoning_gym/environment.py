@@ -16,13 +16,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import DefinitionError, TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource.environments.row_fields import text_or_none
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.waits import cancel_and_wait
 
@@ -166,9 +163,7 @@ def _entry(task: Task) -> dict[str, Any]:
     metadata = task.require("metadata", dict)
     if not isinstance(metadata.get("source_dataset"), str) or not metadata["source_dataset"]:
         raise TaskInvalid("metadata.source_dataset", "must be the name of a dataset")
-    answer = task.payload.get("answer")
-    if answer is not None and not isinstance(answer, str):
-        raise TaskInvalid("answer", "must be text or null")
+    answer = text_or_none(task, "answer")
     return {"question": task.require("question", str), "answer": answer, "metadata": metadata}
 
 

@@ -114,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         write_rows(rows, options.output)
     except (GenerateError, ValueError, OSError) as error:
-        return _refuse(str(error))
+        sys.stderr.write(f"error: {one_line(str(error))}\n")
+        return 2
     return 0
 
 
@@ -128,11 +129,6 @@ def write_rows(rows: Iterator[dict[str, Any]], output: Path | None) -> None:
         stack.enter_context(redirect_stdout(sys.stderr))
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _refuse(reason: str) -> int:
-    sys.stderr.write(f"error: {one_line(reason)}\n")
-    return 2
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 # Modules whose scorers call `eval` on the answer, and those that call `parse_expr` by its name.
@@ -32,6 +32,8 @@ _BITS = re.compile(r"[0-9a-fA-FxX\s()+*<>&|^~-]*")
 _LENGTH = 20_000
 _NESTING = 100
 _NAME = re.compile(r"[^\W\d]\w*")
+# A letter with an index, such as x_1 or x1.
+_SYMBOL = re.compile(r"[A-Za-z]_?[0-9]{1,3}")
 _CHARACTERS = re.compile(r"[\w\s+\-*/^%().,!]*")
 # A dot may only be a decimal point: with a digit beside it, and no letter after it.
 _ATTRIBUTE = re.compile(r"\.\s*[^\W\d]|(?<![0-9])\.(?![0-9])|[\w)]\s+\.")
@@ -52,7 +54,13 @@ def install() -> None:
     """Replace `eval` and `parse_expr` where the library's scorers use them; once per process."""
     import sympy
 
-    guarded = _guarded(sympy.parse_expr)
+    parse = sympy.parse_expr
+
+    def guarded(text: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(text, str):
+            check_expression(text)
+        return parse(text, *args, **named)
+
     # The algebra modules look it up on SymPy's own package.
     sympy.parse_expr = guarded
     for name in _EVAL_MODULES:
@@ -67,36 +75,15 @@ def check_expression(text: str) -> None:
     """Raise `UnsafeExpression` unless the text is plain arithmetic."""
     if len(text) > _LENGTH or not _CHARACTERS.fullmatch(text):
         raise UnsafeExpression("the answer is no arithmetic expression")
-    if _depth(text) > _NESTING:
+    depths = accumulate((character == "(") - (character == ")") for character in text)
+    if max(depths, default=0) > _NESTING:
         raise UnsafeExpression("the answer is nested too deeply")
     if _ATTRIBUTE.search(text):
         raise UnsafeExpression("the answer has a dot that is no decimal point")
     for name in _NAME.findall(text):
         # Single letters are symbols; SymPy's E, I, N, O, Q and S do no harm.
-        if len(name) > 1 and name not in _KNOWN and not _is_symbol(name):
+        if len(name) > 1 and name not in _KNOWN and not _SYMBOL.fullmatch(name):
             raise UnsafeExpression(f"the answer calls {name[:40]!r}, which is not known here")
-
-
-def _is_symbol(name: str) -> bool:
-    """Letters with an index, such as x_1 or x1."""
-    return re.fullmatch(r"[A-Za-z]_?[0-9]{1,3}", name) is not None
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _guarded(parse: Callable[..., Any]) -> Callable[..., Any]:
-    def parse_expr(text: Any, *args: Any, **named: Any) -> Any:
-        if isinstance(text, str):
-            check_expression(text)
-        return parse(text, *args, **named)
-
-    return parse_expr
 
 
 def _bits(text: str, *_: Any) -> Any:

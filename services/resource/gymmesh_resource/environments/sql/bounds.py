@@ -44,6 +44,14 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def any_rows(connection: Any, tables: Iterable[str]) -> bool:
+    """Whether one of the tables, by their names as SQL has them, has a row."""
+    return any(
+        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+        for table in tables
+    )
+
+
 def fetch(rows_of: Iterable[Row], limits: QueryLimits, cut: bool) -> tuple[Sequence[Row], bool]:
     """The rows, all of them or, where they are too many and `cut`, the first; QueryError else."""
     rows: list[Row] = []

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .bounds import Database, QueryError, QueryLimits, fetch, quoted
+from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
 from .results import QueryResult
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -41,13 +41,8 @@ def has_rows(database: Database, limits: QueryLimits) -> bool:
     with _connected(database, limits) as connection:
         try:
             tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables()")
-            return any(
-                connection.execute(
-                    f"SELECT 1 FROM {quoted(schema)}.{quoted(table)} LIMIT 1"
-                ).fetchone()
-                is not None
-                for schema, table in tables.fetchall()
-            )
+            names = [f"{quoted(schema)}.{quoted(table)}" for schema, table in tables.fetchall()]
+            return any_rows(connection, names)
         except (duckdb.Error, RuntimeError) as error:
             raise QueryError("setup", str(error)[:300]) from None
 

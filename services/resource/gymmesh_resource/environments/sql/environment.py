@@ -13,13 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
+from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.tools import tool
-from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
@@ -93,9 +89,8 @@ class SqlEnvironment(Environment[None]):
         self._columns = column_order
         self._tolerance = tolerance
         self._from_query = answer_from == "message_or_query"
-        self._shown = shown_rows
-        self._query_s = query_timeout_s
-        self._verdict_s = verdict_timeout_s
+        self._query_limits = QueryLimits(query_timeout_s, shown_rows)
+        self._verdict_limits = QueryLimits(verdict_timeout_s, _ROWS)
         self.processes = workers
         self.process_memory = _MEMORY[engine]
 
@@ -108,30 +103,27 @@ class SqlEnvironment(Environment[None]):
         right, now rather than at the end.
         """
         question = self._question(task)
-        limits = QueryLimits(self._verdict_s, _ROWS)
+        limits = self._verdict_limits
         try:
-            filled = await self._run(has_rows, question.database, limits, seconds=self._verdict_s)
-        except QueryError as error:
-            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
-        except AnswerTooMuch as error:
+            filled = await self._run(has_rows, question.database, limits, seconds=limits.seconds)
+        except (QueryError, AnswerTooMuch) as error:
             raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
         if question.may_be_empty:
             return
         if not filled:
             raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
-        if await self._gives_nothing(question, limits):
-            raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
-
-    async def _gives_nothing(self, question: Question, limits: QueryLimits) -> bool:
-        database, query = question.database, question.query
         try:
-            return await self._run(gives_nothing, database, query, limits, seconds=limits.seconds)
+            nothing = await self._run(
+                gives_nothing, question.database, question.query, limits, seconds=limits.seconds
+            )
         except QueryError as error:
             if error.kind == "time":
-                return False  # the verdict will say so, and fail
+                return  # the verdict will say so, and fail
             raise _fault(question, error) from None
         except AnswerTooMuch:
-            return False
+            return
+        if nothing:
+            raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
 
     @tool
     async def query(self, session: Session[None], sql: str) -> dict[str, Any]:
@@ -145,9 +137,9 @@ class SqlEnvironment(Environment[None]):
         if len(sql) > _LONGEST:
             raise ToolError(f"The query has {len(sql):,} characters; {_LONGEST:,} are allowed.")
         database = self._question(session.task).database
-        limits = QueryLimits(self._query_s, self._shown)
+        limits = self._query_limits
         try:
-            result = await self._run(run_query, database, sql, limits, True, seconds=self._query_s)
+            result = await self._run(run_query, database, sql, limits, True, seconds=limits.seconds)
         except QueryError as error:
             raise ToolError(str(error)) from None
         except AnswerTooMuch as error:
@@ -177,27 +169,19 @@ class SqlEnvironment(Environment[None]):
 
     async def _judge(self, question: Question, answer: str) -> Judged:
         how = question.comparison(self._rule, self._columns, self._tolerance)
-        limits = QueryLimits(self._verdict_s, _ROWS)
-        seconds = 2 * self._verdict_s
-        database, expected = question.database, question.query
+        limits = self._verdict_limits
+        database, expected, once = question.database, question.query, limits.seconds
         try:
-            return await self._run(judge, database, expected, answer, how, limits, seconds=seconds)
+            # Which of the two had to be ended decides whether the model is to blame.
+            return await unless_always(
+                lambda: self._run(judge, database, expected, answer, how, limits, seconds=2 * once),
+                lambda: self._run(check_query, database, expected, limits, seconds=once),
+                "the expected query had to be ended",
+            )
         except AnswerTooMuch as error:
-            # Which of the two it was decides whether the model is to blame.
-            await self._check_expected(question, limits)
             return Judged(False, f"the query had to be ended: {error}", 0, None)
         except QueryError as error:
             raise _fault(question, error) from None
-
-    async def _check_expected(self, question: Question, limits: QueryLimits) -> None:
-        try:
-            await self._run(
-                check_query, question.database, question.query, limits, seconds=limits.seconds
-            )
-        except QueryError as error:
-            raise _fault(question, error) from None
-        except AnswerTooMuch as error:
-            raise TimeoutError(f"the expected query had to be ended: {error}") from None
 
     def _question(self, task: Task) -> Question:
         return read_question(task, self._databases, self._engine)

@@ -13,12 +13,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from . import duck
-from .bounds import Database, QueryError, QueryLimits, fetch, quoted
+from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
 from .guard import guarded, open_file, open_setup
 from .results import ComparisonRules, QueryResult, compare
 
+# What SQLite says of a statement that would do more than read.
+_REFUSALS = ("not authorized", "authorization denied", "prohibited", "readonly")
 # Characters of a script whose database is kept for the next query; larger ones are made anew.
 _KEPT = 200_000
+
+
+_kept = lru_cache(maxsize=8)(open_setup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,7 @@ def has_rows(database: Database, limits: QueryLimits) -> bool:
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' "
                 "ESCAPE '@'"
             ).fetchall()
-            return any(
-                connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone()
-                for (name,) in tables
-            )
+            return any_rows(connection, [quoted(name) for (name,) in tables])
     except (sqlite3.Error, MemoryError) as error:
         raise QueryError("setup", str(error) or "the database needs too much memory") from None
 
@@ -112,7 +114,7 @@ def _connected(
         if database.path is not None:
             connection = open_file(Path(database.path))
         else:
-            make = _made if len(database.script) <= _KEPT else open_setup
+            make = _kept if len(database.script) <= _KEPT else open_setup
             image = make(database.script, limits.seconds)
             connection = sqlite3.connect(":memory:")
             if image:
@@ -124,20 +126,10 @@ def _connected(
     return guarded(connection, limits.seconds)
 
 
-@lru_cache(maxsize=8)
-def _made(script: str, seconds: float) -> bytes:
-    return open_setup(script, seconds)
-
-
 def _query_error(error: Exception, limits: QueryLimits) -> QueryError:
     text = str(error).rstrip(".")
     if text == "interrupted":
         return QueryError("time", f"The query took longer than {limits.seconds:g} seconds.")
-    if (
-        "not authorized" in text
-        or "authorization denied" in text
-        or "prohibited" in text
-        or "readonly" in text
-    ):
+    if any(sign in text for sign in _REFUSALS):
         return QueryError("sql", f"Only reading is allowed here ({text}).")
     return QueryError("sql", f"SQLite says: {text}.")

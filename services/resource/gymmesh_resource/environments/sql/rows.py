@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gymmesh_resource import Task, TaskInvalid
 from gymmesh_resource.environments.row_fields import filled_text, optional
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.task import Task
 
 from .bounds import Database
 from .reading import orders_rows

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.row_fields import filled_text, one_of
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
 
 from .extraction import MODES, ExtractionMode, extract
 from .verdict import grade
@@ -69,9 +64,7 @@ def _mode(task: Task) -> ExtractionMode:
 
 
 def _case_sensitive(task: Task) -> bool:
-    value = task.payload.get("case_sensitive")
-    if value is None:
+    if task.payload.get("case_sensitive") is None:
         return False
-    if not isinstance(value, bool):
-        raise TaskInvalid("case_sensitive", "must be true or false")
-    return value
+    sensitive: bool = task.require("case_sensitive", bool)
+    return sensitive

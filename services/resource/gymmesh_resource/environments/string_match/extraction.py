@@ -12,12 +12,11 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, get_args
 
-from gymmesh_resource.environments._latex import without_text
+from gymmesh_resource.environments._latex import boxes, without_text
 
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 MODES: Final[tuple[ExtractionMode, ...]] = get_args(ExtractionMode)
 
-_BRACES = re.compile(r"(\\boxed\{)|(\{)|\}")
 _FINAL = re.compile(r"(?:final\s+answer|answer)\s*[:：]\s*(.+)", re.IGNORECASE)
 
 
@@ -39,16 +38,8 @@ def extract(text: str, mode: ExtractionMode) -> str | None:
 
 def _boxed(text: str) -> str | None:
     """The content of the last box with a closing brace, free of text commands around it."""
-    opened: list[tuple[bool, int]] = []
-    found: tuple[int, int] | None = None
-    for token in _BRACES.finditer(text):
-        if token.group() != "}":
-            opened.append((token.group(1) is not None, token.end()))
-        elif opened:
-            is_box, start = opened.pop()
-            if is_box and (found is None or start > found[0]):
-                found = start, token.start()
-    return None if found is None else without_text(text[slice(*found)].strip())
+    last = max(boxes(text), key=lambda box: box.start, default=None)
+    return None if last is None else without_text(text[last].strip())
 
 
 def _final_answer(text: str) -> str | None:

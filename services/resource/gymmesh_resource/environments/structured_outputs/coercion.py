@@ -39,14 +39,14 @@ def typed_rows(rows: list[dict[str, Any]], schema: dict[str, Any]) -> list[dict[
     """Rows of a table with the types of the schema's columns."""
     items = schema.get("items", schema)
     columns = items.get("properties", {}) if isinstance(items, dict) else {}
+    kinds = {
+        key: column.get("type", "string")
+        for key, column in columns.items()
+        if isinstance(column, dict)
+    }
     return [
-        {key: _cell(value, _column_type(columns.get(key))) for key, value in row.items()}
-        for row in rows
+        {key: _cell(value, kinds.get(key, "string")) for key, value in row.items()} for row in rows
     ]
-
-
-def _column_type(column: Any) -> Any:
-    return column.get("type", "string") if isinstance(column, dict) else "string"
 
 
 def _cell(value: str | None, kind: Any) -> Any:

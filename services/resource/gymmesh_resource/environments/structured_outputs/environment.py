@@ -7,14 +7,9 @@ from typing import Annotated, Any, Literal, TypeVarTuple
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
-from gymmesh_resource.environments.row_fields import one_of
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource.environments.row_fields import one_of, text_or_none
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
@@ -63,8 +58,8 @@ class StructuredOutputsEnvironment(Environment[None]):
             raise TaskInvalid(field, str(error)) from None
         _format(task)
         _mode(task)
-        _text(task, "tool_name")
-        _text(task, "tool_payload_key")
+        text_or_none(task, "tool_name")
+        text_or_none(task, "tool_payload_key")
 
     def call_other(self, session: Session[None], name: str, arguments: dict[str, Any]) -> str:
         """A call of one of the task's tools is the answer: nothing is run, and all is over."""
@@ -73,10 +68,10 @@ class StructuredOutputsEnvironment(Environment[None]):
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the text of the answer, or the arguments of the call that it is."""
-        field, _ = _schema(rollout.task)
+        field, schema = _schema(rollout.task)
         with rollout.stage("validate") as stage:
             try:
-                result = await self._judge(rollout)
+                result = await self._judge(rollout, schema)
             except SchemaError as error:
                 raise TaskInvalid(field, str(error)) from None
             stage.note = result.error
@@ -85,13 +80,12 @@ class StructuredOutputsEnvironment(Environment[None]):
             evidence={"error_type": result.error or None, "error_message": result.message or None},
         )
 
-    async def _judge(self, rollout: Rollout) -> SchemaResult:
+    async def _judge(self, rollout: Rollout, schema: str) -> SchemaResult:
         task = rollout.task
-        _, schema = _schema(task)
         if _mode(task) == "text":
             text, format = "".join(rollout.texts), _format(task)
             return await self._run(schema, judge, schema, format, text, self._coerce_xml)
-        name = _text(task, "tool_name")
+        name = text_or_none(task, "tool_name")
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
@@ -104,7 +98,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             text = bytes_to_text(calls[0].arguments_json)
         except CodecError as error:
             return failed("tool_arguments_parse_error", error)
-        key = _text(task, "tool_payload_key")
+        key = text_or_none(task, "tool_payload_key")
         return await self._run(schema, judge_arguments, schema, text, key)
 
     async def _run(
@@ -140,10 +134,3 @@ def _mode(task: Task) -> Literal["text", "tool_call"]:
         case "tool_call":
             return "tool_call"
     raise TaskInvalid("response_mode", "must be text or tool_call")
-
-
-def _text(task: Task, field: str) -> str | None:
-    value = task.payload.get(field)
-    if value is not None and not isinstance(value, str):
-        raise TaskInvalid(field, "must be text or null")
-    return value

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
-# Keywords whose schemas are applied to the same value: one of them, several, and by name.
-_SAME_ONE: Final = ("not", "if", "then", "else")
-_SAME_SEVERAL: Final = ("allOf", "anyOf", "oneOf")
-_SAME_NAMED: Final = ("dependentSchemas",)
-# Those whose schemas are applied to parts of the value.
-_PART_ONE: Final = (
+# Keywords whose schemas are applied to the same value, and to parts of it.
+_SAME: Final = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas")
+_PARTS: Final = (
     "additionalProperties", "propertyNames", "items", "contains", "unevaluatedItems",
-    "unevaluatedProperties",
+    "unevaluatedProperties", "prefixItems", "properties", "patternProperties",
 )  # fmt: skip
-_PART_SEVERAL: Final = ("prefixItems",)
-_PART_NAMED: Final = ("properties", "patternProperties")
+# Those of them that have a list of schemas, and schemas by name.
+_LISTED: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED: Final = ("dependentSchemas", "properties", "patternProperties")
 
 
 def reference_problem(schema: dict[str, Any]) -> str | None:
@@ -41,9 +39,7 @@ def reference_problem(schema: dict[str, Any]) -> str | None:
         problem = _endless(one, schema, [], sound)
         if problem is not None:
             return problem
-        waiting += _applied(one, _PART_ONE, _PART_SEVERAL, _PART_NAMED)
-        waiting += _applied(one, _SAME_ONE, _SAME_SEVERAL, _SAME_NAMED)
-        waiting += _referred(one, schema)
+        waiting += [*_applied(one, _PARTS + _SAME), *_referred(one, schema)]
     return None
 
 
@@ -56,30 +52,26 @@ def _endless(one: Any, root: dict[str, Any], above: list[int], sound: set[int]) 
         return None
     if id(one) in above:
         return "refers to itself without end"
-    reference = one.get("$ref")
-    if isinstance(reference, str) and _is_place(reference) and not _referred(one, root):
-        return f"refers to what is not in it: {reference!r}"
-    inner = [*above, id(one)]
-    same = [*_referred(one, root), *_applied(one, _SAME_ONE, _SAME_SEVERAL, _SAME_NAMED)]
-    for part in same:
-        problem = _endless(part, root, inner, sound)
+    place, referred = _place(one), _referred(one, root)
+    if place is not None and not referred:
+        return f"refers to what is not in it: {place!r}"
+    for part in (*referred, *_applied(one, _SAME)):
+        problem = _endless(part, root, [*above, id(one)], sound)
         if problem is not None:
             return problem
     sound.add(id(one))
     return None
 
 
-def _applied(
-    schema: dict[str, Any], one: tuple[str, ...], several: tuple[str, ...], named: tuple[str, ...]
-) -> Iterator[Any]:
-    for key in one:
-        yield schema.get(key)
-    for key in several:
-        listed = schema.get(key)
-        yield from listed if isinstance(listed, list) else ()
-    for key in named:
-        by_name = schema.get(key)
-        yield from by_name.values() if isinstance(by_name, dict) else ()
+def _applied(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[Any]:
+    for key in keywords:
+        value = schema.get(key)
+        if key in _LISTED:
+            yield from value if isinstance(value, list) else ()
+        elif key in _NAMED:
+            yield from value.values() if isinstance(value, dict) else ()
+        else:
+            yield value
 
 
 def _is_foreign(schema: dict[str, Any], root: dict[str, Any]) -> bool:
@@ -87,17 +79,20 @@ def _is_foreign(schema: dict[str, Any], root: dict[str, Any]) -> bool:
     return schema is not root and isinstance(schema.get("$id"), str)
 
 
-def _is_place(reference: str) -> bool:
-    return reference == "#" or reference.startswith("#/")
+def _place(schema: dict[str, Any]) -> str | None:
+    """The place in the document that the schema refers to, if any."""
+    reference = schema.get("$ref")
+    here = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
+    return reference if here else None
 
 
 def _referred(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
-    """What the schema's `$ref` stands for, if that is a place that is there."""
-    reference = schema.get("$ref")
-    if not isinstance(reference, str) or not _is_place(reference):
+    """What is at the place that the schema refers to, if that is there."""
+    place = _place(schema)
+    if place is None:
         return []
     found: Any = root
-    for part in unquote(reference[1:]).split("/")[1:]:
+    for part in unquote(place[1:]).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict) and key in found:
             found = found[key]

@@ -14,6 +14,7 @@ Multiples are calculated exactly: as floats, 1.13 is no multiple of 0.01.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from .references import reference_problem
 
 # Characters of an explanation.
 MESSAGE: Final = 200
+# Levels of an answer that any schema can be applied to, if it says anything about them.
+_TOP: Final = 10
 # Keys of a schema whose values are schemas by names of the author's, not by keywords.
 _NAMED: Final = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 # Keys whose values are data.
@@ -132,12 +135,19 @@ def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema itself; before any answer is looked at. Raises `SchemaError`."""
     import jsonschema
+    from referencing.jsonschema import DRAFT202012
 
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except (jsonschema.SchemaError, RecursionError) as error:
         problem = getattr(error, "message", "it is nested too deeply")
         raise SchemaError(f"is no valid JSON Schema: {problem[:MESSAGE]}") from None
+    waiting: list[Any] = [schema]
+    for one in waiting:
+        divisor = one.get("multipleOf") if isinstance(one, dict) else None
+        if isinstance(divisor, float) and not math.isfinite(divisor):
+            raise SchemaError(f"is no valid JSON Schema: {divisor} as a multipleOf is not finite")
+        waiting += DRAFT202012.subresources_of(one)
     return schema
 
 
@@ -160,18 +170,25 @@ def _exact(number: float) -> Fraction:
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
-def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
+def _first_error(value: Any, schema: dict[str, Any]) -> Any:
     from referencing import Registry
-    from referencing.exceptions import Unresolvable
 
     registry: Registry[Any] = Registry()  # an empty one: nothing is fetched
+    return next(_validator()(schema, registry=registry).iter_errors(value), None)
+
+
+def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
+    from referencing.exceptions import Unresolvable
+
     try:
-        first = next(_validator()(schema, registry=registry).iter_errors(value), None)
+        first = _first_error(value, schema)
     except Unresolvable as unresolvable:
         raise SchemaError(f"refers to what is not in it: {unresolvable.ref!r}") from None
     except re.error as error:
         raise SchemaError(f"has a pattern that is none: {error}") from None
     except RecursionError:
+        if _is_endless(_top(value, _TOP), schema):
+            raise SchemaError("refers to itself without end, or is nested too deeply") from None
         return failed("validation_error", "nested too deeply")
     except TypeError:  # a pattern for keys meets YAML's, which may be numbers
         return failed("validation_error", "a key is not text")
@@ -180,3 +197,22 @@ def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
     if first is None:
         return SchemaResult(1.0)
     return failed("validation_error", f"{first.json_path}: {first.message}")
+
+
+def _top(value: Any, levels: int) -> Any:
+    """The upper levels of a value, with nothing in the containers below."""
+    if isinstance(value, dict):
+        return {key: _top(part, levels - 1) for key, part in value.items()} if levels else {}
+    if isinstance(value, list):
+        return [_top(part, levels - 1) for part in value] if levels else []
+    return value
+
+
+def _is_endless(value: Any, schema: dict[str, Any]) -> bool:
+    try:
+        _first_error(value, schema)
+    except RecursionError:
+        return True
+    except Exception:
+        return False  # it ends, if badly
+    return False

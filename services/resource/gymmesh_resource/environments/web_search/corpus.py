@@ -107,7 +107,10 @@ class Corpus:
             return []
         with self._bounded() as database:
             rows = database.execute(_SEARCH, (_SNIPPET_WORDS, expression, limit)).fetchall()
-        return [Hit(key, url, title, _line(found)) for key, url, title, found in rows]
+        return [
+            Hit(key, url, title, " ".join((found or "").split())[:_SNIPPET])
+            for key, url, title, found in rows
+        ]
 
     def fetch(self, name: str, offset: int, size: int) -> Page | None:
         """`size` characters of the document with that id or address; None where there is none."""
@@ -156,7 +159,3 @@ def match_expression(query: str) -> str:
         if words:
             parts.append(f'"{" ".join(words)}"')
     return " OR ".join(dict.fromkeys(parts[:_WORDS]))
-
-
-def _line(text: str | None) -> str:
-    return " ".join((text or "").split())[:_SNIPPET]

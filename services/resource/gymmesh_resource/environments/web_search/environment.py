@@ -7,6 +7,7 @@ import logging
 import math
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from gymmesh_resource.environment import Environment
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged
 from gymmesh_resource.environments.llm_judge.judge import (
     Equivalence,
@@ -23,12 +24,9 @@ from gymmesh_resource.environments.llm_judge.judge import (
 )
 from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import DefinitionError, TaskInvalid, ToolError
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.tools import tool
-from gymmesh_resource.verdicts import Component, Verdict
+from gymmesh_resource.verdicts import Component
 
 from .corpus import Corpus, CorpusError, Hit, Page, TooSlow
 from .documents import read_documents
@@ -93,7 +91,7 @@ class WebSearchEnvironment(Environment[None]):
         self._needs = retrieval_needs
         self._counts: Literal["any", "share"] = retrieval_counts
         self._corpus: Corpus | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._opened = ExitStack()
         # Without a bound of its own: the environment's calls are bounded.
         self._places = asyncio.Semaphore(1_000)
 
@@ -107,7 +105,8 @@ class WebSearchEnvironment(Environment[None]):
             return
         path = Path(self._index) if self._index is not None else self._example_index()
         try:
-            self._corpus = Corpus(path, timeout_s=self._search_timeout_s)
+            corpus = Corpus(path, timeout_s=self._search_timeout_s)
+            self._corpus = self._opened.enter_context(closing(corpus))
         except CorpusError as error:
             raise DefinitionError(
                 f"web_search: {error}; `gym-cli env index DOCS --output FILE` writes one"
@@ -117,12 +116,8 @@ class WebSearchEnvironment(Environment[None]):
         """Close the index and the hosted search."""
         if self._hosted is not None:
             await self._hosted.close()
-        if self._corpus is not None:
-            self._corpus.close()
-            self._corpus = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._corpus = None
+        self._opened.close()
 
     def check_task(self, task: Task) -> None:
         """The row must have what the weighted parts of the reward are judged by."""
@@ -144,7 +139,8 @@ class WebSearchEnvironment(Environment[None]):
             limit: how many results to show, at most 20
         """
         hits = await self._search(query, limit)
-        return {"results": [_shown(hit) for hit in hits]}
+        shown = [{key: part for key, part in asdict(hit).items() if part} for hit in hits]
+        return {"results": shown}
 
     @tool
     async def fetch(
@@ -226,8 +222,8 @@ class WebSearchEnvironment(Environment[None]):
 
     def _example_index(self) -> Path:
         _LOGGER.warning("web_search has no index: it searches its few example documents")
-        self._folder = tempfile.TemporaryDirectory(prefix="gymmesh-web-search-")
-        path = Path(self._folder.name) / "examples.db"
+        folder = tempfile.TemporaryDirectory(prefix="gymmesh-web-search-")
+        path = Path(self._opened.enter_context(folder)) / "examples.db"
         build_index(read_documents([_EXAMPLES], []), path)
         return path
 
@@ -238,10 +234,6 @@ async def _timed(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except TooSlow:
         raise ToolError("The search took too long: use fewer or rarer words.") from None
-
-
-def _shown(hit: Hit) -> dict[str, str]:
-    return {key: value for key, value in asdict(hit).items() if value}
 
 
 def _accepted(task: Task) -> list[str]:

@@ -8,10 +8,9 @@ Invariant: the file appears whole or not at all; an index there before stays unt
 from __future__ import annotations
 
 import argparse
-import os
+import secrets
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -53,15 +52,13 @@ def build_index(
     trigram finds parts of words, for languages that put no spaces between them.
     Raises `DocumentError` for an id that comes twice or no document at all, OSError.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
-    os.close(handle)
-    unfinished = Path(name)
+    unfinished = output.parent / f".{output.name}.{secrets.token_hex(8)}"
+    # Made as any new file: by `tempfile` or by SQLite it would be for fewer people to read.
+    unfinished.touch(exist_ok=False)
     try:
         count = _fill(unfinished, documents, _TOKENIZERS[tokenizer])
         if not count:
             raise DocumentError("There are no documents to index.")
-        # As any new file; a temporary one is the owner's alone.
-        unfinished.chmod(0o666 & ~_umask())
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -86,12 +83,6 @@ def _fill(path: Path, documents: Iterable[Document], tokenizer: str) -> int:
         database.execute("INSERT INTO pages (pages) VALUES ('optimize')")
         database.commit()
     return count
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

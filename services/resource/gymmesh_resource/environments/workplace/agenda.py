@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from gymmesh_resource.errors import ToolError
-from gymmesh_resource.session import Session
-from gymmesh_resource.tools import tool
+from gymmesh_resource import Session, ToolError, tool
 
-from .office import Office, OfficeRecord
+from .office import Office
 from .searching import page_of, read_moment, require
 
 EventId: TypeAlias = Annotated[str, "the event's id, eight digits"]
+EventField: TypeAlias = Annotated[
+    Literal["event_id", "event_name", "participant_email", "event_start", "duration"],
+    "which field",
+]
+MutableEventField: TypeAlias = Annotated[
+    Literal["event_name", "participant_email", "event_start", "duration"], "which field"
+]
 _LONGEST = 60 * 24 * 31
 
 
@@ -20,17 +25,10 @@ class CalendarTools:
 
     @tool(name="calendar_get_event_information_by_id")
     def event_field(
-        self,
-        session: Session[Office],
-        event_id: EventId,
-        field: Literal["event_id", "event_name", "participant_email", "event_start", "duration"],
+        self, session: Session[Office], event_id: EventId, field: EventField
     ) -> dict[str, Any]:
-        """Read one field of an event.
-
-        Args:
-            field: which field
-        """
-        return {field: _event(session, event_id)[field]}
+        """Read one field of an event."""
+        return {field: session.state.events.find(event_id)[field]}
 
     @tool(name="calendar_search_events")
     def search_events(
@@ -96,7 +94,6 @@ class CalendarTools:
     @tool(name="calendar_delete_event")
     def delete_event(self, session: Session[Office], event_id: EventId) -> str:
         """Delete an event."""
-        _event(session, event_id)
         session.state.events.delete(event_id)
         return "Event deleted successfully."
 
@@ -105,16 +102,11 @@ class CalendarTools:
         self,
         session: Session[Office],
         event_id: EventId,
-        field: Literal["event_name", "participant_email", "event_start", "duration"],
-        new_value: str | int,
+        field: MutableEventField,
+        new_value: Annotated[str | int, "what it is to be"],
     ) -> str:
-        """Change one field of an event.
-
-        Args:
-            field: which field
-            new_value: what it is to be
-        """
-        _event(session, event_id)
+        """Change one field of an event."""
+        session.state.events.find(event_id)
         value = str(new_value)
         require(new_value=value)
         if field == "event_start":
@@ -125,16 +117,6 @@ class CalendarTools:
             value = value.lower()
         session.state.events.update(event_id, field, value)
         return "Event updated successfully."
-
-
-def _event(session: Session[Office], event_id: str) -> OfficeRecord:
-    event = session.state.events.get(event_id)
-    if event is None:
-        raise ToolError(
-            f"There is no event {event_id[:40]!r}; ids have eight digits, "
-            "calendar_search_events finds them."
-        )
-    return event
 
 
 def _minutes(duration: str | int) -> str:

@@ -6,9 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from gymmesh_resource.errors import ToolError
-from gymmesh_resource.session import Session
-from gymmesh_resource.tools import tool
+from gymmesh_resource import Session, ToolError, tool
 
 from .office import Office
 from .searching import read_date

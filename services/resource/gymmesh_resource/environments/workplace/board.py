@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from gymmesh_resource.errors import ToolError
-from gymmesh_resource.session import Session
-from gymmesh_resource.tools import tool
+from gymmesh_resource import Session, ToolError, tool
 
 from .office import Office, OfficeRecord
-from .searching import read_date, require
+from .searching import has_texts, read_date, require, wanted_texts
 
 TaskId: TypeAlias = Annotated[str, "the task's id, eight digits"]
+TaskField: TypeAlias = Annotated[
+    Literal["task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board"],
+    "which field",
+]
+MutableTaskField: TypeAlias = Annotated[
+    Literal["task_name", "assigned_to_email", "list_name", "due_date", "board"], "which field"
+]
 TaskList: TypeAlias = Literal["Backlog", "In Progress", "In Review", "Completed"]
 Board: TypeAlias = Literal["Back end", "Front end", "Design"]
 LISTS: tuple[str, ...] = get_args(TaskList)
@@ -23,19 +28,10 @@ class ProjectTools:
 
     @tool(name="project_management_get_task_information_by_id")
     def task_field(
-        self,
-        session: Session[Office],
-        task_id: TaskId,
-        field: Literal[
-            "task_id", "task_name", "assigned_to_email", "list_name", "due_date", "board"
-        ],
+        self, session: Session[Office], task_id: TaskId, field: TaskField
     ) -> dict[str, Any]:
-        """Read one field of a task.
-
-        Args:
-            field: which field
-        """
-        return {field: _task(session, task_id)[field]}
+        """Read one field of a task."""
+        return {field: session.state.tasks.find(task_id)[field]}
 
     @tool(name="project_management_search_tasks")
     def search_tasks(
@@ -56,13 +52,9 @@ class ProjectTools:
             due_date: the day it is due, YYYY-MM-DD
             board: the board
         """
-        parts = {
-            "task_name": task_name,
-            "list_name": list_name,
-            "due_date": due_date,
-            "board": board,
-        }
-        wanted = {name: value.lower() for name, value in parts.items() if value}
+        wanted = wanted_texts(
+            task_name=task_name, list_name=list_name, due_date=due_date, board=board
+        )
         if not wanted and not assigned_to_email:
             raise ToolError("Say what to look for: give at least one of the parameters.")
         assignee = (assigned_to_email or "").lower()
@@ -75,7 +67,7 @@ class ProjectTools:
             task
             for task in session.state.tasks
             if (not assignee or (task["assigned_to_email"] or "").lower() == assignee)
-            and all(value in (task[name] or "").lower() for name, value in wanted.items())
+            and has_texts(task, wanted)
         ]
         return found or "No tasks found."
 
@@ -112,7 +104,6 @@ class ProjectTools:
     @tool(name="project_management_delete_task")
     def delete_task(self, session: Session[Office], task_id: TaskId) -> str:
         """Delete a task."""
-        _task(session, task_id)
         session.state.tasks.delete(task_id)
         return "Task deleted successfully."
 
@@ -121,16 +112,11 @@ class ProjectTools:
         self,
         session: Session[Office],
         task_id: TaskId,
-        field: Literal["task_name", "assigned_to_email", "list_name", "due_date", "board"],
-        new_value: str,
+        field: MutableTaskField,
+        new_value: Annotated[str, "what it is to be"],
     ) -> str:
-        """Change one field of a task.
-
-        Args:
-            field: which field
-            new_value: what it is to be
-        """
-        _task(session, task_id)
+        """Change one field of a task."""
+        session.state.tasks.find(task_id)
         require(new_value=new_value)
         if field == "assigned_to_email":
             new_value = _colleague(session, new_value)
@@ -142,16 +128,6 @@ class ProjectTools:
             raise ToolError(f"board must be one of: {', '.join(BOARDS)}.")
         session.state.tasks.update(task_id, field, new_value)
         return "Task updated successfully."
-
-
-def _task(session: Session[Office], task_id: str) -> OfficeRecord:
-    task = session.state.tasks.get(task_id)
-    if task is None:
-        raise ToolError(
-            f"There is no task {task_id[:40]!r}; ids have eight digits, "
-            "project_management_search_tasks finds them."
-        )
-    return task
 
 
 def _colleague(session: Session[Office], address: str) -> str:

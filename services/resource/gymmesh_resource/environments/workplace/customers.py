@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from gymmesh_resource.errors import ToolError
-from gymmesh_resource.session import Session
-from gymmesh_resource.tools import tool
+from gymmesh_resource import Session, ToolError, tool
 
 from .office import Office
-from .searching import page_of, require
+from .searching import has_texts, page_of, require, wanted_texts
 
 CustomerId: TypeAlias = Annotated[str, "the customer's id"]
 LeadStatus: TypeAlias = Literal["Qualified", "Won", "Lost", "Lead", "Proposal"]
@@ -53,14 +51,13 @@ class CustomerTools:
             page: which page of the results, from 1
             page_size: customers on a page
         """
-        texts = {
-            "customer_name": customer_name,
-            "customer_email": customer_email,
-            "product_interest": product_interest,
-            "status": status,
-            "assigned_to_email": assigned_to_email,
-        }
-        wanted = {name: value.lower() for name, value in texts.items() if value}
+        wanted = wanted_texts(
+            customer_name=customer_name,
+            customer_email=customer_email,
+            product_interest=product_interest,
+            status=status,
+            assigned_to_email=assigned_to_email,
+        )
         bounds = [
             ("last_contact_date", last_contact_date_min or "", last_contact_date_max or "~"),
             ("follow_up_by", follow_up_by_min or "", follow_up_by_max or "~"),
@@ -72,7 +69,7 @@ class CustomerTools:
         found = [
             customer
             for customer in session.state.customers
-            if all(value in (customer[name] or "").lower() for name, value in wanted.items())
+            if has_texts(customer, wanted)
             and all(
                 (date := customer[name]) is not None and low <= date <= high
                 for name, low, high in bounds
@@ -104,7 +101,7 @@ class CustomerTools:
             field: which field
             new_value: what it is to be
         """
-        _check(session, customer_id)
+        session.state.customers.find(customer_id)
         require(new_value=new_value)
         if field == "status" and new_value not in STATUSES:
             raise ToolError(f"status must be one of: {', '.join(STATUSES)}.")
@@ -159,14 +156,5 @@ class CustomerTools:
     @tool(name="customer_relationship_manager_delete_customer")
     def delete_customer(self, session: Session[Office], customer_id: CustomerId) -> str:
         """Delete a customer."""
-        _check(session, customer_id)
         session.state.customers.delete(customer_id)
         return "Customer deleted successfully."
-
-
-def _check(session: Session[Office], customer_id: str) -> None:
-    if session.state.customers.get(customer_id) is None:
-        raise ToolError(
-            f"There is no customer {customer_id[:40]!r}; "
-            "customer_relationship_manager_search_customers finds ids."
-        )

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.tools import Toolset
-from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
+from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 from gymmesh_responses import dumps, text_to_bytes
 
 from .agenda import CalendarTools
@@ -25,7 +20,6 @@ from .board import ProjectTools
 from .customers import CustomerTools
 from .mail import DirectoryTools, MailTools
 from .office import Office, differing_tables
-from .replay import Replayed, WrittenCall, replay
 from .synthetic import synthetic_office
 from .tables import read_office
 
@@ -33,6 +27,9 @@ from .tables import read_office
 _SHOWN = 10
 _TOLD = 200
 _CHANGING = ("_send_", "_delete_", "_forward_", "_reply_", "_create_", "_update_", "_add_")
+
+WrittenCall: TypeAlias = "tuple[str, bytes]"
+"""A call as it was written: a tool's name, and its arguments as JSON."""
 
 
 class WorkplaceEnvironment(
@@ -72,15 +69,15 @@ class WorkplaceEnvironment(
 
     def check_task(self, task: Task) -> None:
         """The expected calls must be possible on this office's data, and lead somewhere."""
-        actions = _ground_truth(task)
-        done = self._replay(task, actions)
-        for position, problem in done.problems.items():
+        calls = _ground_truth(task)
+        office, problems = self._replay(task, calls)
+        for position, problem in problems.items():
             raise TaskInvalid(
                 f"ground_truth[{position}]",
                 f"cannot be carried out on this office's data ({problem.rstrip('.')})",
             )
-        changing = any(_changes(action) for action in actions)
-        if changing and not differing_tables(done.office, Office(self.office_data)):
+        changing = any(verb in name for name, _ in calls for verb in _CHANGING)
+        if changing and not differing_tables(office, Office(self.office_data)):
             raise TaskInvalid(
                 "ground_truth", "changes nothing in this office: doing nothing would be right"
             )
@@ -89,12 +86,12 @@ class WorkplaceEnvironment(
         """Compare the state after the model's calls with that after the expected ones."""
         task = rollout.task
         with rollout.stage("replay") as stage:
-            made = [WrittenCall(call.name, call.arguments_json) for call in rollout.tool_calls]
-            ours = self._replay(task, made)
+            made = [(call.name, call.arguments_json) for call in rollout.tool_calls]
+            ours, problems = self._replay(task, made)
             stage.note = f"{len(made)} calls"
-        wanted = self._replay(task, _ground_truth(task))
-        differing = differing_tables(ours.office, wanted.office)
-        failed = list(ours.problems.items())[:_SHOWN]
+        wanted, _ = self._replay(task, _ground_truth(task))
+        differing = differing_tables(ours, wanted)
+        failed = list(problems.items())[:_SHOWN]
         return Verdict(
             float(not differing),
             evidence={
@@ -103,8 +100,23 @@ class WorkplaceEnvironment(
             },
         )
 
-    def _replay(self, task: Task, actions: list[WrittenCall]) -> Replayed:
-        return replay(self._tools, task, self.office_data, actions)
+    def _replay(self, task: Task, calls: list[WrittenCall]) -> tuple[Office, dict[int, str]]:
+        """A fresh office after the calls, and what went wrong by the position of the call; one
+        that fails changes nothing, and the next follows."""
+        office = Office(self.office_data)
+        session = Session("replay", task, 0, office)
+        problems: dict[int, str] = {}
+        for position, (name, written) in enumerate(calls):
+            tool = self._tools.get(name)
+            if tool is None:
+                problems[position] = f"There is no tool {name[:64]!r}."
+                continue
+            try:
+                arguments = read_arguments(written, tool.arguments, tool.schema, name)
+                tool.call(session=session, **arguments)
+            except (BadArguments, ToolError) as error:
+                problems[position] = str(error)
+        return office, problems
 
     @cached_property
     def _tools(self) -> Toolset:
@@ -113,19 +125,15 @@ class WorkplaceEnvironment(
 
 def _ground_truth(task: Task) -> list[WrittenCall]:
     calls = task.require("ground_truth", list)
-    return [_action(call, f"ground_truth[{index}]") for index, call in enumerate(calls)]
+    return [_written(call, f"ground_truth[{index}]") for index, call in enumerate(calls)]
 
 
-def _changes(action: WrittenCall) -> bool:
-    return any(verb in action.name for verb in _CHANGING)
-
-
-def _action(call: Any, where: str) -> WrittenCall:
+def _written(call: Any, where: str) -> WrittenCall:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         raise TaskInvalid(where, 'must be an object with "name" and "arguments"')
     arguments = call.get("arguments", {})
     if isinstance(arguments, str):
-        return WrittenCall(call["name"], text_to_bytes(arguments))
+        return call["name"], text_to_bytes(arguments)
     if not isinstance(arguments, dict):
         raise TaskInvalid(f"{where}.arguments", "must be an object, or one as JSON text")
-    return WrittenCall(call["name"], dumps(arguments))
+    return call["name"], dumps(arguments)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from gymmesh_resource.errors import ToolError
-from gymmesh_resource.session import Session
-from gymmesh_resource.tools import tool
+from gymmesh_resource import Session, ToolError, tool
 
 from .office import NOW, Office, OfficeRecord
 from .searching import page_of, read_date, require
 
 EmailId: TypeAlias = Annotated[str, "the email's id"]
+Recipient: TypeAlias = Annotated[str, "the address to send it to"]
+EmailField: TypeAlias = Annotated[
+    Literal["email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body"],
+    "which field",
+]
 
 
 class DirectoryTools:
@@ -35,19 +38,10 @@ class MailTools:
 
     @tool(name="email_get_email_information_by_id")
     def email_field(
-        self,
-        session: Session[Office],
-        email_id: EmailId,
-        field: Literal[
-            "email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body"
-        ],
+        self, session: Session[Office], email_id: EmailId, field: EmailField
     ) -> dict[str, Any]:
-        """Read one field of an email.
-
-        Args:
-            field: which field
-        """
-        return {field: _email(session, email_id)[field]}
+        """Read one field of an email."""
+        return {field: session.state.emails.find(email_id)[field]}
 
     @tool(name="email_search_emails")
     def search_emails(
@@ -80,11 +74,12 @@ class MailTools:
         return page_of("emails", found, page, page_size)
 
     @tool(name="email_send_email")
-    def send_email(self, session: Session[Office], recipient: str, subject: str, body: str) -> str:
+    def send_email(
+        self, session: Session[Office], recipient: Recipient, subject: str, body: str
+    ) -> str:
         """Send an email.
 
         Args:
-            recipient: the address to send it to
             subject: its subject
             body: its text
         """
@@ -94,18 +89,15 @@ class MailTools:
     @tool(name="email_delete_email")
     def delete_email(self, session: Session[Office], email_id: EmailId) -> str:
         """Delete an email."""
-        _email(session, email_id)
         session.state.emails.delete(email_id)
         return "Email deleted successfully."
 
     @tool(name="email_forward_email")
-    def forward_email(self, session: Session[Office], email_id: EmailId, recipient: str) -> str:
-        """Forward an email to somebody.
-
-        Args:
-            recipient: the address to send it to
-        """
-        email = _email(session, email_id)
+    def forward_email(
+        self, session: Session[Office], email_id: EmailId, recipient: Recipient
+    ) -> str:
+        """Forward an email to somebody."""
+        email = session.state.emails.find(email_id)
         _send(session, recipient, f"FW: {email['subject']}", email["body"] or "")
         return "Email forwarded successfully."
 
@@ -116,16 +108,9 @@ class MailTools:
         Args:
             body: the reply's text
         """
-        email = _email(session, email_id)
+        email = session.state.emails.find(email_id)
         _send(session, email["sender/recipient"] or "", f"RE: {email['subject']}", body)
         return "Email replied successfully."
-
-
-def _email(session: Session[Office], email_id: str) -> OfficeRecord:
-    email = session.state.emails.get(email_id)
-    if email is None:
-        raise ToolError(f"There is no email {email_id[:40]!r}; email_search_emails finds ids.")
-    return email
 
 
 def _send(session: Session[Office], recipient: str, subject: str, body: str) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gymmesh_resource import ToolError
+
 NOW = "2023-11-30 23:59:00"
 """The office's time, which stands still; the rows of NeMo Gym's workplace_assistant tell it."""
 
@@ -38,53 +40,50 @@ class OfficeData:
 
 
 class RecordTable:
-    """Records by id: shared ones, and what a session changed, added and deleted."""
+    """Records by id: shared ones, and what a session changed, added and deleted.
 
-    def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str) -> None:
+    `finding`: says, to whoever asked for a record that is not there, how ids are found.
+    """
+
+    def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str, finding: str) -> None:
         self._shared = shared
         self._id_field = id_field
-        self._changed: dict[str, OfficeRecord] = {}
-        self._deleted: set[str] = set()
-        self._added: dict[str, OfficeRecord] = {}
+        self._finding = finding
+        self._changes: dict[str, OfficeRecord | None] = {}  # None: deleted
         self._next = 1 + max((int(key) for key in shared if key.isdecimal()), default=-1)
 
-    def get(self, record_id: str) -> OfficeRecord | None:
-        """The record as it is now, or None; not to be changed."""
-        if record_id in self._deleted:
-            return None
-        return (
-            self._added.get(record_id)
-            or self._changed.get(record_id)
-            or self._shared.get(record_id)
-        )
+    def find(self, record_id: str) -> OfficeRecord:
+        """The record as it is now; not to be changed. Raises `ToolError` where there is none."""
+        record = self._changes.get(record_id, self._shared.get(record_id))
+        if record is None:
+            kind = self._id_field.removesuffix("_id")
+            raise ToolError(f"There is no {kind} {record_id[:40]!r}; {self._finding}.")
+        return record
 
     def __iter__(self) -> Iterator[OfficeRecord]:
         """The records as they are now, the oldest first."""
-        for record_id, record in self._shared.items():
-            if record_id not in self._deleted:
-                yield self._changed.get(record_id, record)
-        yield from self._added.values()
+        for record in {**self._shared, **self._changes}.values():
+            if record is not None:
+                yield record
 
     def add(self, record: Mapping[str, str | None]) -> str:
         """Keep a new record; gives its id, the next of eight digits."""
         record_id = str(self._next).zfill(_DIGITS)
         self._next += 1
-        self._added[record_id] = {self._id_field: record_id, **record}
+        self._changes[record_id] = {self._id_field: record_id, **record}
         return record_id
 
     def update(self, record_id: str, name: str, value: str) -> None:
-        """Change a field of a record that is there."""
-        if record_id in self._added:
-            self._added[record_id][name] = value
-        else:
-            current = self._changed.get(record_id, self._shared[record_id])
-            self._changed[record_id] = {**current, name: value}
+        """Change a field of a record. Raises `ToolError` where there is none."""
+        self._changes[record_id] = {**self.find(record_id), name: value}
 
     def delete(self, record_id: str) -> None:
-        """Remove a record that is there."""
-        if self._added.pop(record_id, None) is None:
-            self._deleted.add(record_id)
-            self._changed.pop(record_id, None)
+        """Remove a record. Raises `ToolError` where there is none."""
+        self.find(record_id)
+        if record_id in self._shared:
+            self._changes[record_id] = None
+        else:
+            del self._changes[record_id]
 
     def difference(self) -> tuple[Any, ...]:
         """What sets the table apart from the shared data; equal for tables that are the same.
@@ -92,16 +91,17 @@ class RecordTable:
         New records are compared without their ids and in any order: ids tell only the order
         in which records were made.
         """
-        changed = {
-            record_id: after
-            for record_id, record in self._changed.items()
-            if (after := _plain(record)) != _plain(self._shared[record_id])
-        }
-        added = Counter(
-            _plain({key: value for key, value in record.items() if key != self._id_field})
-            for record in self._added.values()
-        )
-        return changed, frozenset(self._deleted), added
+        changed: dict[str, Any] = {}
+        deleted: set[str] = set()
+        added: Counter[Any] = Counter()
+        for record_id, record in self._changes.items():
+            if record is None:
+                deleted.add(record_id)
+            elif record_id not in self._shared:
+                added[_plain({**record, self._id_field: None})] += 1
+            elif (after := _plain(record)) != _plain(self._shared[record_id]):
+                changed[record_id] = after
+        return changed, deleted, added
 
 
 class Office:
@@ -109,10 +109,20 @@ class Office:
 
     def __init__(self, data: OfficeData) -> None:
         self.data = data
-        self.emails = RecordTable(data.emails, "email_id")
-        self.events = RecordTable(data.events, "event_id")
-        self.tasks = RecordTable(data.tasks, "task_id")
-        self.customers = RecordTable(data.customers, "customer_id")
+        self.emails = RecordTable(data.emails, "email_id", "email_search_emails finds ids")
+        self.events = RecordTable(
+            data.events, "event_id", "ids have eight digits, calendar_search_events finds them"
+        )
+        self.tasks = RecordTable(
+            data.tasks,
+            "task_id",
+            "ids have eight digits, project_management_search_tasks finds them",
+        )
+        self.customers = RecordTable(
+            data.customers,
+            "customer_id",
+            "customer_relationship_manager_search_customers finds ids",
+        )
         self.plots: list[str] = []
 
     def differences(self) -> dict[str, tuple[Any, ...]]:

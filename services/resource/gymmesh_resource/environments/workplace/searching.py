@@ -6,7 +6,9 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from gymmesh_resource.errors import ToolError
+from gymmesh_resource import ToolError
+
+from .office import OfficeRecord
 
 LARGEST_PAGE = 100
 
@@ -32,6 +34,16 @@ def page_of(kind: str, found: Sequence[Any], page: int, page_size: int) -> dict[
             "total_pages": pages,
         },
     }
+
+
+def wanted_texts(**texts: str | None) -> dict[str, str]:
+    """The texts that are given, by field, in small letters."""
+    return {field: text.lower() for field, text in texts.items() if text}
+
+
+def has_texts(record: OfficeRecord, wanted: dict[str, str]) -> bool:
+    """Whether each field of a record has its wanted text in it, in any case."""
+    return all(text in (record[field] or "").lower() for field, text in wanted.items())
 
 
 def read_moment(name: str, value: str) -> str:

@@ -65,11 +65,15 @@ def synthetic_office(seed: int = 0) -> OfficeData:
     """The office of a seed."""
     chance = random.Random(seed)
     addresses = tuple(f"{name}@atlas.com" for name in _COLLEAGUES)
+    names = [f"{first} {last}" for first in _FIRST_NAMES for last in _LAST_NAMES]
     return OfficeData(
         emails=_numbered("email_id", [_email(chance, addresses) for _ in range(500)]),
         events=_numbered("event_id", [_event(chance, addresses) for _ in range(300)]),
         tasks=_numbered("task_id", [_task(chance, addresses) for _ in range(300)]),
-        customers=_numbered("customer_id", _customers(chance, addresses, 200)),
+        customers=_numbered(
+            "customer_id",
+            [_customer(chance, addresses, name) for name in chance.sample(names, 200)],
+        ),
         visits=sorted(
             (_visit(chance, number) for number in range(500)),
             key=lambda visit: str(visit["date_of_visit"]),
@@ -121,11 +125,6 @@ def _task(chance: random.Random, addresses: tuple[str, ...]) -> OfficeRecord:
         "due_date": due.isoformat(),
         "board": chance.choice(BOARDS),
     }
-
-
-def _customers(chance: random.Random, addresses: tuple[str, ...], count: int) -> list[OfficeRecord]:
-    names = [f"{first} {last}" for first in _FIRST_NAMES for last in _LAST_NAMES]
-    return [_customer(chance, addresses, name) for name in chance.sample(names, count)]
 
 
 def _customer(chance: random.Random, addresses: tuple[str, ...], name: str) -> OfficeRecord:

@@ -36,15 +36,8 @@ def read_office(folder: Path) -> OfficeData:
         {**row, "user_engaged": row["user_engaged"] == "True"}
         for row in _rows(folder / "analytics_data.csv", _VISIT)
     ]
-    assigned = [
-        record[name]
-        for table, name in (
-            (tasks, "assigned_to_email"),
-            (customers, "assigned_to_email"),
-            (events, "participant_email"),
-        )
-        for record in table.values()
-    ]
+    assigned = [one["assigned_to_email"] for one in (*tasks.values(), *customers.values())]
+    assigned += [event["participant_email"] for event in events.values()]
     return OfficeData(
         emails=_table(folder / "emails.csv", _EMAIL),
         events=events,
