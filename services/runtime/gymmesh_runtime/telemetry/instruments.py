@@ -14,7 +14,8 @@ a histogram then name the last rollout that they counted, as an exemplar.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from time import time
 from typing import Any, Final, Generic, TypeVar
 
@@ -117,6 +118,8 @@ ChildT = TypeVar("ChildT", CounterChild, GaugeChild, HistogramChild)
 class Family(Collector, Generic[ChildT]):
     """A metric and its children, one for each tuple of label values."""
 
+    _make: Callable[[], ChildT]
+
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
     ) -> None:
@@ -141,18 +144,14 @@ class Family(Collector, Generic[ChildT]):
         return child
 
     def describe(self) -> Iterable[Metric]:
-        """The metric without samples, for the registry's check of names."""
-        return [self._metric()]
-
-    def _make(self) -> ChildT:
-        raise NotImplementedError
-
-    def _metric(self) -> Metric:
-        raise NotImplementedError
+        """For the registry's check of names."""
+        return self.collect()
 
 
 class Counter(Family[CounterChild]):
     """Numbers that only grow. The name ends in `_total`."""
+
+    _make = CounterChild
 
     def inc(self, amount: float = 1.0) -> None:
         """Adds to the one number of a counter without labels."""
@@ -160,20 +159,16 @@ class Counter(Family[CounterChild]):
 
     def collect(self) -> Iterable[Metric]:
         """For prometheus_client."""
-        family = self._metric()
+        family = CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             family.add_metric(values, child.value, exemplar=_exemplar(child.example))
         return [family]
 
-    def _make(self) -> CounterChild:
-        return CounterChild()
-
-    def _metric(self) -> CounterMetricFamily:
-        return CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
-
 
 class Gauge(Family[GaugeChild]):
     """Numbers that go up and down."""
+
+    _make = GaugeChild
 
     def set(self, value: float) -> None:
         """Sets the one number of a gauge without labels."""
@@ -181,24 +176,17 @@ class Gauge(Family[GaugeChild]):
 
     def replace(self, values: Mapping[tuple[str, ...], int]) -> None:
         """Has these children, by their label values, and no others, from one moment to the next."""
-        children = {}
+        children = {labels: GaugeChild() for labels in values}
         for labels, value in values.items():
-            children[labels] = level = GaugeChild()
-            level.set(value)
+            children[labels].set(value)
         self._children = children
 
     def collect(self) -> Iterable[Metric]:
         """For prometheus_client."""
-        family = self._metric()
+        family = GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             family.add_metric(values, child.value)
         return [family]
-
-    def _make(self) -> GaugeChild:
-        return GaugeChild()
-
-    def _metric(self) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
 
 
 class Histogram(Family[HistogramChild]):
@@ -215,6 +203,7 @@ class Histogram(Family[HistogramChild]):
         go_string: Any = floatToGoString  # the library has no type for it
         self._bounds = tuple(buckets)
         self._marks = [*map(go_string, buckets), "+Inf"]
+        self._make = partial(HistogramChild, self._bounds)
         super().__init__(name, documentation, labels, registry)
 
     @property
@@ -228,7 +217,7 @@ class Histogram(Family[HistogramChild]):
 
     def collect(self) -> Iterable[Metric]:
         """For prometheus_client, which wants the counts cumulative."""
-        family = self._metric()
+        family = HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             counts, total = child.read()
             seen = 0
@@ -238,9 +227,3 @@ class Histogram(Family[HistogramChild]):
                 buckets.append((mark, seen, exemplar))
             family.add_metric(values, buckets, total)
         return [family]
-
-    def _make(self) -> HistogramChild:
-        return HistogramChild(self._bounds)
-
-    def _metric(self) -> HistogramMetricFamily:
-        return HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)
