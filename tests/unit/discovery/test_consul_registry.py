@@ -16,8 +16,8 @@ from aiohttp import web
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.consul import ConsulRegistry, agent, registry, watch
-from gymmesh_discovery.backends.consul.leases import check_kind
+from gymmesh_discovery.backends.consul import ConsulRegistry, client, registry, watch
+from gymmesh_discovery.backends.consul.registry import check_kind
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
@@ -147,7 +147,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_GRACE_S", 0.5)
     monkeypatch.setattr(registry, "_SWEEP_S", 0.05)
     # No call is given up because the machine is slow.
-    monkeypatch.setattr(agent, "_CALL_S", BOUND_S)
+    monkeypatch.setattr(client, "_CALL_S", BOUND_S)
     monkeypatch.setattr(registration, "_CALL_TIMEOUT_S", BOUND_S)
     monkeypatch.setattr(registration, "_STOP_S", BOUND_S)
 
@@ -230,7 +230,7 @@ async def test_registering_with_a_consul_that_answers_badly_is_a_typed_error(
     async with opened(consul, view=False) as backend:
         with monkeypatch.context() as patched:
             if wrong is sleeps:
-                patched.setattr(agent, "_CALL_S", 0.5)
+                patched.setattr(client, "_CALL_S", 0.5)
             with pytest.raises(MeshError) as raised:
                 await backend.register(at("127.0.0.1:9"), 15, "")
         assert raised.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE

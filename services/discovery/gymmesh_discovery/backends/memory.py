@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.counted import count_instances
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.view import Change, Listing
 from gymmesh_runtime.waits import cancel_and_wait
 
 _SWEEP_S: Final = 1.0
-
-
-class _View(Protocol):
-    version: int
-
-    def instances(self, service: str = "", name: str = "") -> list[discovery_pb2.Instance]: ...
 
 
 class MemoryRegistry:
@@ -32,7 +26,7 @@ class MemoryRegistry:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._watchers = Watchers()
         self._leases = Leases(clock, self._leased)
-        self._view: _View = self._leases.view
+        self._view: Listing = self._leases.view
         self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
