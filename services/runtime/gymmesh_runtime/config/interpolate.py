@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gymmesh_runtime.config.errors import ConfigError
 from gymmesh_runtime.config.tree import Leaf
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
@@ -28,17 +27,15 @@ def interpolate(leaf: Leaf, path: str, env: Mapping[str, str]) -> Leaf:
         name, default = match[1], match[2]
         if name is None:
             problem = "holds '${' that is not ${NAME} or ${NAME:-default}; write $${ for the text"
-            raise ConfigError(problem, source=leaf.mark.source, line=leaf.mark.line, path=path)
+            raise leaf.mark.error(problem, path)
         value = env.get(name)
-        if value is None or (default is not None and value == ""):
-            if default is not None:
-                return default
-            raise ConfigError(
-                f"the environment variable {name} is not set; set it or write ${{{name}:-default}}",
-                source=leaf.mark.source,
-                line=leaf.mark.line,
-                path=path,
+        if default is not None:
+            return value or default
+        if value is None:
+            problem = (
+                f"the environment variable {name} is not set; set it or write ${{{name}:-default}}"
             )
+            raise leaf.mark.error(problem, path)
         return value
 
     return Leaf(_REFERENCE.sub(replace, leaf.text), leaf.plain, leaf.mark)

@@ -7,7 +7,9 @@ import re
 from gymmesh_runtime.config.errors import ConfigError
 from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, parse
 
+_NULLS = ("", "~", "null", "Null", "NULL")
 _STEP = re.compile(r'"([^"]*)"|([^."=]+)')
+_KEY = re.compile(r'((?:"[^"]*"|[^."=]+)(?:\.(?:"[^"]*"|[^."=]+))*)=')
 
 
 def read_override(text: str) -> Table:
@@ -36,34 +38,21 @@ def check_override(under: Tree, over: Tree, path: str = "") -> None:
     """
     if not isinstance(over, Table):
         return
-    if isinstance(under, Items) or (isinstance(under, Leaf) and not _is_null(under)):
-        if len(over.members) == 1:
-            kind = "a list" if isinstance(under, Items) else "a single value"
-            raise ConfigError(f"{path} is {kind} and has no keys to set", source=over.mark.source)
-        return
     if isinstance(under, Table):
         for key, value in over.members.items():
             if key in under.members:
                 check_override(under.members[key], value, f"{path}.{key}" if path else key)
-
-
-def _is_null(leaf: Leaf) -> bool:
-    return leaf.plain and leaf.text in ("", "~", "null", "Null", "NULL")
+        return
+    is_null = isinstance(under, Leaf) and under.plain and under.text in _NULLS
+    if not is_null and len(over.members) == 1:
+        kind = "a list" if isinstance(under, Items) else "a single value"
+        raise over.mark.error(f"{path} is {kind} and has no keys to set")
 
 
 def _split(text: str) -> tuple[list[str], str]:
-    steps: list[str] = []
-    at = 0
-    while True:
-        step = _STEP.match(text, at)
-        if step is None:
-            steps.append("")  # refused below
-            break
-        steps.append((step[1] if step[1] is not None else step[2]).strip())
-        at = step.end()
-        if text[at : at + 1] != ".":
-            break
-        at += 1
-    if not steps or not all(steps) or text[at : at + 1] != "=":
+    key = _KEY.match(text)
+    found = [] if key is None else _STEP.findall(key[1])
+    steps = [(quoted or plain).strip() for quoted, plain in found]
+    if key is None or not all(steps):
         raise ConfigError("must be written key.path=value", source=f"--set {text}")
-    return steps, text[at + 1 :]
+    return steps, text[key.end() :]
