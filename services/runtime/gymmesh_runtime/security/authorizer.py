@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gymmesh_runtime.errors import MeshError
@@ -44,6 +44,11 @@ class Authorizer:
             raise refused
         assert identity is not None
         return identity
+
+
+def texts_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
+    """The metadata of an RPC without those whose values are bytes."""
+    return {key: value for key, value in metadata or () if isinstance(value, str)}
 
 
 def without_token(metadata: Mapping[str, str]) -> Mapping[str, str]:
