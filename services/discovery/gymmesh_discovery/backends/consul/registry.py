@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.consul.entry import (
     check_id,
     host_and_port,
@@ -30,13 +31,11 @@ from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.consul.watch import ConsulWatch
 from gymmesh_discovery.backends.leases import instance_exists
 from gymmesh_discovery.backends.printable import Warnings
-from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import lease_length
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.consul.client import ConsulClient
@@ -61,40 +60,35 @@ class _Lease:
     unreached: int = 0
 
 
-class ConsulRegistry:
-    """A RegistryBackend over one Consul agent. ``clock`` gives monotonic seconds."""
+class ConsulRegistry(RegistryBackend):
+    """The registry of one Consul agent. ``clock`` gives monotonic seconds."""
 
-    #: Whether other processes register in the same place.
-    shared: Final = True
+    shared = True
 
     def __init__(self, config: ConsulConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._config = config
         self._clock = clock
-        self._view = ConsulView(grace_s=_GRACE_S)
-        self._watchers = Watchers()
+        self._view: ConsulView = ConsulView(grace_s=_GRACE_S)
         self._warnings = Warnings()
         self._watch = ConsulWatch(config, self._view, self._watchers, self._warnings, clock)
         self._client: ConsulClient | None = None
         self._leases: dict[str, _Lease] = {}
-        self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Starts watching, and waits a moment for the first view. Raises ConfigError."""
         self._client = make_client(self._config)
-        self._sweeper = asyncio.create_task(self._sweep_forever())
+        await super().open()
         await self._watch.open(self._client)
 
     async def close(self) -> None:
-        """Stops watching."""
-        await cancel_and_wait(self._sweeper)
-        self._sweeper = None
+        await super().close()
         await self._watch.close()
         if self._client is not None:
             await self._client.close()
             self._client = None
 
     async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
-        """Registers an instance with the Consul agent. Raises INSTANCE_EXISTS, PEER_UNAVAILABLE."""
         await self._check_free(instance, held_lease)
         lease_id = secrets.token_urlsafe(16)
         length = lease_length(lease_s)
@@ -114,7 +108,7 @@ class ConsulRegistry:
         return lease_id, length
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
-        """Looks whether Consul still knows the instance, and reports. Raises LEASE_NOT_FOUND."""
+        """Looks whether Consul still knows the instance, and reports."""
         lease = self._leases.get(lease_id)
         if lease is None:
             raise _lease_not_found()
@@ -143,14 +137,8 @@ class ConsulRegistry:
         if known is not None and _mark_of(known) == lease_mark(lease_id):
             await self._write(f"/v1/agent/service/deregister/{_quoted(lease.instance.id)}")
 
-    def snapshot(self, service: str, name: str) -> tuple[int, list[Instance]]:
-        """The version and the matching instances."""
+    def sweep(self) -> None:
         self._watch.expire()
-        return self._view.version, self._view.instances(service, name)
-
-    def subscribe(self) -> Watcher:
-        """Every change from this call on."""
-        return self._watchers.subscribe()
 
     def age_s(self) -> float:
         """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""

@@ -72,7 +72,6 @@ class KubernetesRegistry(MemoryRegistry):
                 await self._first_view.wait()
 
     async def close(self) -> None:
-        """Stops watching."""
         await cancel_and_wait(self._follower)
         await super().close()
         await self._drop_client()
@@ -80,7 +79,7 @@ class KubernetesRegistry(MemoryRegistry):
     # ---- leases
 
     async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
-        """Gives a lease in this process's memory. Raises INSTANCE_EXISTS."""
+        """Gives a lease in this process's memory."""
         listed = self._view.endpoint(instance.id)
         if listed is not None and listed.address != instance.address:
             raise instance_exists(instance.id)
