@@ -27,7 +27,7 @@ class Sender:
     def __init__(self, batching: BatchLimits = BATCHING) -> None:
         self._outbox: Outbox[Frame] = Outbox(batching, max_queued_bytes=QUEUED_BYTES)
         self._chunks = ChunkQueues()
-        self._room: list[asyncio.Future[None]] = []  # calls that wait for room for chunks
+        self._room = asyncio.Event()  # set, for a moment, when there may be room for chunks
         self._taken = 0  # frames taken from the outbox since the start
         self._piece = -1  # the last chunk put there: its place among all since the start
         self._closing = False
@@ -47,9 +47,7 @@ class Sender:
         while self.full:
             await self._outbox.room()
             if self._chunks.size >= _CHUNKED_BYTES:
-                waiter = asyncio.get_running_loop().create_future()
-                self._room.append(waiter)
-                await waiter
+                await self._room.wait()
         if self._outbox.closed:
             raise OutboxClosed
 
@@ -96,17 +94,15 @@ class Sender:
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.
         if self._taken > self._piece and (frame := self._chunks.next()) is not None:
-            self._piece = self._taken + self._outbox.queued_items
+            self._piece = self._taken + self.queued_items
             if not self._outbox.closed:
                 self._outbox.put(frame, size_of(frame), urgent=True)
             if self._chunks.size < _CHUNKED_BYTES:
                 self._wake()
 
     def _wake(self) -> None:
-        waiting, self._room = self._room, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._room.set()
+        self._room.clear()
 
 
 def _delay_s(in_flight: int) -> float:
