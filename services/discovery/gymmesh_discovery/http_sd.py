@@ -78,7 +78,6 @@ class HttpSdEdge:
         self._own = [instance]
 
     async def close(self) -> None:
-        """Stops listening."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:

@@ -259,7 +259,6 @@ class _ServiceServer:
         await self.server.set_serving(True)
 
     def renew_soon(self) -> None:
-        """Tells the registry anew."""
         if self._registration is not None:
             self._registration.renew_soon()
 
@@ -270,7 +269,6 @@ class _ServiceServer:
             await self._registration.drain()
 
     async def deregister(self) -> None:
-        """Leaves the registry."""
         if self._registration is not None:
             await self._registration.stop()
 

@@ -27,7 +27,6 @@ class RegistryBackend(ABC):
         self._sweeper = asyncio.create_task(self._sweep_forever())
 
     async def close(self) -> None:
-        """Stops."""
         await cancel_and_wait(self._sweeper)
         self._sweeper = None
 

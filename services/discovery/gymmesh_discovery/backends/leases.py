@@ -56,7 +56,6 @@ class Leases:
         return length
 
     def deregister(self, lease_id: str) -> None:
-        """Gives a lease back."""
         change = self.view.deregister(lease_id)
         if change is not None:
             self._deliver(change)

@@ -35,7 +35,6 @@ class Credentials:
 
     @property
     def encrypts(self) -> bool:
-        """Whether connections are over TLS."""
         return self.config.tls is not None
 
     def refresh(self) -> int:

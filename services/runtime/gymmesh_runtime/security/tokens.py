@@ -34,7 +34,6 @@ class TokenFile:
         self._problem = ""  # that was logged last
 
     def current(self) -> Secret:
-        """The token."""
         now = monotonic()
         if now - self._looked >= _CHECK_S:
             self._looked = now

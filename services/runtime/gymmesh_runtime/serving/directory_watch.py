@@ -50,7 +50,6 @@ class DirectoryWatch:
         self._is_new = False  # the connection: no snapshot has come yet
 
     def start(self) -> None:
-        """Starts watching."""
         self._task = asyncio.create_task(self._watch_forever())
 
     async def stop(self) -> None:

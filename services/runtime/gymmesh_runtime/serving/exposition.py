@@ -146,7 +146,6 @@ class MetricsEndpoint:
         return cls(server, thread, host, server.server_port)
 
     def stop(self) -> None:
-        """Stops it."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=2.0)

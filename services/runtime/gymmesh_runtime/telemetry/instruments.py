@@ -68,15 +68,12 @@ class GaugeChild:
         self.value = 0.0
 
     def inc(self, amount: float = 1.0) -> None:
-        """Adds `amount`."""
         self.value += amount
 
     def dec(self, amount: float = 1.0) -> None:
-        """Takes `amount` off."""
         self.value -= amount
 
     def set(self, value: float) -> None:
-        """Replaces the number."""
         self.value = value
 
 
@@ -158,7 +155,6 @@ class Counter(Family[CounterChild]):
         self.labels().inc(amount)
 
     def collect(self) -> Iterable[Metric]:
-        """For prometheus_client."""
         family = CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             family.add_metric(values, child.value, exemplar=_exemplar(child.example))
@@ -182,7 +178,6 @@ class Gauge(Family[GaugeChild]):
         self._children = children
 
     def collect(self) -> Iterable[Metric]:
-        """For prometheus_client."""
         family = GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             family.add_metric(values, child.value)

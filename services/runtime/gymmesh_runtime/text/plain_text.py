@@ -46,7 +46,6 @@ class PlainFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record's text."""
         copy = logging.makeLogRecord(record.__dict__)
         copy.msg, copy.args = one_line(record.getMessage()), None
         first, *rest = super().format(copy).split("\n")

@@ -209,7 +209,6 @@ class Outbox(Generic[T]):
 
     @property
     def queued_items(self) -> int:
-        """Items that wait."""
         return len(self.waiting.items)
 
     def put(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -50,11 +50,9 @@ class OpenChannel:
         return self.channel.stream_stream(f"/{full_name}")
 
     def enter(self) -> None:
-        """Begins a call."""
         self._in_flight += 1
 
     def leave(self) -> None:
-        """Ends a call."""
         self._in_flight -= 1
         if self._finished and self._in_flight == 0:
             self._close(self.channel)
@@ -92,7 +90,6 @@ class PeerChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether a channel is held."""
         return self._open is not None
 
     @property
@@ -117,7 +114,6 @@ class PeerChannel:
         return held
 
     def leave(self, held: OpenChannel) -> None:
-        """Ends a call."""
         held.leave()
         if self.retired:
             self._close_when_idle()
@@ -127,6 +123,10 @@ class PeerChannel:
         self.retired = True
         self._close_when_idle()
 
+    def restore(self) -> None:
+        """Takes the address back, which is listed again."""
+        self.retired = False
+
     def renew(self) -> None:
         """Connects anew for the calls to come; those in flight end where they run."""
         held, self._open = self._open, None
@@ -134,7 +134,7 @@ class PeerChannel:
             self._finishing.add(held.channel)
             held.finish()
 
-    async def close(self, grace: float | None) -> None:
+    async def close(self, grace: float | None = _CLOSE_GRACE_S) -> None:
         """Closes the channels; calls in flight get ``grace`` seconds to end."""
         self.retired = True  # a peer that is still held leaves nothing open
         held, self._open = self._open, None
@@ -179,60 +179,3 @@ def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
     else:
         make = channel.unary_stream if spec.server_streaming else channel.unary_unary
     return make(f"/{spec.full_name}")
-
-
-class ChannelPool:
-    """Channels by address; each address has one.
-
-    Several to one target would share a connection anyway.
-    """
-
-    def __init__(self, credentials: Credentials | None = None) -> None:
-        #: The addresses that could not be reached of late.
-        self.unreached = Unreached()
-        self._credentials = credentials
-        self._channels: dict[str, PeerChannel] = {}
-        self._keepalives: Mapping[str, int] = {}
-
-    def get(self, address: str) -> PeerChannel:
-        """Returns the channel to a gRPC target."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = PeerChannel(
-                address, self._credentials, self.unreached
-            )
-            channel.keepalive_s = self._keepalives.get(address)
-        return channel
-
-    def allow_keepalive(self, seconds: Mapping[str, int]) -> None:
-        """Takes in how often servers may be pinged, by address; others say nothing about it."""
-        self._keepalives = seconds
-        for address, channel in self._channels.items():
-            channel.keepalive_s = seconds.get(address)
-
-    def retire(self, address: str) -> None:
-        """Lets go of an address that is no longer listed; running calls go on."""
-        channel = self._channels.get(address)
-        if channel is not None:
-            channel.retire()
-
-    def restore(self, address: str) -> None:
-        """Takes an address back that is listed again."""
-        channel = self._channels.get(address)
-        if channel is not None:
-            channel.retired = False
-
-    def renew(self) -> None:
-        """Connects anew everywhere for the calls to come, with certificates that have changed."""
-        for channel in self._channels.values():
-            channel.renew()
-
-    def open_addresses(self) -> list[str]:
-        """The addresses with an open channel, sorted."""
-        return sorted(address for address, channel in self._channels.items() if channel.is_open)
-
-    async def close(self) -> None:
-        """Closes every channel; calls in flight get a second to end."""
-        channels = list(self._channels.values())
-        self._channels.clear()
-        await asyncio.gather(*(channel.close(_CLOSE_GRACE_S) for channel in channels))

@@ -262,7 +262,6 @@ class _Generic:
         """The same methods come once more by name."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Adds a service's methods."""
         decoding = {
             name: _decoding(f"{service}/{name}", handler, self._access)
             for name, handler in handlers.items()

@@ -59,7 +59,6 @@ class ConsulClient:
         self._http: Any = _Http(host, port, scheme, _ssl_context(config))
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._http.close()
 
     async def read(self, path: str, params: Params = (), *, timeout: float) -> ConsulAnswer:

@@ -74,7 +74,6 @@ class ConsulWatch:
                 await self._first_view.wait()
 
     async def close(self) -> None:
-        """Stop."""
         tasks = [*self._watches.values(), *([self._names] if self._names else [])]
         self._names, self._watches = None, {}
         await cancel_and_wait(*tasks)

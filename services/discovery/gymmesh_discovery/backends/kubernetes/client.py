@@ -67,7 +67,6 @@ class KubernetesClient:
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._session.close()
 
     async def slices(self) -> tuple[str, list[EndpointSlice]]:

@@ -64,7 +64,6 @@ class Assembly:
         return None
 
     def give_back(self, size: int) -> None:
-        """Counts ``size`` bytes less."""
         self.held -= size
         self._budget.used -= size
 

@@ -54,7 +54,6 @@ class IncomingCall(msgspec.Struct, eq=False):
     waiter: asyncio.Future[None] | None = None  # of a stream that waits for credit
 
     def stop(self) -> None:
-        """Stops what is done for it."""
         if self.overdue is not None:
             self.overdue.cancel()
         if self.task is not None:

@@ -37,7 +37,6 @@ class Frame(msgspec.Struct):
     call: int
 
     def write(self, batch: mux_pb2.ExchangeRequest) -> None:
-        """Adds it to a batch."""
         out = batch.frames.add()
         out.call = self.call
         self._fill(out)
@@ -108,7 +107,6 @@ class UnaryAnswer(Message):
     """The only response of a call and its end: two frames on the wire."""
 
     def write(self, batch: mux_pb2.ExchangeRequest) -> None:
-        """Adds both to a batch."""
         Message.write(self, batch)
         out = batch.frames.add()
         out.call = self.call
