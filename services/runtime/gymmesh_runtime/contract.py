@@ -50,6 +50,12 @@ class MethodSpec:
     pack_response: Callable[[Any], bytes]
     read_response: Callable[[bytes], Any]
 
+    @property
+    def shape(self) -> str:
+        """What gRPC's functions for such a method are named by, such as ``unary_stream``."""
+        asks = "stream" if self.client_streaming else "unary"
+        return f"{asks}_stream" if self.server_streaming else f"{asks}_unary"
+
     def check(self, request: Any) -> None:
         """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set."""
         missing = required_fields(self.request_class)(request)

@@ -258,8 +258,10 @@ class PeerDirectory:
             version = await asyncio.to_thread(self.credentials.refresh)
             if version != self._version:
                 self._version = version
-                for one in (*self._channels.values(), *self._connections.values()):
-                    one.renew()
+                for channel in self._channels.values():
+                    channel.renew()
+                for connection in self._connections.values():
+                    connection.renew()
 
     def _kept_or_one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
         """As `_one_of`, remembered until instances change: each call of a rollout comes here."""

@@ -101,7 +101,8 @@ class Credentials:
         """
         if self._token is None:
             return ()
-        if not (self.encrypts or self.config.insecure or is_local(_host(address))):
+        host = address.rpartition(":")[0] or address  # what is no host and port, as a whole
+        if not (self.encrypts or self.config.insecure or is_local(host)):
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
                 f"the token is not sent to {address} without TLS, where others could read it; give "
@@ -112,8 +113,3 @@ class Credentials:
 
 def _server_configuration(pem: Pem) -> Any:
     return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.authority)
-
-
-def _host(address: str) -> str:
-    """The host of a gRPC target; what is no host and port is returned whole."""
-    return address.rpartition(":")[0] or address

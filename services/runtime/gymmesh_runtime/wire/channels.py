@@ -42,7 +42,8 @@ class OpenChannel:
         """
         call = self._calls.get(spec.full_name)
         if call is None:
-            call = self._calls[spec.full_name] = _multicallable(self.channel, spec)
+            call = getattr(self.channel, spec.shape)(f"/{spec.full_name}")
+            self._calls[spec.full_name] = call
         return call
 
     def raw(self, full_name: str) -> Any:
@@ -171,11 +172,3 @@ class PeerChannel:
         task = asyncio.create_task(channel.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
-    if spec.client_streaming:
-        make: Any = channel.stream_stream
-    else:
-        make = channel.unary_stream if spec.server_streaming else channel.unary_unary
-    return make(f"/{spec.full_name}")

@@ -147,14 +147,8 @@ class _Access:
 
 
 def _method_handler(method: BoundMethod, access: _Access) -> Any:
-    spec = method.spec
-    if spec.client_streaming:
-        make: Any = grpc.stream_stream_rpc_method_handler
-    elif spec.server_streaming:
-        make = grpc.unary_stream_rpc_method_handler
-    else:
-        make = grpc.unary_unary_rpc_method_handler
-    serve = _serve_stream if spec.server_streaming else _serve_unary
+    make = getattr(grpc, f"{method.spec.shape}_rpc_method_handler")
+    serve = _serve_stream if method.spec.server_streaming else _serve_unary
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
     # fails. The handlers decode by themselves, and pack by themselves what may be too large.
     return make(serve(method, access))
