@@ -115,7 +115,10 @@ class KubernetesClient:
         async for line in _lines(content):
             event = read(line, WatchEvent)
             if event.type == "ERROR":
-                self._ended(read(event.object, Status))
+                status = read(event.object, Status)
+                if status.code == _GONE:
+                    raise GoneError
+                raise self._away(f"ended a watch ({status.code}: {_shown(status.message)})")
             if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
                 raise UnreadableError(f"it sends an event '{event.type}'")
             yield Event(event.type, read(event.object, EndpointSlice))
@@ -170,11 +173,6 @@ class KubernetesClient:
                 " see discovery.kubernetes.selector",
             )
         raise self._away(f"answers {said}")
-
-    def _ended(self, status: Status) -> NoReturn:
-        if status.code == _GONE:
-            raise GoneError
-        raise self._away(f"ended a watch ({status.code}: {_shown(status.message)})")
 
     def _away(self, problem: str) -> MeshError:
         return MeshError(
