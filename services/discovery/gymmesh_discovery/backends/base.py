@@ -6,8 +6,10 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.view import Listing
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
 
 
@@ -62,3 +64,12 @@ class RegistryBackend(ABC):
 
     @abstractmethod
     async def _sweep_forever(self) -> None: ...
+
+
+def instance_exists(instance_id: str) -> MeshError:
+    """The error for an id that another live instance has."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
+        f"another live instance is called '{instance_id}'; give this one another id",
+        metadata={"instance_id": instance_id},
+    )

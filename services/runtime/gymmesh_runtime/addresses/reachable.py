@@ -59,12 +59,9 @@ def is_wildcard(host: str) -> bool:
 
 def own_addresses() -> list[str]:
     """The IP addresses of this machine's interfaces, loopback included."""
-    found = []
-    for adapter in ifaddr.get_adapters():
-        for one in adapter.ips:
-            # An IPv6 address comes with its flow and scope.
-            found.append(one.ip if isinstance(one.ip, str) else one.ip[0])
-    return found
+    found = [one.ip for adapter in ifaddr.get_adapters() for one in adapter.ips]
+    # An IPv6 address comes with its flow and scope.
+    return [ip if isinstance(ip, str) else ip[0] for ip in found]
 
 
 def _reachable(addresses: Sequence[str], *, six: bool) -> list[str]:

@@ -35,12 +35,9 @@ class TokenFile:
 
     def current(self) -> Secret:
         now = monotonic()
-        if now - self._looked >= _CHECK_S:
-            self._looked = now
-            self._refresh()
-        return self._token
-
-    def _refresh(self) -> None:
+        if now - self._looked < _CHECK_S:
+            return self._token
+        self._looked = now
         try:
             stamp = self._stamp()
             if stamp != self._seen:
@@ -50,6 +47,7 @@ class TokenFile:
             if error.problem != self._problem:
                 _log.error("%s; the one that was read before stays in use", error.problem)
             self._problem = error.problem
+        return self._token
 
     def _stamp(self) -> tuple[int, ...]:
         try:

@@ -62,22 +62,19 @@ class DirectoryWatch:
 
     async def _watch_forever(self) -> None:
         self._pause = _FIRST_PAUSE_S
+        request = discovery_pb2.WatchInstancesRequest()
         while True:
+            self._is_new = True
             try:
-                await self._watch_once()
+                stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
+                async with aclosing(stream) as changes:
+                    async for response in changes:
+                        self._pause = _FIRST_PAUSE_S
+                        self._apply(response)
             except MeshError as error:
                 _log.info("the watch on the registry broke, trying again: %s", error)
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
-
-    async def _watch_once(self) -> None:
-        request = discovery_pb2.WatchInstancesRequest()
-        self._is_new = True
-        stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
-        async with aclosing(stream) as changes:
-            async for response in changes:
-                self._pause = _FIRST_PAUSE_S
-                self._apply(response)
 
     def _apply(self, response: discovery_pb2.WatchInstancesResponse) -> None:
         change = response.WhichOneof("change")

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_discovery.backends.base import RegistryBackend, instance_exists
 from gymmesh_discovery.backends.consul.entry import (
     check_id,
     host_and_port,
@@ -29,7 +29,6 @@ from gymmesh_discovery.backends.consul.entry import (
 )
 from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.consul.watch import ConsulWatch
-from gymmesh_discovery.backends.leases import instance_exists
 from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import lease_length

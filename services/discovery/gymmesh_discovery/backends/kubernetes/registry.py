@@ -16,12 +16,12 @@ from random import Random
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.base import instance_exists
 from gymmesh_discovery.backends.kubernetes.access import find_access
 from gymmesh_discovery.backends.kubernetes.client import GoneError, KubernetesClient, refusal
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
-from gymmesh_discovery.backends.leases import instance_exists
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.config import KubernetesConfig
@@ -52,7 +52,6 @@ class KubernetesRegistry(MemoryRegistry):
     ) -> None:
         super().__init__(clock)
         self._config = config
-        self._clock = clock
         self._view: KubernetesView = KubernetesView()
         self._client: KubernetesClient | None = None
         self._follower: asyncio.Task[None] | None = None

@@ -61,25 +61,24 @@ class CallServer:
             case Received(call, request):
                 self._received(call, request)
             case Receiving(call):
-                self._receiving(call)
+                if self._admitted(call):  # its chunks, too, must come in time
+                    timeout = min(call.deadline - monotonic(), self._assembly_s)
+                    loop = asyncio.get_running_loop()
+                    call.overdue = loop.call_later(timeout, self._overdue, call)
             case CallRefused(number, error):
                 self._send_end(number, error)
                 if self._sender.queued_items > _MAX_QUEUED:
                     raise Violation("it asks for ever more and reads no answer")
             case Cancelled(call):
-                self._cancelled(call)
+                self._sender.forget(call.number)
+                call.stop()
+                if not call.started:  # else the task sends the end
+                    self._end(call.number, cancelled())
             case Credited(call):
                 if call.waiter is not None and not call.waiter.done():
                     call.waiter.set_result(None)
 
     # ---- what arrives ---------------------------------------------------------------
-
-    def _receiving(self, call: IncomingCall) -> None:
-        """A call whose request comes in chunks; they, too, must come in time."""
-        if self._admitted(call):
-            timeout = call.deadline - monotonic()
-            loop = asyncio.get_running_loop()
-            call.overdue = loop.call_later(min(timeout, self._assembly_s), self._overdue, call)
 
     def _received(self, call: IncomingCall, request: bytes) -> None:
         """A call whose request is complete."""
@@ -102,12 +101,6 @@ class CallServer:
             return False
         call.deadline = monotonic() + _timeout_s(call)
         return True
-
-    def _cancelled(self, call: IncomingCall) -> None:
-        self._sender.forget(call.number)
-        call.stop()
-        if not call.started:  # else the task sends the end
-            self._end(call.number, cancelled())
 
     def _overdue(self, call: IncomingCall) -> None:
         error = deadline_passed(call.method)
