@@ -23,7 +23,6 @@ from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import split_host_port
 from gymmesh_runtime.addresses import at_port, log_exposure
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_plain
 from gymmesh_runtime.security.readers import Readers
@@ -101,30 +100,23 @@ class HttpSdEdge:
         return connection
 
     async def _targets(self, request: web.Request) -> web.Response:
-        refused = self._refusal(request)
+        assert self._readers is not None
+        assert self._backend is not None
+        connection = request.transport
+        shown = None if connection is None else connection.get_extra_info("peercert")
+        authorization = request.headers.get("Authorization", "")
+        refused = self._readers.refusal(f"GET {PATH}", authorization, shown)
         if refused is None:
-            response = web.Response(
-                body=orjson.dumps(targets_of(self._instances())), content_type="application/json"
-            )
+            _, listed = self._backend.snapshot("", "")
+            # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
+            ids = {one.id for one in listed}
+            found = targets_of(listed + [one for one in self._own if one.id not in ids])
+            response = web.Response(body=orjson.dumps(found), content_type="application/json")
         else:
             headers = {"WWW-Authenticate": "Bearer"}
             response = web.Response(status=401, text=f"{refused.message}\n", headers=headers)
         response.force_close()
         return response
-
-    def _refusal(self, request: web.Request) -> MeshError | None:
-        assert self._readers is not None
-        connection = request.transport
-        shown = None if connection is None else connection.get_extra_info("peercert")
-        authorization = request.headers.get("Authorization", "")
-        return self._readers.refusal(f"GET {PATH}", authorization, shown)
-
-    def _instances(self) -> list[discovery_pb2.Instance]:
-        assert self._backend is not None
-        _, listed = self._backend.snapshot("", "")
-        # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
-        ids = {one.id for one in listed}
-        return listed + [one for one in self._own if one.id not in ids]
 
 
 def _requests_log() -> logging.Logger:

@@ -144,9 +144,7 @@ async def serving(
         discovery, watch = await _open_all(stack, services, options, directory)
         servers = [_ServiceServer(one, options, credentials) for one in services if exposed(one)]
         for server in servers:
-            await server.start(metrics_address, alone=len(services) == 1)
-            if discovery is not None:
-                server.register_with(discovery)
+            await server.start(metrics_address, discovery, alone=len(services) == 1)
         _end_in_order(stack, servers, options)
         for server in servers:
             stack.push_async_callback(server.leave)
@@ -214,19 +212,24 @@ class _ServiceServer:
             credentials=credentials,
         )
         self._registration: Registration | None = None
-        self._moved = False
         self.instance = discovery_pb2.Instance()
 
-    async def start(self, metrics_address: str, *, alone: bool) -> None:
-        """Listens, on another port where its own is taken and it may move; raises OSError."""
+    async def start(
+        self, metrics_address: str, discovery: DiscoveryPeer | None, *, alone: bool
+    ) -> None:
+        """Listens, on another port where its own is taken and it may move; raises OSError.
+
+        ``discovery``: the registry to enter, which a registry itself does not.
+        """
         usual = self._options.port if alone else 0
         port = self._options.ports.get(self.service.instance_id, usual)
+        moved = False
         try:
             bound = await self.server.start(self._options.host, port)
         except OSError:
             if not port or self.service.instance_id not in self._options.movable:
                 raise
-            self._moved = True
+            moved = True
             bound = await self.server.start(self._options.host, 0)
         self.instance = instance_of(self.service)
         self.instance.address = at_port(self._options.advertise_host, bound)
@@ -235,11 +238,8 @@ class _ServiceServer:
         served_as = getattr(self.service, "served_as", None)
         if served_as is not None:
             served_as(self.instance)
-
-    def register_with(self, discovery: DiscoveryPeer) -> None:
-        """Which registry to enter; a registry itself enters none."""
-        if self.service.kind != DISCOVERY:
-            self._registration = Registration(discovery, self.instance, moved=self._moved)
+        if discovery is not None and self.service.kind != DISCOVERY:
+            self._registration = Registration(discovery, self.instance, moved=moved)
             follow = getattr(self.service, "follow_meta", None)
             if follow is not None:
                 follow(self._say_meta)

@@ -84,11 +84,7 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer("gymmesh", version("gymmesh"))
         self._propagator = TraceContextTextMapPropagator()
-        self._kinds = {
-            "internal": SpanKind.INTERNAL,
-            "client": SpanKind.CLIENT,
-            "server": SpanKind.SERVER,
-        }
+        self._kinds = SpanKind
 
     @contextmanager
     def span(
@@ -167,7 +163,7 @@ class Tracing:
         with self._tracer.start_as_current_span(
             name,
             context=parent,
-            kind=self._kinds[kind],
+            kind=self._kinds[kind.upper()],
             attributes=attributes,
             record_exception=False,
             set_status_on_exception=False,
