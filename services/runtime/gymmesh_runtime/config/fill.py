@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,12 @@ import msgspec
 import yaml
 
 from gymmesh_runtime.config.errors import ConfigError, nearest
-from gymmesh_runtime.config.interpolate import interpolate
 from gymmesh_runtime.config.secret import Secret
 from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, join
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _KINDS = {Leaf: "a single value", Items: "a list", Table: "a map"}
 
 
@@ -103,7 +104,7 @@ class Filler:
         given = self._read(tree, path)
         if _is_text(hint):
             # A variable's text is text even where it looks like a number.
-            text = interpolate(tree, path, self._env).text if "${" in tree.text else given
+            text = _interpolated(tree, path, self._env).text if "${" in tree.text else given
             if not isinstance(text, str):
                 raise tree.mark.error(f"expected text, got {_spell(given)}; put it in quotes", path)
             given = text
@@ -120,13 +121,41 @@ class Filler:
             raise tree.mark.error(_explain(error, hint, given, shown), path) from None
 
     def _read(self, leaf: Leaf, path: str) -> Any:
-        leaf = interpolate(leaf, path, self._env)
+        leaf = _interpolated(leaf, path, self._env)
         return read_plain(leaf.text, leaf.mark, path) if leaf.plain else leaf.text
 
     def _describe(self, tree: Tree, path: str) -> str:
         if isinstance(tree, Leaf):
             return _spell(self._read(tree, path))
         return _KINDS[type(tree)]
+
+
+def _interpolated(leaf: Leaf, path: str, env: Mapping[str, str]) -> Leaf:
+    """The scalar with the environment's variables in place of `${NAME}` and `${NAME:-default}`.
+
+    As in a shell, the default also stands in for an empty variable; `$${` stands for `${`.
+    """
+    if "${" not in leaf.text:
+        return leaf
+
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        name, default = match[1], match[2]
+        if name is None:
+            problem = "holds '${' that is not ${NAME} or ${NAME:-default}; write $${ for the text"
+            raise leaf.mark.error(problem, path)
+        value = env.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            problem = (
+                f"the environment variable {name} is not set; set it or write ${{{name}:-default}}"
+            )
+            raise leaf.mark.error(problem, path)
+        return value
+
+    return Leaf(_REFERENCE.sub(replace, leaf.text), leaf.plain, leaf.mark)
 
 
 def read_plain(text: str, mark: Mark, path: str) -> Any:

@@ -18,7 +18,7 @@ import consul.aio
 import consul.base
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.printable import printable
+from gymmesh_discovery.backends.entry import printable
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError

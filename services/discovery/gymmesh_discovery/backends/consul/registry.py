@@ -29,7 +29,7 @@ from gymmesh_discovery.backends.consul.entry import (
 )
 from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.consul.watch import ConsulWatch
-from gymmesh_discovery.backends.printable import Warnings
+from gymmesh_discovery.backends.entry import Warnings
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import lease_length
 from gymmesh_runtime import metrics

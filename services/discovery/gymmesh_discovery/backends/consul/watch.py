@@ -15,8 +15,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.consul.entry import read_entry, read_service_name
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
-from gymmesh_discovery.backends.entry import EntryError
-from gymmesh_discovery.backends.printable import Warnings
+from gymmesh_discovery.backends.entry import EntryError, Warnings
 from gymmesh_discovery.backends.watchers import Watchers
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.counted import count_instances

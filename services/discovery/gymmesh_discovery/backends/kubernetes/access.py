@@ -20,8 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 import yaml
 
-from gymmesh_discovery.config import KubernetesConfig, check_server
-from gymmesh_discovery.files import read_text, read_token_file
+from gymmesh_discovery.config import KubernetesConfig, check_server, read_text, read_token_file
 from gymmesh_runtime.config import ConfigError, Secret
 
 #: Where a pod finds its service account's token, authority and namespace.

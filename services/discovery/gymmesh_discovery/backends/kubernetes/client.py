@@ -14,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.entry import printable
 from gymmesh_discovery.backends.kubernetes.access import Access, find_access
 from gymmesh_discovery.backends.kubernetes.objects import (
     EndpointSlice,
@@ -23,7 +24,6 @@ from gymmesh_discovery.backends.kubernetes.objects import (
     WatchEvent,
     read,
 )
-from gymmesh_discovery.backends.printable import printable
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError

@@ -17,13 +17,13 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import instance_exists
+from gymmesh_discovery.backends.entry import Warnings
 from gymmesh_discovery.backends.kubernetes.access import find_access
 from gymmesh_discovery.backends.kubernetes.client import GoneError, KubernetesClient, refusal
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.backends.memory import MemoryRegistry
-from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.view import Change
 from gymmesh_runtime import metrics
