@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -42,18 +43,15 @@ class HttpSdEdge:
         self._host, self._port = split_address(address)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
-        self._backend: RegistryBackend | None = None
-        self._readers: Readers | None = None
         self._own: list[discovery_pb2.Instance] = []
         self.address = ""
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
         """Listens. Raises OSError when the port is taken, and ConfigError as servers do."""
         check_plain(self._host, credentials.config, "HTTP service discovery")
-        self._backend = backend
-        self._readers = readers = Readers(credentials)
+        readers = Readers(credentials)
         app = web.Application()
-        app.router.add_get(PATH, self._targets)
+        app.router.add_get(PATH, partial(self._targets, backend, readers))
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_STOP_S, logger=_requests_log()
         )
@@ -99,15 +97,15 @@ class HttpSdEdge:
         asyncio.get_running_loop().call_later(_CONNECTION_S, connection.force_close)
         return connection
 
-    async def _targets(self, request: web.Request) -> web.Response:
-        assert self._readers is not None
-        assert self._backend is not None
+    async def _targets(
+        self, backend: RegistryBackend, readers: Readers, request: web.Request
+    ) -> web.Response:
         connection = request.transport
         shown = None if connection is None else connection.get_extra_info("peercert")
         authorization = request.headers.get("Authorization", "")
-        refused = self._readers.refusal(f"GET {PATH}", authorization, shown)
+        refused = readers.refusal(f"GET {PATH}", authorization, shown)
         if refused is None:
-            _, listed = self._backend.snapshot("", "")
+            _, listed = backend.snapshot("", "")
             # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
             ids = {one.id for one in listed}
             found = targets_of(listed + [one for one in self._own if one.id not in ids])

@@ -1,8 +1,4 @@
-"""What the contract's descriptors say, in the form in which the runtime needs it.
-
-Methods, their message classes and REQUIRED fields are read from the generated
-descriptors, so that nothing is written down twice.
-"""
+"""Methods, their message classes and REQUIRED fields, read from the contract's descriptors."""
 
 from __future__ import annotations
 

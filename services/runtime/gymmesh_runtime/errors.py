@@ -1,7 +1,4 @@
-"""The one typed error of the mesh, and its only conversion to the wire and back.
-
-    MeshError            a failure with a reason from gymmesh.errors.v1
-      (raised by servicers, by every peer, and by the runtime itself)
+"""MeshError, the one typed error of the mesh, and its only conversion to the wire and back.
 
 On the wire an error is a ``google.rpc.Status`` with exactly one
 ``google.rpc.ErrorInfo`` (domain ``gymmesh``); a ``RetryInfo`` where it is known when a retry

@@ -337,6 +337,30 @@ async def test_damaged_entries_are_left_out_with_a_line(
     assert all(line.isprintable() for line in lines)
 
 
+async def test_a_lease_given_back_while_another_ends_does_not_end_the_sweeper(
+    consul: FakeConsul, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    async with opened(consul, clock=lambda: now[0]) as backend:
+        short = [
+            (await backend.register(at(f"127.0.0.1:{port}", f"short-{port}"), 15, ""))[0]
+            for port in (9, 10)
+        ]
+        await backend.register(at("127.0.0.1:11", "long"), 30, "")
+        deregister = backend.deregister
+
+        async def both_end(lease_id: str) -> None:
+            for one in {lease_id, *short}:
+                await deregister(one)
+
+        monkeypatch.setattr(backend, "deregister", both_end)
+        now[0] += 20.0
+        await until(lambda: not any(name.startswith("short") for name in consul.listed))
+        assert list(consul.listed) == ["long"]
+        now[0] += 20.0
+        await until(lambda: not consul.listed)
+
+
 async def test_a_lease_that_nobody_renews_ends(consul: FakeConsul) -> None:
     now = [1000.0]
     backend = ConsulRegistry(ConsulConfig(address=consul.address), lambda: now[0])

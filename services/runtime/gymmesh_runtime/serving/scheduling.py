@@ -10,10 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 def batch_scheduling() -> AbstractContextManager[None]:
     """Inside, this thread does not preempt another process when something arrives for it.
 
-    With more busy processes than processors this saves 6 % of the CPU time of two cells: each
-    batch that arrives would else cut short the turn of another process, with a switch for a few
-    events and caches to fill anew. Where a processor is free nothing changes. Threads and
-    processes started inside inherit it; see `normal_scheduling`.
+    Each batch that arrives would else cut short the turn of another process: 6 % of the CPU time of
+    two cells where processors are few. Threads and processes started inside inherit it; see
+    `normal_scheduling`.
 
     A policy that was set from outside stays, and where none may be set all stays as it is.
     """
