@@ -183,17 +183,12 @@ def _is_text(hint: Any) -> bool:
     return isinstance(base, type) and issubclass(base, str) and not hasattr(base, "__members__")
 
 
-def _choices(hint: Any) -> list[str]:
-    if typing.get_origin(hint) is typing.Literal:
-        return [str(choice) for choice in typing.get_args(hint)]
-    members = getattr(hint, "__members__", None)
-    return [str(member.value) for member in members.values()] if members else []
-
-
 def _explain(error: msgspec.ValidationError, hint: Any, given: Any, shown: str) -> str:
-    choices = _choices(hint)
+    choices = [member.value for member in getattr(hint, "__members__", {}).values()]
+    if typing.get_origin(hint) is typing.Literal:
+        choices = list(typing.get_args(hint))
     if choices:
-        return f"{shown} is not valid here; {nearest(str(given), choices)}"
+        return f"{shown} is not valid here; {nearest(str(given), map(str, choices))}"
     if typing.get_origin(hint) is typing.Annotated and "Expected `" in str(error):
         return f"{str(error)[:1].lower()}{str(error)[1:].replace('`', '')}, got {shown}"
     return f"expected {_name(hint)}, got {shown}"

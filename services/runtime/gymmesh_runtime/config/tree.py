@@ -123,9 +123,6 @@ class _Reader:
             ]
             return Items(elements, mark)
         assert isinstance(node, yaml.MappingNode)
-        return self._table(node, path, depth, mark)
-
-    def _table(self, node: yaml.MappingNode, path: str, depth: int, mark: Mark) -> Table:
         self._refuse_duplicates(node, path)
         # Puts what `<<` merges before the map's own keys, which then win.
         self._loader.flatten_mapping(node)

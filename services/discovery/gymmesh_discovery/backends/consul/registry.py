@@ -134,7 +134,7 @@ class ConsulRegistry(RegistryBackend):
             return
         known = await self._consul.known(lease.instance.id)
         if known is not None and _mark_of(known) == lease_mark(lease_id):
-            await self._write(f"/v1/agent/service/deregister/{_quoted(lease.instance.id)}")
+            await self._write(f"/v1/agent/service/deregister/{quote(lease.instance.id, safe='')}")
 
     def sweep(self) -> None:
         self._watch.expire()
@@ -210,7 +210,7 @@ class ConsulRegistry(RegistryBackend):
         serving = lease.instance.health != discovery_pb2.HEALTH_NOT_SERVING
         verb = "pass" if serving else "fail"
         check = check_id(lease.instance.id, lease_id)
-        await self._write(f"/v1/agent/check/{verb}/{_quoted(check)}")
+        await self._write(f"/v1/agent/check/{verb}/{quote(check, safe='')}")
 
     async def _see_reached(self, lease_id: str, lease: _Lease, known: dict[str, Any]) -> None:
         """Falls back to reports where Consul's own check cannot reach a live service."""
@@ -237,7 +237,7 @@ class ConsulRegistry(RegistryBackend):
     async def _maintain(self, instance: Instance) -> None:
         on = instance.health == discovery_pb2.HEALTH_DRAINING
         params = [("enable", "true"), ("reason", "draining")] if on else [("enable", "false")]
-        await self._write(f"/v1/agent/service/maintenance/{_quoted(instance.id)}", params)
+        await self._write(f"/v1/agent/service/maintenance/{quote(instance.id, safe='')}", params)
 
 
 def make_client(config: ConsulConfig) -> ConsulClient:
@@ -258,10 +258,6 @@ def check_kind(config: ConsulConfig, instance: Instance) -> _CheckKind:
     # What listens on this machine's loopback is out of reach for an agent elsewhere.
     here = _is_loopback(split_address(config.address)[1])
     return "grpc" if here or not _is_loopback(place[0]) else "ttl"
-
-
-def _quoted(part: str) -> str:
-    return quote(part, safe="")
 
 
 def _lease_not_found() -> MeshError:

@@ -174,7 +174,12 @@ class CallTable:
             self._assembly.drop(call)  # its chunks end here: none are to be let pass
             return Cancelled(call)
         if kind == "credit":
-            return None if call is None else _credited(call, frame.credit.messages)
+            if call is None:
+                return None
+            call.credit += frame.credit.messages
+            if call.credit > _MAX_CREDIT:
+                raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
+            return Credited(call)
         raise Violation(f"'{kind}' came for the call {number}, which the sender had made")
 
     def _receive_for_ours(
@@ -314,13 +319,6 @@ def _complete(call: OutgoingCall, message: bytes) -> TableEvent | None:
         return Arrived(call, message)
     call.response = message
     return None
-
-
-def _credited(call: IncomingCall, messages: int) -> TableEvent:
-    call.credit += messages
-    if call.credit > _MAX_CREDIT:
-        raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
-    return Credited(call)
 
 
 def _checked(payload: bytes) -> bytes:
