@@ -64,7 +64,7 @@ class ServeOptions:
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0  # for all that is to end at shutdown
     hands_over: bool = False  # another instance follows: what callers hold here may end first
-    advertise_host: str = ""  # what others connect to; empty: see advertised.py
+    advertise_host: str = ""  # what others connect to; empty: see addresses
     transport: TransportName = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
     traces: bool = False

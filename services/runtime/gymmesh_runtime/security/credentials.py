@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.addresses.listening import is_local
+from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.config import SecurityConfig

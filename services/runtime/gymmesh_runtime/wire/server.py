@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.addresses.listening import SERVICES_HARM, at_port, log_exposure
+from gymmesh_runtime.addresses import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.binding import Binding, BoundMethod, not_offered
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import audited
