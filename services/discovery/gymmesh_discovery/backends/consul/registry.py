@@ -149,11 +149,13 @@ class ConsulRegistry(RegistryBackend):
             metrics.REGISTRY_VIEW_AGE.set(self.age_s())
             self._watch.expire()
             now = self._clock()
-            for lease_id in [key for key, one in self._leases.items() if one.expires_at <= now]:
-                metrics.REGISTRY_EXPIRED.inc()
-                _log.warning("the lease of %s ran out", self._leases[lease_id].instance.id)
-                with contextlib.suppress(MeshError):
-                    await self.deregister(lease_id)
+            for lease_id, lease in list(self._leases.items()):
+                # Leases may be given back, or renewed, while another is ended.
+                if lease_id in self._leases and lease.expires_at <= now:
+                    metrics.REGISTRY_EXPIRED.inc()
+                    _log.warning("the lease of %s ran out", lease.instance.id)
+                    with contextlib.suppress(MeshError):
+                        await self.deregister(lease_id)
 
     @property
     def _consul(self) -> ConsulClient:
