@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.view import Listing
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
+
+#: The contract's kinds. An instance may register any kind; a label takes no made-up values.
+_KINDS: Final = frozenset(
+    f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
+    for noun in ("agent", "discovery", "model", "resource", "run", "verify")
+)
+_OTHER: Final = "other"
+_UNKNOWN: Final = "unknown"
+_HEALTH: Final = {
+    discovery_pb2.HEALTH_SERVING: "serving",
+    discovery_pb2.HEALTH_NOT_SERVING: "not_serving",
+    discovery_pb2.HEALTH_DRAINING: "draining",
+}
 
 
 class RegistryBackend(ABC):
@@ -73,3 +90,12 @@ def instance_exists(instance_id: str) -> MeshError:
         f"another live instance is called '{instance_id}'; give this one another id",
         metadata={"instance_id": instance_id},
     )
+
+
+def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
+    """Sets the metric; kinds that the contract lacks are counted together."""
+    counts: Counter[tuple[str, ...]] = Counter(
+        (one.service if one.service in _KINDS else _OTHER, _HEALTH.get(one.health, _UNKNOWN))
+        for one in instances
+    )
+    metrics.INSTANCES.replace(counts)

@@ -10,8 +10,7 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.base import RegistryBackend, instance_exists
-from gymmesh_discovery.counted import count_instances
+from gymmesh_discovery.backends.base import RegistryBackend, count_instances, instance_exists
 from gymmesh_discovery.view import (
     Change,
     InstanceExistsError,

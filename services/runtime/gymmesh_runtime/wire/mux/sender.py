@@ -1,13 +1,18 @@
-"""What one end of a stream has to send: small frames in a queue, large messages beside it."""
+"""What one end of a stream has to send: small frames in a queue, large messages beside it.
+
+A message of many chunks does not go into the send queue at once, or everything behind it would
+wait for the whole of it. One chunk is in the send queue at a time; the others wait beside it, in
+one queue for each call.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClosed
-from gymmesh_runtime.wire.mux.chunk_queues import ChunkQueues
 from gymmesh_runtime.wire.mux.frames import Frame, size_of
 
 BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.02)
@@ -19,6 +24,53 @@ _DELAY_PER_CALL_S: Final = 40e-6
 QUEUED_BYTES: Final = 8 * MIB
 #: Of large messages; a call with another one waits.
 _CHUNKED_BYTES: Final = 64 * MIB
+
+
+class ChunkQueues:
+    """Frames of the calls that have a large message under way, in order for each call."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[Frame]] = {}
+        self._turns: deque[int] = deque()  # calls, next one first
+        self.size = 0  # bytes that wait
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __contains__(self, call: int) -> bool:
+        """Whether frames of this call wait, so that further ones must wait behind them."""
+        return call in self._queues
+
+    def add(self, call: int, frames: Iterable[Frame]) -> None:
+        """Adds frames of a call behind those that wait."""
+        queue = self._queues.get(call)
+        if queue is None:
+            queue = self._queues[call] = deque()
+            self._turns.append(call)
+        for frame in frames:
+            queue.append(frame)
+            self.size += size_of(frame)
+
+    def next(self) -> Frame | None:
+        """Removes the next frame, of the call whose turn it is; None when nothing waits."""
+        if not self._turns:
+            return None
+        call = self._turns.popleft()
+        queue = self._queues[call]
+        frame = queue.popleft()
+        self.size -= size_of(frame)
+        if queue:
+            self._turns.append(call)
+        else:
+            del self._queues[call]
+        return frame
+
+    def drop(self, call: int) -> None:
+        """Forgets what a call still had to send."""
+        queue = self._queues.pop(call, None)
+        if queue is not None:
+            self._turns.remove(call)
+            self.size -= sum(map(size_of, queue))
 
 
 class Sender:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
@@ -20,7 +21,6 @@ from gymmesh_runtime.wire.mux.calls import (
     Received,
     Receiving,
 )
-from gymmesh_runtime.wire.mux.refusals import cancelled, not_offered
 from gymmesh_runtime.wire.mux.sender import Sender
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
 from gymmesh_runtime.wire.sizes import packed_response
@@ -73,7 +73,7 @@ class CallServer:
                 self._sender.forget(call.number)
                 call.stop()
                 if not call.started:  # else the task sends the end
-                    self._end(call.number, cancelled())
+                    self._end(call.number, _cancelled())
             case Credited(call):
                 if call.waiter is not None and not call.waiter.done():
                     call.waiter.set_result(None)
@@ -93,7 +93,7 @@ class CallServer:
         method = self._methods.get(call.method)
         try:
             if method is None or method.spec.client_streaming:
-                raise not_offered(call.method)
+                raise _not_offered(call.method)
             if self._admit is not None:
                 self._admit(call)
         except MeshError as error:
@@ -129,7 +129,7 @@ class CallServer:
             if self._table.end(call.number):
                 self._sender.send(answer, in_flight)
         except asyncio.CancelledError:
-            self._end(call.number, cancelled())
+            self._end(call.number, _cancelled())
         except Exception as error:
             self._end(call.number, error)
 
@@ -175,3 +175,17 @@ class CallServer:
 
 def _timeout_s(call: IncomingCall) -> float:
     return min(call.timeout_ms / 1000, MAX_TIMEOUT_S) or _OWN_TIMEOUT_S
+
+
+def _not_offered(method: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_NOT_OFFERED,
+        f"this server does not offer {method} over the mux",
+        metadata={"method": method},
+    )
+
+
+def _cancelled() -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before its end"
+    )

@@ -17,7 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime import errors
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import KIB, MIB
@@ -37,7 +39,6 @@ from gymmesh_runtime.wire.mux.calls import (
     TableEvent,
 )
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
-from gymmesh_runtime.wire.mux.refusals import draining, queue_full
 from gymmesh_runtime.wire.sizes import too_large
 
 _MAX_CREDIT: Final = 2**31
@@ -325,3 +326,18 @@ def _checked(payload: bytes) -> bytes:
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise Violation(f"a frame had more than {MAX_PAYLOAD_BYTES} bytes of payload")
     return payload
+
+
+def draining() -> MeshError:
+    """The error of a call to a peer that takes no new ones."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_DRAINING,
+        "the server is draining and takes no new calls; call another instance",
+    )
+
+
+def queue_full(limit: int) -> MeshError:
+    """The error of a call beyond the number that may be in flight."""
+    return errors.queue_full(
+        f"{limit} calls are in flight on this connection already; try again later", "mux", limit
+    )
