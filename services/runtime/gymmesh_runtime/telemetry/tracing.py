@@ -20,7 +20,7 @@ import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from threading import Thread
@@ -86,13 +86,11 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
         self._kinds = SpanKind
 
-    @contextmanager
     def span(
         self, name: str, kind: SpanKindName = "internal", attributes: Attributes | None = None
-    ) -> Iterator[Span]:
+    ) -> AbstractContextManager[Span]:
         """A span, current inside, below the current one. A MeshError that leaves it marks it."""
-        with self._current(name, kind, attributes, None) as span:
-            yield span
+        return self._current(name, kind, attributes, None)
 
     @contextmanager
     def rollout(self, rollout_id: str, name: str, attributes: Attributes) -> Iterator[Span]:

@@ -62,9 +62,8 @@ class MuxServicer:
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
             name, admit = self._admission(rpc)
-            with contextlib.ExitStack() as stack:
-                if self._limiter is not None:
-                    stack.enter_context(self._limiter.connected(name))
+            limiter = self._limiter
+            with contextlib.nullcontext() if limiter is None else limiter.connected(name):
                 exchange = await self._serve(rpc, admit)
             if not exchange.broken:
                 return
