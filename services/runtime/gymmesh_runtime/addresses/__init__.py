@@ -74,12 +74,8 @@ def is_local(host: str) -> bool:
 
     A name other than ``localhost`` may stand for any address, and so counts as reachable.
     """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    ip = _ip(host.strip("[]"))
+    return host == "localhost" if ip is None else ip.is_loopback
 
 
 def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
@@ -138,10 +134,8 @@ def advertised(
 
 def is_wildcard(host: str) -> bool:
     """Whether a host stands for all addresses of the machine."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    ip = _ip(host)
+    return ip is not None and ip.is_unspecified
 
 
 def own_addresses() -> list[str]:
@@ -162,7 +156,12 @@ def _reachable(addresses: Sequence[str], *, six: bool) -> list[str]:
 
 
 def _is_one_host(text: str) -> bool:
+    ip = _ip(text)
+    return _NAME.fullmatch(text) is not None if ip is None else not ip.is_unspecified
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return not ipaddress.ip_address(text).is_unspecified
+        return ipaddress.ip_address(text)
     except ValueError:
-        return _NAME.fullmatch(text) is not None
+        return None

@@ -13,7 +13,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
@@ -33,6 +32,7 @@ from gymmesh_discovery.backends.entry import Warnings
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import lease_length
 from gymmesh_runtime import metrics
+from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 
@@ -258,8 +258,8 @@ def check_kind(config: ConsulConfig, instance: Instance) -> _CheckKind:
     if place is None:
         return "ttl"
     # What listens on this machine's loopback is out of reach for an agent elsewhere.
-    here = _is_loopback(split_address(config.address)[1])
-    return "grpc" if here or not _is_loopback(place[0]) else "ttl"
+    here = is_local(split_address(config.address)[1])
+    return "grpc" if here or not is_local(place[0]) else "ttl"
 
 
 def _lease_not_found() -> MeshError:
@@ -278,10 +278,3 @@ def _mark_of(known: dict[str, Any]) -> str:
 def _place_of(known: dict[str, Any]) -> tuple[str, int] | None:
     host, port = known["Service"].get("Address"), known["Service"].get("Port")
     return (host, port) if isinstance(host, str) and isinstance(port, int) else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
