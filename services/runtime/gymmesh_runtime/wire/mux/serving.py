@@ -20,6 +20,7 @@ from gymmesh_runtime.wire.mux.calls import (
     IncomingCall,
     Received,
     Receiving,
+    TableEvent,
 )
 from gymmesh_runtime.wire.mux.sender import Sender
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
@@ -55,7 +56,7 @@ class CallServer:
         self._assembly_s = assembly_s
         self._admit = admit
 
-    def handle(self, event: Received | Receiving | CallRefused | Cancelled | Credited) -> None:
+    def handle(self, event: TableEvent) -> None:
         """Does what an event of the table asks for. Raises Violation."""
         match event:
             case Received(call, request):
