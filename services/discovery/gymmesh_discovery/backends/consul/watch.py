@@ -73,7 +73,7 @@ class ConsulWatch:
                 await self._first_view.wait()
 
     async def close(self) -> None:
-        tasks = [*self._watches.values(), *([self._names] if self._names else [])]
+        tasks = (self._names, *self._watches.values())
         self._names, self._watches = None, {}
         await cancel_and_wait(*tasks)
 
