@@ -21,8 +21,6 @@ _KINDS: Final = frozenset(
     f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
     for noun in ("agent", "discovery", "model", "resource", "run", "verify")
 )
-_OTHER: Final = "other"
-_UNKNOWN: Final = "unknown"
 _HEALTH: Final = {
     discovery_pb2.HEALTH_SERVING: "serving",
     discovery_pb2.HEALTH_NOT_SERVING: "not_serving",
@@ -95,7 +93,7 @@ def instance_exists(instance_id: str) -> MeshError:
 def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
     """Sets the metric; kinds that the contract lacks are counted together."""
     counts: Counter[tuple[str, ...]] = Counter(
-        (one.service if one.service in _KINDS else _OTHER, _HEALTH.get(one.health, _UNKNOWN))
+        (one.service if one.service in _KINDS else "other", _HEALTH.get(one.health, "unknown"))
         for one in instances
     )
     metrics.INSTANCES.replace(counts)

@@ -7,22 +7,16 @@ from typing import Any
 
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import denied
-from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.identity import Identities, Identity
 from gymmesh_runtime.security.permissions import refusal_of
 from gymmesh_runtime.security.tokens import AUTHORIZATION, presented
 
 
 class Authorizer:
-    """Knows the identities of a configuration. Raises ConfigError."""
+    """Knows the identities of a configuration."""
 
-    def __init__(self, config: SecurityConfig) -> None:
-        self._identities = Identities(config.identities)
-
-    @classmethod
-    def of(cls, config: SecurityConfig) -> Authorizer | None:
-        """The authorizer of a configuration; None without identities."""
-        return cls(config) if config.identities else None
+    def __init__(self, identities: Identities) -> None:
+        self._identities = identities
 
     def caller(self, rpc: Any, metadata: Mapping[str, str]) -> Identity | None:
         """The caller of an RPC: by the token that it presents, or else by the certificate."""

@@ -14,7 +14,6 @@ from gymmesh_runtime.text import os_reason
 _log = logging.getLogger("gymmesh.security")
 
 AUTHORIZATION: Final = "authorization"
-SCHEME: Final = "bearer "
 _CHECK_S: Final = 1.0
 _MOST: Final = 8192
 
@@ -78,6 +77,5 @@ def bearer(token: str) -> str:
 
 def presented(authorization: str) -> str:
     """The token in that value; empty where there is none."""
-    if authorization[: len(SCHEME)].lower() != SCHEME:
-        return ""
-    return authorization[len(SCHEME) :].strip()
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

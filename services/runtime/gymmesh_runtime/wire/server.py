@@ -22,6 +22,7 @@ from gymmesh_runtime.security.audit import audited
 from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.identity import Identities
 from gymmesh_runtime.security.limits import IdentityLimiter
 from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.library_log import quiet
@@ -58,7 +59,8 @@ class MeshServer:
         quiet()
         self._credentials = credentials or Credentials()
         security = self._credentials.config
-        authorizer = Authorizer.of(security)
+        named = security.identities
+        authorizer = Authorizer(Identities(named)) if named else None
         access = _Access(authorizer, security.limits.message_bytes)
         limiter = IdentityLimiter(security.limits) if security.limits.any else None
         self._server = Listener(server_options())

@@ -51,7 +51,7 @@ _UNREACHED: Final = 3
 
 
 @dataclass(slots=True)
-class _Lease:
+class _ConsulLease:
     instance: Instance
     length_s: int
     expires_at: float
@@ -72,7 +72,7 @@ class ConsulRegistry(RegistryBackend):
         self._warnings = Warnings()
         self._watch = ConsulWatch(config, self._view, self._watchers, self._warnings, clock)
         self._client: ConsulClient | None = None
-        self._leases: dict[str, _Lease] = {}
+        self._leases: dict[str, _ConsulLease] = {}
 
     async def open(self) -> None:
         """Starts watching, and waits a moment for the first view. Raises ConfigError."""
@@ -95,7 +95,7 @@ class ConsulRegistry(RegistryBackend):
         listed.CopyFrom(instance)
         held = self._leases.get(held_lease)
         check = held.check if held is not None else check_kind(self._config, instance)
-        lease = _Lease(listed, length, self._clock() + length, check)
+        lease = _ConsulLease(listed, length, self._clock() + length, check)
         await self._put(lease_id, lease)
         self._leases.pop(held_lease, None)
         self._leases[lease_id] = lease
@@ -187,7 +187,7 @@ class ConsulRegistry(RegistryBackend):
         if taken:
             raise instance_exists(instance.id)
 
-    async def _put(self, lease_id: str, lease: _Lease) -> None:
+    async def _put(self, lease_id: str, lease: _ConsulLease) -> None:
         config = self._config
         check: dict[str, Any] = {
             "Name": "gymmesh",
@@ -208,13 +208,13 @@ class ConsulRegistry(RegistryBackend):
         if lease.check == "ttl":
             await self._report(lease_id, lease)  # a check that was there before kept its status
 
-    async def _report(self, lease_id: str, lease: _Lease) -> None:
+    async def _report(self, lease_id: str, lease: _ConsulLease) -> None:
         serving = lease.instance.health != discovery_pb2.HEALTH_NOT_SERVING
         verb = "pass" if serving else "fail"
         check = check_id(lease.instance.id, lease_id)
         await self._write(f"/v1/agent/check/{verb}/{quote(check, safe='')}")
 
-    async def _see_reached(self, lease_id: str, lease: _Lease, known: dict[str, Any]) -> None:
+    async def _see_reached(self, lease_id: str, lease: _ConsulLease, known: dict[str, Any]) -> None:
         """Falls back to reports where Consul's own check cannot reach a live service."""
         ours = [
             one

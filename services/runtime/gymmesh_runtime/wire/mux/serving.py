@@ -71,10 +71,7 @@ class CallServer:
                 if self._sender.queued_items > _MAX_QUEUED:
                     raise Violation("it asks for ever more and reads no answer")
             case Cancelled(call):
-                self._sender.forget(call.number)
-                call.stop()
-                if not call.started:  # else the task sends the end
-                    self._end(call.number, _cancelled())
+                self._cancelled(call)
             case Credited(call):
                 if call.waiter is not None and not call.waiter.done():
                     call.waiter.set_result(None)
@@ -94,7 +91,7 @@ class CallServer:
         method = self._methods.get(call.method)
         try:
             if method is None or method.spec.client_streaming:
-                raise _not_offered(call.method)
+                raise not_offered(call.method)
             if self._admit is not None:
                 self._admit(call)
         except MeshError as error:
@@ -102,6 +99,12 @@ class CallServer:
             return False
         call.deadline = monotonic() + _timeout_s(call)
         return True
+
+    def _cancelled(self, call: IncomingCall) -> None:
+        self._sender.forget(call.number)
+        call.stop()
+        if not call.started:  # else the task sends the end
+            self._end(call.number, cancelled())
 
     def _overdue(self, call: IncomingCall) -> None:
         error = deadline_passed(call.method)
@@ -130,7 +133,7 @@ class CallServer:
             if self._table.end(call.number):
                 self._sender.send(answer, in_flight)
         except asyncio.CancelledError:
-            self._end(call.number, _cancelled())
+            self._end(call.number, cancelled())
         except Exception as error:
             self._end(call.number, error)
 
@@ -178,7 +181,8 @@ def _timeout_s(call: IncomingCall) -> float:
     return min(call.timeout_ms / 1000, MAX_TIMEOUT_S) or _OWN_TIMEOUT_S
 
 
-def _not_offered(method: str) -> MeshError:
+def not_offered(method: str) -> MeshError:
+    """The error of a call of a method that is not served over the mux."""
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_OFFERED,
         f"this server does not offer {method} over the mux",
@@ -186,7 +190,8 @@ def _not_offered(method: str) -> MeshError:
     )
 
 
-def _cancelled() -> MeshError:
+def cancelled() -> MeshError:
+    """The error of a call that its caller gave up."""
     return MeshError(
         errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before its end"
     )
