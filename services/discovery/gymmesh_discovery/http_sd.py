@@ -28,6 +28,8 @@ from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_plain
 from gymmesh_runtime.security.readers import Readers
 
+Health = discovery_pb2.Health
+
 _log = logging.getLogger("gymmesh.discovery")
 
 PATH: Final = "/v1/http-sd"
@@ -156,13 +158,9 @@ def _labels(members: list[discovery_pb2.Instance]) -> dict[str, str]:
         "id": [one.id for one in members],
         "service": [one.service for one in members],
         "name": [one.name for one in members],
-        "health": [_health(one) for one in members],
+        "health": [Health.Name(one.health).removeprefix("HEALTH_").lower() for one in members],
         "region": [one.locality.region for one in members],
         "zone": [one.locality.zone for one in members],
         "host": [one.locality.host for one in members],
     }
     return {f"__meta_gymmesh_{key}": ",".join(sorted(set(of))) for key, of in facts.items()}
-
-
-def _health(instance: discovery_pb2.Instance) -> str:
-    return discovery_pb2.Health.Name(instance.health).removeprefix("HEALTH_").lower()
