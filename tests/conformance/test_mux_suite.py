@@ -35,8 +35,7 @@ from gymmesh_runtime.wire.mux import exchange, servicer, stream, table
 from gymmesh_runtime.wire.mux import serving as mux_serving
 from gymmesh_runtime.wire.mux.calls import PeerLeaves, TableEvent
 from gymmesh_runtime.wire.mux.frames import unpack
-from gymmesh_runtime.wire.mux.refusals import queue_full
-from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation, queue_full
 from tests.conformance.implementations import PROFILES
 from tests.conformance.stopping import stoppable
 

@@ -79,7 +79,7 @@ async def test_the_registration_says_how_often(
     instance = instance_at("127.0.0.1:1")
     instance.meta.update(said)
     directory.upsert(instance)
-    line = directory._channels.get("127.0.0.1:1")
+    line = directory._channel("127.0.0.1:1")
     options = dict(channel_options(line.keepalive_s))
     assert options["grpc.keepalive_time_ms"] == between_s * 1000
     assert options["grpc.keepalive_permit_without_calls"] == when_idle

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gymmesh_discovery.files import read_token_file
-from gymmesh_runtime.config import Secret
+from gymmesh_runtime.config import ConfigError, Secret
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=3600)]
 _Prefix = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]{1,32}$")]
@@ -148,3 +147,20 @@ def read_token(config: ConsulConfig, env: Mapping[str, str] = os.environ) -> Sec
         return read_token_file(Path(config.token_file), "Consul token file")
     text = env.get(config.token_env, "").strip() if config.token_env else ""
     return Secret(text) if text else None
+
+
+def read_text(path: Path, what: str) -> str:
+    """A file's text; `what`: what the file is, for the error. Raises ConfigError."""
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise ConfigError(f"the {what} '{path}' cannot be read: {problem}") from None
+
+
+def read_token_file(path: Path, what: str) -> Secret:
+    """The token that a file holds, fit for a header. Raises ConfigError."""
+    text = read_text(path, what).strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ConfigError(f"the {what} '{path}' holds no token")
+    return Secret(text)

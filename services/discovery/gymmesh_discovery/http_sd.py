@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -23,10 +24,11 @@ from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import split_host_port
 from gymmesh_runtime.addresses import at_port, log_exposure
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_plain
 from gymmesh_runtime.security.readers import Readers
+
+Health = discovery_pb2.Health
 
 _log = logging.getLogger("gymmesh.discovery")
 
@@ -43,18 +45,15 @@ class HttpSdEdge:
         self._host, self._port = split_address(address)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
-        self._backend: RegistryBackend | None = None
-        self._readers: Readers | None = None
         self._own: list[discovery_pb2.Instance] = []
         self.address = ""
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
         """Listens. Raises OSError when the port is taken, and ConfigError as servers do."""
         check_plain(self._host, credentials.config, "HTTP service discovery")
-        self._backend = backend
-        self._readers = readers = Readers(credentials)
+        readers = Readers(credentials)
         app = web.Application()
-        app.router.add_get(PATH, self._targets)
+        app.router.add_get(PATH, partial(self._targets, backend, readers))
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_STOP_S, logger=_requests_log()
         )
@@ -78,7 +77,6 @@ class HttpSdEdge:
         self._own = [instance]
 
     async def close(self) -> None:
-        """Stops listening."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
@@ -101,31 +99,24 @@ class HttpSdEdge:
         asyncio.get_running_loop().call_later(_CONNECTION_S, connection.force_close)
         return connection
 
-    async def _targets(self, request: web.Request) -> web.Response:
-        refused = self._refusal(request)
+    async def _targets(
+        self, backend: RegistryBackend, readers: Readers, request: web.Request
+    ) -> web.Response:
+        connection = request.transport
+        shown = None if connection is None else connection.get_extra_info("peercert")
+        authorization = request.headers.get("Authorization", "")
+        refused = readers.refusal(f"GET {PATH}", authorization, shown)
         if refused is None:
-            response = web.Response(
-                body=orjson.dumps(targets_of(self._instances())), content_type="application/json"
-            )
+            _, listed = backend.snapshot("", "")
+            # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
+            ids = {one.id for one in listed}
+            found = targets_of(listed + [one for one in self._own if one.id not in ids])
+            response = web.Response(body=orjson.dumps(found), content_type="application/json")
         else:
             headers = {"WWW-Authenticate": "Bearer"}
             response = web.Response(status=401, text=f"{refused.message}\n", headers=headers)
         response.force_close()
         return response
-
-    def _refusal(self, request: web.Request) -> MeshError | None:
-        assert self._readers is not None
-        connection = request.transport
-        shown = None if connection is None else connection.get_extra_info("peercert")
-        authorization = request.headers.get("Authorization", "")
-        return self._readers.refusal(f"GET {PATH}", authorization, shown)
-
-    def _instances(self) -> list[discovery_pb2.Instance]:
-        assert self._backend is not None
-        _, listed = self._backend.snapshot("", "")
-        # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
-        ids = {one.id for one in listed}
-        return listed + [one for one in self._own if one.id not in ids]
 
 
 def _requests_log() -> logging.Logger:
@@ -167,13 +158,9 @@ def _labels(members: list[discovery_pb2.Instance]) -> dict[str, str]:
         "id": [one.id for one in members],
         "service": [one.service for one in members],
         "name": [one.name for one in members],
-        "health": [_health(one) for one in members],
+        "health": [Health.Name(one.health).removeprefix("HEALTH_").lower() for one in members],
         "region": [one.locality.region for one in members],
         "zone": [one.locality.zone for one in members],
         "host": [one.locality.host for one in members],
     }
     return {f"__meta_gymmesh_{key}": ",".join(sorted(set(of))) for key, of in facts.items()}
-
-
-def _health(instance: discovery_pb2.Instance) -> str:
-    return discovery_pb2.Health.Name(instance.health).removeprefix("HEALTH_").lower()

@@ -74,7 +74,6 @@ class DiscoveryService:
             edge.drain()
 
     async def close(self) -> None:
-        """Closes the edges and the backend."""
         for edge in reversed(self._edges):
             await edge.close()
         await self._backend.close()

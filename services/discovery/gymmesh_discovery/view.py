@@ -42,18 +42,42 @@ class Change:
 
 
 @dataclass(slots=True)
+class Listing:
+    """Instances by id. The version grows by one with every change."""
+
+    version: int = 0
+    _listed: dict[str, Instance] = field(default_factory=dict)
+
+    def instances(self, service: str = "", name: str = "") -> list[Instance]:
+        """Those that match (empty: any), by id."""
+        listed = (self._listed[key] for key in sorted(self._listed))
+        return [instance for instance in listed if matches(instance, service, name)]
+
+    def _list(self, instance: Instance) -> Change:
+        """Adds an instance, or replaces the one with its id."""
+        before = self._listed.get(instance.id)
+        self._listed[instance.id] = instance
+        self.version += 1
+        return Change(self.version, instance, removed=False, before=before)
+
+    def _remove(self, instance_id: str) -> Change:
+        gone = self._listed.pop(instance_id)
+        self.version += 1
+        return Change(self.version, gone, removed=True, before=gone)
+
+
+@dataclass(slots=True)
 class _Lease:
     lease_id: str
-    instance: Instance
+    instance_id: str
     length_s: int
     expires_at: float
 
 
 @dataclass(slots=True)
-class RegistryView:
+class RegistryView(Listing):
     """All registrations."""
 
-    version: int = 0
     _by_lease: dict[str, _Lease] = field(default_factory=dict)
     _by_instance: dict[str, _Lease] = field(default_factory=dict)
     _none_due_before: float = math.inf  # a lease that is renewed runs out later, never sooner
@@ -68,21 +92,22 @@ class RegistryView:
         address, which was started again before the lease of its past life ran out.
         """
         current = self._by_instance.get(instance.id)
-        if current is not None and not _is_holder(current, instance, held_lease):
-            raise InstanceExistsError(instance.id)
         if current is not None:
+            # One process at a time can listen at an address.
+            same = place_of(self._listed[instance.id]) == place_of(instance)
+            if current.lease_id != held_lease and not same:
+                raise InstanceExistsError(instance.id)
             del self._by_lease[current.lease_id]
-        length = min(max(asked_s or DEFAULT_LEASE_S, SHORTEST_LEASE_S), LONGEST_LEASE_S)
+        length = lease_length(asked_s)
         listed = Instance()
         listed.CopyFrom(instance)
         if not listed.health:
             listed.health = discovery_pb2.HEALTH_SERVING
-        lease = _Lease(lease_id, listed, length, now + length)
+        lease = _Lease(lease_id, instance.id, length, now + length)
         self._none_due_before = min(self._none_due_before, lease.expires_at)
         self._by_lease[lease_id] = lease
         self._by_instance[instance.id] = lease
-        before = current.instance if current is not None else None
-        return length, self._changed(listed, removed=False, before=before)
+        return length, self._list(listed)
 
     def renew(
         self, lease_id: str, health: discovery_pb2.Health.ValueType, now: float
@@ -92,21 +117,21 @@ class RegistryView:
         if lease is None:
             raise LeaseNotFoundError(lease_id)
         lease.expires_at = now + lease.length_s
-        if not health or health == lease.instance.health:
+        listed = self._listed[lease.instance_id]
+        if not health or health == listed.health:
             return lease.length_s, None
         updated = Instance()  # watchers may still hold the old one
-        updated.CopyFrom(lease.instance)
+        updated.CopyFrom(listed)
         updated.health = health
-        before, lease.instance = lease.instance, updated
-        return lease.length_s, self._changed(updated, removed=False, before=before)
+        return lease.length_s, self._list(updated)
 
     def deregister(self, lease_id: str) -> Change | None:
         """Gives a lease back; None when it is not there."""
         lease = self._by_lease.pop(lease_id, None)
         if lease is None:
             return None
-        del self._by_instance[lease.instance.id]
-        return self._changed(lease.instance, removed=True, before=lease.instance)
+        del self._by_instance[lease.instance_id]
+        return self._remove(lease.instance_id)
 
     def expire(self, now: float) -> list[Change]:
         """Removes what has not been renewed in time."""
@@ -117,19 +142,10 @@ class RegistryView:
         self._none_due_before = min(alive, default=math.inf)
         return [change for lease_id in dead if (change := self.deregister(lease_id)) is not None]
 
-    def instances(self, service: str = "", name: str = "") -> list[Instance]:
-        """The live instances that match (empty: any), by id."""
-        listed = (self._by_instance[key].instance for key in sorted(self._by_instance))
-        return [instance for instance in listed if matches(instance, service, name)]
 
-    def _changed(self, instance: Instance, *, removed: bool, before: Instance | None) -> Change:
-        self.version += 1
-        return Change(self.version, instance, removed, before)
-
-
-def _is_holder(lease: _Lease, instance: Instance, held_lease: str) -> bool:
-    # One process at a time can listen at an address.
-    return lease.lease_id == held_lease or place_of(lease.instance) == place_of(instance)
+def lease_length(asked_s: int) -> int:
+    """The length of a lease in seconds, where so many were asked for; 0: any."""
+    return min(max(asked_s or DEFAULT_LEASE_S, SHORTEST_LEASE_S), LONGEST_LEASE_S)
 
 
 def place_of(instance: Instance) -> tuple[str, str, str]:

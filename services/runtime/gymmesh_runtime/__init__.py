@@ -1,9 +1,5 @@
-"""The floor under every service and the client.
-
-What lives here: errors and their wire form, the call context, bindings (the
-checks that every call goes through, whatever its path), channels and peers,
-the server life cycle, discovery registration, metrics and configuration.
-What does not: anything that knows what a model, a tool or an agent is.
+"""The floor under every service and the client: how calls travel, are checked and fail, and how a
+process is configured, served and watched. It does not know what a model, a tool or an agent is.
 """
 
 import os

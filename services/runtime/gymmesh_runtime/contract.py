@@ -1,8 +1,4 @@
-"""What the contract's descriptors say, in the form in which the runtime needs it.
-
-Methods, their message classes and REQUIRED fields are read from the generated
-descriptors, so that nothing is written down twice.
-"""
+"""Methods, their message classes and REQUIRED fields, read from the contract's descriptors."""
 
 from __future__ import annotations
 
@@ -49,6 +45,12 @@ class MethodSpec:
     read_request: Callable[[bytes], Any]
     pack_response: Callable[[Any], bytes]
     read_response: Callable[[bytes], Any]
+
+    @property
+    def shape(self) -> str:
+        """What gRPC's functions for such a method are named by, such as ``unary_stream``."""
+        asks = "stream" if self.client_streaming else "unary"
+        return f"{asks}_stream" if self.server_streaming else f"{asks}_unary"
 
     def check(self, request: Any) -> None:
         """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set."""
@@ -146,17 +148,15 @@ class _CheckedFields:
     @cached_property
     def _fields(self) -> tuple[_Field, ...]:
         # Not in the constructor: types may be recursive.
-        found = (
-            _Field(
-                field.name,
-                _is_required(field),
-                field.has_presence,
-                field.is_repeated,
-                _nested_in(field),
-            )
-            for field in self._descriptor.fields
-        )
-        return tuple(field for field in found if field.is_required or field.nested)
+        found = []
+        for field in self._descriptor.fields:
+            of = field.message_type
+            nested = _fields_of(of) if of is not None and _has_required(of, frozenset()) else None
+            required = _is_required(field)
+            if required or nested is not None:
+                has_presence, is_repeated = field.has_presence, field.is_repeated
+                found.append(_Field(field.name, required, has_presence, is_repeated, nested))
+        return tuple(found)
 
     def first_missing(self, message: Any) -> str | None:
         """The path of the first field that is not set, or None."""
@@ -181,14 +181,6 @@ class _CheckedFields:
 
 
 _fields_of = cache(_CheckedFields)
-
-
-def _nested_in(field: FieldDescriptor) -> _CheckedFields | None:
-    """What is checked in the field's messages, where there is something."""
-    nested = field.message_type
-    if nested is None or not _has_required(nested, frozenset()):
-        return None
-    return _fields_of(nested)
 
 
 def _is_required(field: FieldDescriptor) -> bool:

@@ -1,7 +1,4 @@
-"""The one typed error of the mesh, and its only conversion to the wire and back.
-
-    MeshError            a failure with a reason from gymmesh.errors.v1
-      (raised by servicers, by every peer, and by the runtime itself)
+"""MeshError, the one typed error of the mesh, and its only conversion to the wire and back.
 
 On the wire an error is a ``google.rpc.Status`` with exactly one
 ``google.rpc.ErrorInfo`` (domain ``gymmesh``); a ``RetryInfo`` where it is known when a retry
@@ -15,7 +12,6 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Final
 
 import grpc
@@ -24,6 +20,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.text.faults import place_of, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
@@ -36,7 +33,6 @@ _MAX_METADATA_VALUE: Final = 500
 _LONGEST_RETRY_S: Final = 86_400.0
 _QUEUE_RETRY_S: Final = 1.0
 _MAX_USAGE_BYTES: Final = 2000
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 _log = logging.getLogger("gymmesh.errors")
 
@@ -46,34 +42,30 @@ _C = grpc.StatusCode
 _CODE_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 #: What each reason means, as the options of its enum value in errors.proto state it.
-RULES: Final[Mapping[int, errors_pb2.ReasonRule]] = MappingProxyType(
-    {
-        value.number: value.GetOptions().Extensions[errors_pb2.rule]
-        for value in Reason.DESCRIPTOR.values
-        if value.number
-    }
-)
+RULES: Final[Mapping[int, errors_pb2.ReasonRule]] = {
+    value.number: value.GetOptions().Extensions[errors_pb2.rule]
+    for value in Reason.DESCRIPTOR.values
+    if value.number
+}
 
 #: The status code that each reason comes with.
-CODE_OF_REASON: Final[Mapping[int, grpc.StatusCode]] = MappingProxyType(
-    {reason: _CODE_BY_NUMBER[rule.code] for reason, rule in RULES.items()}
-)
+CODE_OF_REASON: Final[Mapping[int, grpc.StatusCode]] = {
+    reason: _CODE_BY_NUMBER[rule.code] for reason, rule in RULES.items()
+}
 
 #: What a bare status code means when a peer sent no ErrorInfo: a proxy, the
 #: gRPC library itself, or a server that does not follow the contract.
-_REASON_OF_BARE_CODE: Final[Mapping[grpc.StatusCode, Reason.ValueType]] = MappingProxyType(
-    {
-        # Not cancelled by us (that raises CancelledError), so the server shed it.
-        _C.CANCELLED: Reason.ERROR_REASON_PEER_UNAVAILABLE,
-        _C.UNAVAILABLE: Reason.ERROR_REASON_PEER_UNAVAILABLE,
-        _C.DEADLINE_EXCEEDED: Reason.ERROR_REASON_DEADLINE_PASSED,
-        _C.UNIMPLEMENTED: Reason.ERROR_REASON_NOT_OFFERED,
-        _C.RESOURCE_EXHAUSTED: Reason.ERROR_REASON_QUEUE_FULL,
-        _C.UNAUTHENTICATED: Reason.ERROR_REASON_CREDENTIAL_INVALID,
-        _C.PERMISSION_DENIED: Reason.ERROR_REASON_NOT_PERMITTED,
-        _C.INVALID_ARGUMENT: Reason.ERROR_REASON_FIELD_INVALID,
-    }
-)
+_REASON_OF_BARE_CODE: Final[Mapping[grpc.StatusCode, Reason.ValueType]] = {
+    # Not cancelled by us (that raises CancelledError), so the server shed it.
+    _C.CANCELLED: Reason.ERROR_REASON_PEER_UNAVAILABLE,
+    _C.UNAVAILABLE: Reason.ERROR_REASON_PEER_UNAVAILABLE,
+    _C.DEADLINE_EXCEEDED: Reason.ERROR_REASON_DEADLINE_PASSED,
+    _C.UNIMPLEMENTED: Reason.ERROR_REASON_NOT_OFFERED,
+    _C.RESOURCE_EXHAUSTED: Reason.ERROR_REASON_QUEUE_FULL,
+    _C.UNAUTHENTICATED: Reason.ERROR_REASON_CREDENTIAL_INVALID,
+    _C.PERMISSION_DENIED: Reason.ERROR_REASON_NOT_PERMITTED,
+    _C.INVALID_ARGUMENT: Reason.ERROR_REASON_FIELD_INVALID,
+}
 
 #: How gRPC libraries say that a message is too large; with the same code they say that a peer
 #: asks for fewer streams, or that headers are too large.
@@ -158,7 +150,7 @@ def unavailable(message: str, address: str) -> MeshError:
     return MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, message, metadata={"address": address})
 
 
-def copy_of(error: MeshError, more: Mapping[str, str] = _NOTHING) -> MeshError:
+def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshError:
     """The error once more: one object that is raised in many places gathers their tracebacks.
 
     `more` is put beside its metadata.
@@ -237,7 +229,8 @@ def from_status(status: status_pb2.Status) -> MeshError:
         try:
             if detail.Unpack(info):
                 if info.domain == DOMAIN:
-                    reason = _reason_of_name(info.reason)
+                    known = Reason.DESCRIPTOR.values_by_name.get(_PREFIX + info.reason)
+                    reason = None if known is None else Reason.ValueType(known.number)
                     metadata = dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
@@ -262,13 +255,6 @@ def _reason_of_bare(code: grpc.StatusCode, text: str) -> Reason.ValueType:
     if code is _C.RESOURCE_EXHAUSTED and _OF_SIZE.search(text):
         return Reason.ERROR_REASON_MESSAGE_TOO_LARGE
     return _REASON_OF_BARE_CODE.get(code, Reason.ERROR_REASON_INTERNAL_FAULT)
-
-
-def _reason_of_name(name: str) -> Reason.ValueType | None:
-    try:
-        return Reason.Value(_PREFIX + name)
-    except ValueError:
-        return None
 
 
 # What grpc.aio says of its own when a stream ends while it writes a request: the peer has ended the

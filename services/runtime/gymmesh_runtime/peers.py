@@ -22,13 +22,14 @@ from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.telemetry.tracing import traced
 from gymmesh_runtime.waits import cancel_and_wait
-from gymmesh_runtime.wire.channels import ChannelPool
+from gymmesh_runtime.wire.channels import PeerChannel
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.mux.connection import MuxConnection
 from gymmesh_runtime.wire.mux.exchange import InFlight
 from gymmesh_runtime.wire.mux.peer import MuxPeer
 from gymmesh_runtime.wire.options import keepalive_allowed
 from gymmesh_runtime.wire.plain import PlainPeer
+from gymmesh_runtime.wire.unreached import Unreached
 
 Instance = discovery_pb2.Instance
 
@@ -69,7 +70,10 @@ class PeerDirectory:
         self.credentials = credentials or Credentials()
         self._version = self.credentials.refresh()
         self._renewing: asyncio.Task[None] | None = None
-        self._channels = ChannelPool(self.credentials)
+        self._unreached = Unreached()
+        # By address; several to one target would share a connection anyway.
+        self._channels: dict[str, PeerChannel] = {}
+        self._keepalives: Mapping[str, int] = {}  # how often servers may be pinged, by address
         self._in_flight = InFlight()
         self._turn = 0
         #: Grows whenever an instance comes, goes or changes: what was found out about them before
@@ -94,7 +98,7 @@ class PeerDirectory:
         """Adds an instance, or replaces the one with its id; direct ones stay as they are."""
         if instance.id not in self._direct:
             # The news is from the instance itself, or from a registry that reaches it.
-            self._channels.unreached.reached(instance.address)
+            self._unreached.reached(instance.address)
             self._take({**self._instances, instance.id: instance})
 
     def remove(self, instance_id: str) -> None:
@@ -137,14 +141,14 @@ class PeerDirectory:
         """
         if error.reason not in _NOT_TAKEN or instance.id in self._direct:
             return None
-        self._channels.unreached.missed(instance.address)
+        self._unreached.missed(instance.address)
         serving = self.serving(instance.service, instance.name)
         others = [one for one in serving if one.id != instance.id and not self.passes_over(one)]
         return self._one_of(others, affinity) if others else None
 
     def passes_over(self, instance: Instance) -> bool:
         """Whether calls to it are better made elsewhere at present."""
-        return self._channels.unreached.passes_over(instance.address)
+        return self._unreached.passes_over(instance.address)
 
     async def pick(
         self, service: str, name: str, *, affinity: str = "", timeout: float = 5.0
@@ -159,7 +163,10 @@ class PeerDirectory:
         """
         chosen = self.choose(service, name, affinity=affinity)
         if chosen is None and self._watched:
-            await self._wait_for(service, name, timeout)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    while not self.serving(service, name):
+                        await self._changed.wait()
             chosen = self.choose(service, name, affinity=affinity)
         if chosen is None:
             raise self._not_found(service, name)
@@ -172,7 +179,7 @@ class PeerDirectory:
             return candidates[0]
         if not candidates:
             return None
-        unreached = self._channels.unreached
+        unreached = self._unreached
         if not unreached:
             return self._kept_or_one_of(candidates, affinity)
         near = [one for one in candidates if not unreached.passes_over(one.address)]
@@ -203,18 +210,17 @@ class PeerDirectory:
 
     def open_addresses(self) -> list[str]:
         """The addresses to which a channel is open, sorted."""
-        return self._channels.open_addresses()
+        return sorted(address for address, one in self._channels.items() if one.is_open)
 
     async def close(self) -> None:
-        """Closes all channels."""
         await cancel_and_wait(self._renewing)
         self._renewing = None
         self._plain.clear()
         self._muxed.clear()
-        connections = list(self._connections.values())
-        self._connections.clear()
-        await asyncio.gather(*(connection.close() for connection in connections))
-        await self._channels.close()
+        for open_ones in (self._connections, self._channels):
+            closing = [one.close() for one in open_ones.values()]
+            open_ones.clear()
+            await asyncio.gather(*closing)
 
     def plain_peer(self, address: str, service: str) -> PlainPeer:
         """Returns the peer that calls a service at an address by plain RPCs, whatever it offers."""
@@ -222,8 +228,16 @@ class PeerDirectory:
         if peer is None:
             if self._renewing is None and self.credentials.encrypts:
                 self._renewing = asyncio.create_task(self._renew_for_ever())
-            peer = self._plain[address, service] = PlainPeer(self._channels.get(address), service)
+            peer = self._plain[address, service] = PlainPeer(self._channel(address), service)
         return peer
+
+    def _channel(self, address: str) -> PeerChannel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = PeerChannel(address, self.credentials, self._unreached)
+            channel.keepalive_s = self._keepalives.get(address)
+            self._channels[address] = channel
+        return channel
 
     def _mux_peer(self, address: str, service: str) -> Any:
         peer = self._muxed.get((address, service))
@@ -231,7 +245,7 @@ class PeerDirectory:
             connection = self._connections.get(address)
             if connection is None:
                 connection = self._connections[address] = MuxConnection(
-                    self._channels.get(address), self._in_flight
+                    self._channel(address), self._in_flight
                 )
             plain = self.plain_peer(address, service)
             peer = self._muxed[address, service] = traced(MuxPeer(connection, plain, service))
@@ -244,7 +258,8 @@ class PeerDirectory:
             version = await asyncio.to_thread(self.credentials.refresh)
             if version != self._version:
                 self._version = version
-                self._channels.renew()
+                for channel in self._channels.values():
+                    channel.renew()
                 for connection in self._connections.values():
                     connection.renew()
 
@@ -274,31 +289,18 @@ class PeerDirectory:
         self._instances = instances
         self.changes += 1
         self._found, self._chosen = {}, {}
-        self._channels.allow_keepalive(
-            {
-                one.address: seconds
-                for one in instances.values()
-                if (seconds := keepalive_allowed(one.meta)) is not None
-            }
-        )
-        for address in before - after:
-            self._channels.retire(address)
-            if address in self._connections:
-                self._connections[address].retire()
-        for address in after - before:
-            self._channels.restore(address)
-            if address in self._connections:
-                self._connections[address].restore()
-        self._notify()
-
-    async def _wait_for(self, service: str, name: str, timeout: float) -> None:
-        """Until there is one, or the time is up."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while not self.serving(service, name):
-                    await self._changed.wait()
-
-    def _notify(self) -> None:
+        self._keepalives = {
+            one.address: seconds
+            for one in instances.values()
+            if (seconds := keepalive_allowed(one.meta)) is not None
+        }
+        for address, channel in self._channels.items():
+            channel.keepalive_s = self._keepalives.get(address)
+        for held in (self._channels, self._connections):
+            for address in held.keys() & (before - after):
+                held[address].retire()
+            for address in held.keys() & (after - before):
+                held[address].restore()
         # Wakes all waiters; those that still lack something wait on the new event.
         self._changed.set()
         self._changed = asyncio.Event()

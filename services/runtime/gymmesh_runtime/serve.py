@@ -64,7 +64,7 @@ class ServeOptions:
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0  # for all that is to end at shutdown
     hands_over: bool = False  # another instance follows: what callers hold here may end first
-    advertise_host: str = ""  # what others connect to; empty: see advertised.py
+    advertise_host: str = ""  # what others connect to; empty: see addresses
     transport: TransportName = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
     traces: bool = False
@@ -88,7 +88,7 @@ def _all(service: Service) -> bool:
     return True
 
 
-def _is_shared(service: Service) -> bool:
+def _shared(service: Service) -> bool:
     """Whether it is a registry in which other processes register, too, as one over Consul is."""
     return getattr(service, "shared", False)
 
@@ -130,9 +130,13 @@ async def serving(
             named = [one.name for one in services]
             await stack.enter_async_context(tracing(options.traces_endpoint, named))
         metrics_address = _start_metrics(stack, options, credentials)
-        health = await _start_health(stack, options)
+        health = None
+        if options.health_port is not None:
+            health = HealthPort()
+            stack.push_async_callback(health.stop)
+            await health.start(options.host, options.health_port)
         directory = PeerDirectory(
-            watched=bool(options.discovery_address) or any(map(_is_shared, services)),
+            watched=bool(options.discovery_address) or any(map(_shared, services)),
             transport=options.transport,
             credentials=credentials,
         )
@@ -140,10 +144,7 @@ async def serving(
         discovery, watch = await _open_all(stack, services, options, directory)
         servers = [_ServiceServer(one, options, credentials) for one in services if exposed(one)]
         for server in servers:
-            await server.start(metrics_address, alone=len(services) == 1)
-        if discovery is not None:
-            for server in servers:
-                server.register_with(discovery)
+            await server.start(metrics_address, discovery, alone=len(services) == 1)
         _end_in_order(stack, servers, options)
         for server in servers:
             stack.push_async_callback(server.leave)
@@ -154,7 +155,6 @@ async def serving(
         if watch is not None:
             # A registry that came back without its memory hears of us at once.
             watch.on_snapshot = lambda: _renew(servers)
-
         for beside in (heartbeat(), give_back_spare_memory()):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(beside))
         yield Served([server.instance for server in servers], directory)
@@ -174,8 +174,9 @@ async def _open_all(
         await service.open(directory)
         if len(services) > 1:
             directory.add_direct(instance_of(service), service.servicers())
-            discovery = discovery or _own_registry(directory, service)
-        if discovery is not None and _is_shared(service):
+            if discovery is None and service.kind == DISCOVERY:
+                discovery = directory.peer(instance_of(service))
+        if discovery is not None and _shared(service):
             watch = _watching(stack, discovery, directory)
     return discovery, watch
 
@@ -211,36 +212,43 @@ class _ServiceServer:
             credentials=credentials,
         )
         self._registration: Registration | None = None
-        self._moved = False
         self.instance = discovery_pb2.Instance()
 
-    async def start(self, metrics_address: str, *, alone: bool) -> None:
-        """Listens, on another port where its own is taken and it may move; raises OSError."""
+    async def start(
+        self, metrics_address: str, discovery: DiscoveryPeer | None, *, alone: bool
+    ) -> None:
+        """Listens, on another port where its own is taken and it may move; raises OSError.
+
+        ``discovery``: the registry to enter, which a registry itself does not.
+        """
         usual = self._options.port if alone else 0
         port = self._options.ports.get(self.service.instance_id, usual)
+        moved = False
         try:
             bound = await self.server.start(self._options.host, port)
         except OSError:
             if not port or self.service.instance_id not in self._options.movable:
                 raise
-            self._moved = True
+            moved = True
             bound = await self.server.start(self._options.host, 0)
-        self.instance = _served_instance(self.service, self._options, bound, metrics_address)
+        self.instance = instance_of(self.service)
+        self.instance.address = at_port(self._options.advertise_host, bound)
+        self.instance.metrics_address = metrics_address
+        self._say_meta()
         served_as = getattr(self.service, "served_as", None)
         if served_as is not None:
             served_as(self.instance)
-
-    def register_with(self, discovery: DiscoveryPeer) -> None:
-        """Which registry to enter; a registry itself enters none."""
-        if self.service.kind != DISCOVERY:
-            self._registration = Registration(discovery, self.instance, moved=self._moved)
+        if discovery is not None and self.service.kind != DISCOVERY:
+            self._registration = Registration(discovery, self.instance, moved=moved)
             follow = getattr(self.service, "follow_meta", None)
             if follow is not None:
-                follow(self._meta_changed)
+                follow(self._say_meta)
 
-    def _meta_changed(self) -> None:
-        """Tells the registry what the service says of itself now."""
-        _set_meta(self.instance, self.service)
+    def _say_meta(self) -> None:
+        """Takes what the service says of itself now, and tells the registry."""
+        self.instance.meta.clear()
+        self.instance.meta.update(getattr(self.service, "meta", {}))
+        self.instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
         if self._registration is not None:
             self._registration.register_soon()
 
@@ -251,7 +259,6 @@ class _ServiceServer:
         await self.server.set_serving(True)
 
     def renew_soon(self) -> None:
-        """Tells the registry anew."""
         if self._registration is not None:
             self._registration.renew_soon()
 
@@ -262,7 +269,6 @@ class _ServiceServer:
             await self._registration.drain()
 
     async def deregister(self) -> None:
-        """Leaves the registry."""
         if self._registration is not None:
             await self._registration.stop()
 
@@ -285,18 +291,18 @@ class _Grace:
 async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
     """Until callers hold nothing of the services any more, which still answer them, bounded."""
     seconds = grace.left() * _DRAIN_SHARE
+
+    async def let_one_go(service: Service) -> None:
+        let_go = getattr(service, "let_go", None)
+        if let_go is not None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await let_go()
+            except TimeoutError:
+                _log.warning("%s goes down with sessions open", service.instance_id)
+
     # All at once: a later one would take new sessions until the callers of the first had ended.
-    await asyncio.gather(*(_let_one_go(service, seconds) for service in services))
-
-
-async def _let_one_go(service: Service, seconds: float) -> None:
-    let_go = getattr(service, "let_go", None)
-    if let_go is not None:
-        try:
-            async with asyncio.timeout(seconds):
-                await let_go()
-        except TimeoutError:
-            _log.warning("%s goes down with sessions open", service.instance_id)
+    await asyncio.gather(*map(let_one_go, services))
 
 
 async def _stop_all(servers: Sequence[_ServiceServer], grace: _Grace) -> None:
@@ -325,7 +331,16 @@ async def serve(
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
         loop.add_signal_handler(number, stop.set)
-    running = asyncio.create_task(_serve_for_ever(services, options, on_ready, exposed))
+
+    async def serve_for_ever() -> None:
+        async with serving(services, options, exposed=exposed) as served:
+            on_ready(served)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                _log.info("%s is draining", served.instance.id)
+
+    running = asyncio.create_task(serve_for_ever())
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -339,35 +354,12 @@ async def serve(
         running.result()  # the start failed: raises what it raised
 
 
-async def _serve_for_ever(
-    services: Service | Sequence[Service],
-    options: ServeOptions,
-    on_ready: Callable[[Served], None],
-    exposed: Callable[[Service], bool],
-) -> None:
-    async with serving(services, options, exposed=exposed) as served:
-        on_ready(served)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            _log.info("%s is draining", served.instance.id)
-
-
 def _start_metrics(stack: AsyncExitStack, options: ServeOptions, credentials: Credentials) -> str:
     if options.metrics_port is None:
         return ""
     endpoint = MetricsEndpoint.start(options.host, options.metrics_port, Readers(credentials))
     stack.callback(endpoint.stop)
     return at_port(options.advertise_host, endpoint.port)
-
-
-async def _start_health(stack: AsyncExitStack, options: ServeOptions) -> HealthPort | None:
-    if options.health_port is None:
-        return None
-    health = HealthPort()
-    stack.push_async_callback(health.stop)
-    await health.start(options.host, options.health_port)
-    return health
 
 
 def _discovery_peer(
@@ -378,13 +370,6 @@ def _discovery_peer(
         return None
     # The registry is called too seldom for a mux to be worth its stream.
     peer: Any = directory.plain_peer(options.discovery_address, DISCOVERY)
-    return cast(DiscoveryPeer, peer)
-
-
-def _own_registry(directory: PeerDirectory, service: Service) -> DiscoveryPeer | None:
-    if service.kind != DISCOVERY:
-        return None
-    peer: Any = directory.peer(instance_of(service))
     return cast(DiscoveryPeer, peer)
 
 
@@ -399,23 +384,6 @@ def instance_of(service: Service) -> discovery_pb2.Instance:
         health=discovery_pb2.HEALTH_SERVING,
         meta=getattr(service, "meta", {}),
     )
-
-
-def _served_instance(
-    service: Service, options: ServeOptions, port: int, metrics_address: str
-) -> discovery_pb2.Instance:
-    """The same, as other processes see it."""
-    instance = instance_of(service)
-    instance.address = at_port(options.advertise_host, port)
-    instance.metrics_address = metrics_address
-    _set_meta(instance, service)
-    return instance
-
-
-def _set_meta(instance: discovery_pb2.Instance, service: Service) -> None:
-    instance.meta.clear()
-    instance.meta.update(getattr(service, "meta", {}))
-    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
 
 
 async def close_bounded(service: Service) -> None:

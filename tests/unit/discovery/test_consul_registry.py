@@ -16,8 +16,8 @@ from aiohttp import web
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.consul import ConsulRegistry, agent, registry, watch
-from gymmesh_discovery.backends.consul.leases import check_kind
+from gymmesh_discovery.backends.consul import ConsulRegistry, client, registry, watch
+from gymmesh_discovery.backends.consul.registry import check_kind
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
@@ -147,7 +147,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_GRACE_S", 0.5)
     monkeypatch.setattr(registry, "_SWEEP_S", 0.05)
     # No call is given up because the machine is slow.
-    monkeypatch.setattr(agent, "_CALL_S", BOUND_S)
+    monkeypatch.setattr(client, "_CALL_S", BOUND_S)
     monkeypatch.setattr(registration, "_CALL_TIMEOUT_S", BOUND_S)
     monkeypatch.setattr(registration, "_STOP_S", BOUND_S)
 
@@ -230,7 +230,7 @@ async def test_registering_with_a_consul_that_answers_badly_is_a_typed_error(
     async with opened(consul, view=False) as backend:
         with monkeypatch.context() as patched:
             if wrong is sleeps:
-                patched.setattr(agent, "_CALL_S", 0.5)
+                patched.setattr(client, "_CALL_S", 0.5)
             with pytest.raises(MeshError) as raised:
                 await backend.register(at("127.0.0.1:9"), 15, "")
         assert raised.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
@@ -335,6 +335,30 @@ async def test_damaged_entries_are_left_out_with_a_line(
     assert sum("contract version '7.1'" in line for line in lines) == 1
     assert any("'no-port'" in line for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+async def test_a_lease_given_back_while_another_ends_does_not_end_the_sweeper(
+    consul: FakeConsul, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    async with opened(consul, clock=lambda: now[0]) as backend:
+        short = [
+            (await backend.register(at(f"127.0.0.1:{port}", f"short-{port}"), 15, ""))[0]
+            for port in (9, 10)
+        ]
+        await backend.register(at("127.0.0.1:11", "long"), 30, "")
+        deregister = backend.deregister
+
+        async def both_end(lease_id: str) -> None:
+            for one in {lease_id, *short}:
+                await deregister(one)
+
+        monkeypatch.setattr(backend, "deregister", both_end)
+        now[0] += 20.0
+        await until(lambda: not any(name.startswith("short") for name in consul.listed))
+        assert list(consul.listed) == ["long"]
+        now[0] += 20.0
+        await until(lambda: not consul.listed)
 
 
 async def test_a_lease_that_nobody_renews_ends(consul: FakeConsul) -> None:

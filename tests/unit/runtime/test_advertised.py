@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
-from gymmesh_runtime.addresses import reachable
-from gymmesh_runtime.addresses.reachable import advertised
+from gymmesh_runtime import addresses as module
+from gymmesh_runtime.addresses import advertised, own_addresses
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
@@ -70,14 +70,14 @@ def test_what_nobody_could_connect_to_is_refused(wrong: str) -> None:
 
 
 def test_this_machines_addresses_have_its_loopback() -> None:
-    assert "127.0.0.1" in reachable.own_addresses()
+    assert "127.0.0.1" in own_addresses()
 
 
 @pytest.mark.parametrize(("said", "expected"), [("127.0.0.2", "127.0.0.2"), ("", "192.0.2.9")])
 async def test_it_is_what_the_registry_and_the_metrics_get(
     said: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reachable, "own_addresses", lambda: ["127.0.0.1", "192.0.2.9"])
+    monkeypatch.setattr(module, "own_addresses", lambda: ["127.0.0.1", "192.0.2.9"])
     async with registering() as (address, backend):
         options = ServeOptions(
             host="0.0.0.0",
@@ -99,7 +99,7 @@ async def test_it_is_what_the_registry_and_the_metrics_get(
 async def test_several_addresses_and_no_word_refuse_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reachable, "own_addresses", lambda: ["192.0.2.9", "192.0.2.10"])
+    monkeypatch.setattr(module, "own_addresses", lambda: ["192.0.2.9", "192.0.2.10"])
     service = ProbeService()
     options = ServeOptions(host="0.0.0.0", security=SecurityConfig(insecure=True))
     with pytest.raises(ConfigError, match="--advertise HOST"):

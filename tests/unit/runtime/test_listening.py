@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_runtime.addresses.listening import at_port, exposure, is_local
+from gymmesh_runtime.addresses import at_port, exposure, is_local
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.wire.batch import MIB, BatchLimits, OutboxClosed
 from gymmesh_runtime.wire.mux import frames
-from gymmesh_runtime.wire.mux.chunk_queues import ChunkQueues
 from gymmesh_runtime.wire.mux.frames import (
     CHUNK_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -27,7 +26,7 @@ from gymmesh_runtime.wire.mux.frames import (
     pack,
     unpack,
 )
-from gymmesh_runtime.wire.mux.sender import Sender
+from gymmesh_runtime.wire.mux.sender import ChunkQueues, Sender
 
 F = mux_pb2.Frame
 STATUS = status_pb2.Status(code=8, message="full")

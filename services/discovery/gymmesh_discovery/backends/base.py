@@ -1,37 +1,99 @@
-"""What a registry backend does for the discovery service."""
+"""What a registry backend does for the discovery service, and what all of them have in common."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.backends.watchers import Watcher
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
+from gymmesh_discovery.view import Listing
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.waits import cancel_and_wait
+
+#: The contract's kinds. An instance may register any kind; a label takes no made-up values.
+_KINDS: Final = frozenset(
+    f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
+    for noun in ("agent", "discovery", "model", "resource", "run", "verify")
+)
+_HEALTH: Final = {
+    discovery_pb2.HEALTH_SERVING: "serving",
+    discovery_pb2.HEALTH_NOT_SERVING: "not_serving",
+    discovery_pb2.HEALTH_DRAINING: "draining",
+}
 
 
-class RegistryBackend(Protocol):
+class RegistryBackend(ABC):
     """Keeps leases and notifies watchers of changes. Raises MeshError for every failure."""
 
-    @property
-    def shared(self) -> bool:
-        """Whether other processes register in the same place, so that a service must watch it."""
+    #: Whether other processes register in the same place, so that a service must watch it.
+    shared: bool = False
+    _view: Listing
 
-    async def open(self) -> None: ...
+    def __init__(self) -> None:
+        self._watchers = Watchers()
+        self._sweeper: asyncio.Task[None] | None = None
 
-    async def close(self) -> None: ...
+    async def open(self) -> None:
+        """Starts. Raises ConfigError."""
+        self._sweeper = asyncio.create_task(self._sweep_forever())
 
+    async def close(self) -> None:
+        await cancel_and_wait(self._sweeper)
+        self._sweeper = None
+
+    @abstractmethod
     async def register(
         self, instance: discovery_pb2.Instance, lease_s: int, held_lease: str
     ) -> tuple[str, int]:
-        """Lists an instance; returns the lease and its length in seconds."""
+        """Lists an instance; returns the lease and its length in seconds. Raises INSTANCE_EXISTS.
 
+        ``held_lease`` is the lease that the caller holds for this id already.
+        """
+
+    @abstractmethod
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
-        """Extends a lease; returns its length in seconds."""
+        """Extends a lease; returns its length in seconds. Raises LEASE_NOT_FOUND."""
 
+    @abstractmethod
     async def deregister(self, lease_id: str) -> None:
         """Gives a lease back."""
 
+    @abstractmethod
+    def sweep(self) -> None:
+        """Removes instances whose time is over."""
+
     def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
         """The registry's version and the matching instances, by id."""
+        self.sweep()
+        return self._view.version, self._view.instances(service, name)
 
     def subscribe(self) -> Watcher:
         """Every change from this call on."""
+        return self._watchers.subscribe()
+
+    @abstractmethod
+    async def _sweep_forever(self) -> None: ...
+
+
+def instance_exists(instance_id: str) -> MeshError:
+    """The error for an id that another live instance has."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
+        f"another live instance is called '{instance_id}'; give this one another id",
+        metadata={"instance_id": instance_id},
+    )
+
+
+def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
+    """Sets the metric; kinds that the contract lacks are counted together."""
+    counts: Counter[tuple[str, ...]] = Counter(
+        (one.service if one.service in _KINDS else "other", _HEALTH.get(one.health, "unknown"))
+        for one in instances
+    )
+    metrics.INSTANCES.replace(counts)

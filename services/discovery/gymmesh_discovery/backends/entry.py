@@ -1,7 +1,10 @@
-"""What entries of another registry, Consul's or Kubernetes's, have in common."""
+"""What entries of another registry, Consul's or Kubernetes's, have in common, and what is said of
+them in messages and in the log.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -9,7 +12,11 @@ from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 
+_log = logging.getLogger("gymmesh.discovery")
+
 MAX_WEIGHT: Final = 65_535
+_MOST_WARNINGS: Final = 1000
+_LONGEST_WARNING: Final = 1000
 
 
 class EntryError(ValueError):
@@ -29,3 +36,21 @@ def check_names(texts: Iterable[tuple[str, str]]) -> None:
             check_name(what, text)
     except MeshError as error:
         raise EntryError(error.message) from None
+
+
+def printable(text: str) -> str:
+    """The text with a blank for each character that does not print."""
+    return "".join(one if one.isprintable() else " " for one in text)
+
+
+class Warnings:
+    """Warnings about what a registry lists, each logged once, and no more than a thousand."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def once(self, line: str) -> None:
+        """Log a warning, unless it was logged before."""
+        if line not in self._given and len(self._given) < _MOST_WARNINGS:
+            self._given.add(line)
+            _log.warning("%s", printable(line)[:_LONGEST_WARNING])

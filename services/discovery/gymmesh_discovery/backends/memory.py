@@ -3,75 +3,77 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.backends.leases import Leases
-from gymmesh_discovery.backends.watchers import Watcher, Watchers
-from gymmesh_discovery.counted import count_instances
-from gymmesh_discovery.view import Change
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.base import RegistryBackend, count_instances, instance_exists
+from gymmesh_discovery.view import (
+    Change,
+    InstanceExistsError,
+    LeaseNotFoundError,
+    Listing,
+    RegistryView,
+)
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
 
 _SWEEP_S: Final = 1.0
 
 
-class _View(Protocol):
-    version: int
-
-    def instances(self, service: str = "", name: str = "") -> list[discovery_pb2.Instance]: ...
-
-
-class MemoryRegistry:
+class MemoryRegistry(RegistryBackend):
     """Leases in memory, swept once a second. ``clock`` gives monotonic seconds."""
 
-    #: Whether other processes register in the same place.
-    shared: bool = False
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._watchers = Watchers()
-        self._leases = Leases(clock, self._leased)
-        self._view: _View = self._leases.view
-        self._sweeper: asyncio.Task[None] | None = None
-
-    async def open(self) -> None:
-        """Starts the sweeper."""
-        self._sweeper = asyncio.create_task(self._sweep_forever())
-
-    async def close(self) -> None:
-        """Stops the sweeper."""
-        await cancel_and_wait(self._sweeper)
-        self._sweeper = None
+        super().__init__()
+        self._clock = clock
+        self._leases = RegistryView()
+        self._view: Listing = self._leases
 
     async def register(
         self, instance: discovery_pb2.Instance, lease_s: int, held_lease: str
     ) -> tuple[str, int]:
-        """Lists an instance. Raises INSTANCE_EXISTS."""
-        return self._leases.register(instance, lease_s, held_lease)
+        self.sweep()
+        lease_id = secrets.token_urlsafe(16)
+        try:
+            length, change = self._leases.register(
+                instance, lease_id, lease_s, self._clock(), held_lease=held_lease
+            )
+        except InstanceExistsError:
+            raise instance_exists(instance.id) from None
+        self._leased(change)
+        return lease_id, length
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
-        """Extends a lease. Raises LEASE_NOT_FOUND."""
-        return self._leases.renew(lease_id, health)
+        self.sweep()
+        try:
+            length, change = self._leases.renew(lease_id, health, self._clock())
+        except LeaseNotFoundError:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_LEASE_NOT_FOUND,
+                "the lease has run out or was never given; register again",
+                # The lease id itself is the instance's secret and stays out.
+            ) from None
+        if change is not None:
+            self._leased(change)
+        return length
 
     async def deregister(self, lease_id: str) -> None:
-        """Gives a lease back."""
-        self._leases.deregister(lease_id)
-
-    def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
-        """The version and the matching instances."""
-        self.sweep()
-        return self._view.version, self._view.instances(service, name)
-
-    def subscribe(self) -> Watcher:
-        """Every change from this call on."""
-        return self._watchers.subscribe()
+        change = self._leases.deregister(lease_id)
+        if change is not None:
+            self._leased(change)
 
     def sweep(self) -> None:
-        """Removes instances whose lease has run out."""
-        self._leases.sweep()
+        expired = self._leases.expire(self._clock())
+        metrics.REGISTRY_EXPIRED.inc(len(expired))
+        for change in expired:
+            self._leased(change)
 
     def _leased(self, change: Change) -> None:
+        """Publishes a change among the leases."""
         self._watchers.publish([change])
 
     async def _sweep_forever(self) -> None:

@@ -23,7 +23,6 @@ class Watcher:
         return await self._queue.get()
 
     def put(self, change: Change) -> None:
-        """Adds a change."""
         if self._queue.full():
             self.miss()
         else:
@@ -36,7 +35,6 @@ class Watcher:
         self._queue.put_nowait(None)
 
     def close(self) -> None:
-        """Ends the subscription."""
         self._watchers.discard(self)
 
 

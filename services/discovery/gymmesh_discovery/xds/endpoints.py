@@ -76,11 +76,12 @@ def assignment_of(
     assignment = endpoint_pb2.ClusterLoadAssignment(cluster_name=group)
     for place, members in sorted(places.items()):
         region, zone, sub_zone = place
+        # Of those that take calls: gRPC gives a locality its share whether they do or not.
+        weight = sum(one.weight for one in members if one.health == health_check_pb2.HEALTHY)
         assignment.endpoints.append(
             endpoint_components_pb2.LocalityLbEndpoints(
                 locality=base_pb2.Locality(region=region, zone=zone, sub_zone=sub_zone),
-                # Of those that take calls: gRPC gives a locality its share whether they do or not.
-                load_balancing_weight=wrappers_pb2.UInt32Value(value=_weight_of(members)),
+                load_balancing_weight=wrappers_pb2.UInt32Value(value=weight or 1),
                 lb_endpoints=map(_lb_endpoint, members),
             )
         )
@@ -90,11 +91,6 @@ def assignment_of(
 def _order(one: XdsEndpoint) -> tuple[bool, int, int, tuple[str, str, str]]:
     # Of two with one address the one that takes calls comes last, and stays.
     return one.health == health_check_pb2.HEALTHY, one.health, one.weight, one.place
-
-
-def _weight_of(members: list[XdsEndpoint]) -> int:
-    healthy = sum(one.weight for one in members if one.health == health_check_pb2.HEALTHY)
-    return healthy or 1
 
 
 def _lb_endpoint(one: XdsEndpoint) -> endpoint_components_pb2.LbEndpoint:

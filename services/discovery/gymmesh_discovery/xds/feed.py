@@ -54,7 +54,6 @@ class RegistryFeed:
         ]
 
     async def close(self) -> None:
-        """Stops."""
         await cancel_and_wait(*self._tasks)
         self._tasks = []
 

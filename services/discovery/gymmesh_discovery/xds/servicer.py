@@ -56,7 +56,6 @@ class XdsEdge:
         """Its clients are not offered the control plane."""
 
     async def close(self) -> None:
-        """Stops."""
         self.drain()
         if self._feed is not None:
             await self._feed.close()

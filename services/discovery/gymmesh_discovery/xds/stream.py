@@ -145,14 +145,9 @@ class ClientStream:
 
     def due(self, catalog: Catalog) -> list[Push]:
         """What the client is to be sent now; it counts as sent."""
-        pushes = []
-        for type_url in TYPES:
-            known = self._types.get(type_url)
-            if known is not None:
-                push = self._due_of(type_url, known, catalog)
-                if push is not None:
-                    pushes.append(push)
-        return pushes
+        known = [(type_url, self._types[type_url]) for type_url in TYPES if type_url in self._types]
+        pushes = (self._due_of(type_url, one, catalog) for type_url, one in known)
+        return [push for push in pushes if push is not None]
 
     def _due_of(self, type_url: str, known: _Subscription, catalog: Catalog) -> Push | None:
         if type_url == ENDPOINTS and not catalog.settled and known.had_cache:
@@ -182,19 +177,13 @@ class ClientStream:
             del known.sent[name]
         known.sent.update({one.name: one.version for one in changed})
         known.owed = False
-        if not self._delta:
-            if type_url not in WHOLE and not changed:
-                return None  # that a name is absent cannot be said
-            resources = whole if type_url in WHOLE else changed
-            return self._push(type_url, catalog, resources, [])
-        return self._push(type_url, catalog, changed, sorted([*removed, *gone]))
-
-    def _push(
-        self, type_url: str, catalog: Catalog, resources: list[Resource], removed: list[str]
-    ) -> Push:
+        if not self._delta and type_url not in WHOLE and not changed:
+            return None  # that a name is absent cannot be said
         self._pushes += 1
-        self._types[type_url].nonce = str(self._pushes)
-        return Push(type_url, str(catalog.version), str(self._pushes), resources, removed)
+        known.nonce = str(self._pushes)
+        resources = changed if self._delta or type_url not in WHOLE else whole
+        said_gone = sorted([*removed, *gone]) if self._delta else []
+        return Push(type_url, str(catalog.version), known.nonce, resources, said_gone)
 
 
 def _checked(names: set[str]) -> set[str]:

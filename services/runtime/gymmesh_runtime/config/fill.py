@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,12 @@ import msgspec
 import yaml
 
 from gymmesh_runtime.config.errors import ConfigError, nearest
-from gymmesh_runtime.config.interpolate import interpolate
 from gymmesh_runtime.config.secret import Secret
 from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, join
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _KINDS = {Leaf: "a single value", Items: "a list", Table: "a map"}
 
 
@@ -33,22 +34,22 @@ class Filler:
             ConfigError: an unknown or missing key, a wrong type, or the Struct's own refusal.
         """
         if not isinstance(tree, Table):
-            raise _wrong(f"expected a map of keys, got {self._describe(tree, path)}", tree, path)
+            raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
         fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
         for key, mark in tree.keys.items():
             if key not in fields:
-                problem = f"unknown key; {nearest(key, fields)}"
-                raise ConfigError(problem, source=mark.source, line=mark.line, path=join(path, key))
+                raise mark.error(f"unknown key; {nearest(key, fields)}", join(path, key))
         values: dict[str, Any] = {}
         for key, field in fields.items():
             if key in tree.members:
                 values[field.name] = self.value(field.type, tree.members[key], join(path, key))
             elif field.required:
-                raise _wrong(f"the key {key!r} is missing", tree, path)
+                raise tree.mark.error(f"the key {key!r} is missing", path)
         try:
             return schema(**values)
         except (ValueError, TypeError) as error:
-            raise _wrong(_sentence(error), tree, path) from None
+            text = str(error).strip().replace("\n", " ")
+            raise tree.mark.error(text or type(error).__name__, path) from None
 
     def value(self, hint: Any, tree: Tree, path: str) -> Any:
         """A value of the type `hint` from a tree; raises as `struct`."""
@@ -56,7 +57,9 @@ class Filler:
         if origin in (typing.Union, types.UnionType):
             return self._union(typing.get_args(hint), tree, path)
         if hint is Any or hint is object:
-            return self._free(tree, path)
+            if isinstance(tree, Leaf):
+                return self._read(tree, path)
+            hint = list if isinstance(tree, Items) else dict
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             return self.struct(hint, tree, path)
         base = origin or hint
@@ -79,7 +82,7 @@ class Filler:
 
     def _table(self, hints: tuple[Any, ...], tree: Tree, path: str) -> dict[Any, Any]:
         if not isinstance(tree, Table):
-            raise _wrong(f"expected a map of keys, got {self._describe(tree, path)}", tree, path)
+            raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
         of = hints[1] if len(hints) == 2 else Any
         return {
             key: self.value(of, member, join(path, key)) for key, member in tree.members.items()
@@ -87,7 +90,7 @@ class Filler:
 
     def _items(self, base: Any, hints: tuple[Any, ...], tree: Tree, path: str) -> Any:
         if not isinstance(tree, Items):
-            raise _wrong(f"expected a list, got {self._describe(tree, path)}", tree, path)
+            raise tree.mark.error(f"expected a list, got {self._describe(tree, path)}", path)
         of = hints[0] if hints else Any
         elements = [
             self.value(of, element, f"{path}[{place}]")
@@ -97,13 +100,13 @@ class Filler:
 
     def _scalar(self, hint: Any, tree: Tree, path: str) -> Any:
         if not isinstance(tree, Leaf):
-            raise _wrong(f"expected {_name(hint)}, got {_KINDS[type(tree)]}", tree, path)
+            raise tree.mark.error(f"expected {_name(hint)}, got {_KINDS[type(tree)]}", path)
         given = self._read(tree, path)
         if _is_text(hint):
             # A variable's text is text even where it looks like a number.
-            text = interpolate(tree, path, self._env).text if "${" in tree.text else given
+            text = _interpolated(tree, path, self._env).text if "${" in tree.text else given
             if not isinstance(text, str):
-                raise _wrong(f"expected text, got {_spell(given)}; put it in quotes", tree, path)
+                raise tree.mark.error(f"expected text, got {_spell(given)}; put it in quotes", path)
             given = text
         if hint is Secret:
             return Secret(given)
@@ -115,23 +118,44 @@ class Filler:
         except msgspec.ValidationError as error:
             # What a variable holds is not shown: it may be a secret.
             shown = tree.text if "${" in tree.text else _spell(given)
-            raise _wrong(_explain(error, hint, given, shown), tree, path) from None
-
-    def _free(self, tree: Tree, path: str) -> Any:
-        if isinstance(tree, Leaf):
-            return self._read(tree, path)
-        if isinstance(tree, Items):
-            return self._items(list, (Any,), tree, path)
-        return self._table((str, Any), tree, path)
+            raise tree.mark.error(_explain(error, hint, given, shown), path) from None
 
     def _read(self, leaf: Leaf, path: str) -> Any:
-        leaf = interpolate(leaf, path, self._env)
+        leaf = _interpolated(leaf, path, self._env)
         return read_plain(leaf.text, leaf.mark, path) if leaf.plain else leaf.text
 
     def _describe(self, tree: Tree, path: str) -> str:
         if isinstance(tree, Leaf):
             return _spell(self._read(tree, path))
         return _KINDS[type(tree)]
+
+
+def _interpolated(leaf: Leaf, path: str, env: Mapping[str, str]) -> Leaf:
+    """The scalar with the environment's variables in place of `${NAME}` and `${NAME:-default}`.
+
+    As in a shell, the default also stands in for an empty variable; `$${` stands for `${`.
+    """
+    if "${" not in leaf.text:
+        return leaf
+
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        name, default = match[1], match[2]
+        if name is None:
+            problem = "holds '${' that is not ${NAME} or ${NAME:-default}; write $${ for the text"
+            raise leaf.mark.error(problem, path)
+        value = env.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            problem = (
+                f"the environment variable {name} is not set; set it or write ${{{name}:-default}}"
+            )
+            raise leaf.mark.error(problem, path)
+        return value
+
+    return Leaf(_REFERENCE.sub(replace, leaf.text), leaf.plain, leaf.mark)
 
 
 def read_plain(text: str, mark: Mark, path: str) -> Any:
@@ -145,38 +169,33 @@ def read_plain(text: str, mark: Mark, path: str) -> Any:
         return loader.construct_object(yaml.ScalarNode(tag, text))
     except (ValueError, yaml.YAMLError):
         problem = f"{text!r} is neither a number nor text; put it in quotes"
-        raise ConfigError(problem, source=mark.source, line=mark.line, path=path) from None
+        raise mark.error(problem, path) from None
     finally:
         loader.dispose()
 
 
-def _wrong(problem: str, tree: Tree, path: str) -> ConfigError:
-    return ConfigError(problem, source=tree.mark.source, line=tree.mark.line, path=path)
+def _base(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
 
 
 def _is_text(hint: Any) -> bool:
-    base = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+    base = _base(hint)
     return isinstance(base, type) and issubclass(base, str) and not hasattr(base, "__members__")
 
 
-def _choices(hint: Any) -> list[str]:
-    if typing.get_origin(hint) is typing.Literal:
-        return [str(choice) for choice in typing.get_args(hint)]
-    members = getattr(hint, "__members__", None)
-    return [str(member.value) for member in members.values()] if members else []
-
-
 def _explain(error: msgspec.ValidationError, hint: Any, given: Any, shown: str) -> str:
-    choices = _choices(hint)
+    choices = [member.value for member in getattr(hint, "__members__", {}).values()]
+    if typing.get_origin(hint) is typing.Literal:
+        choices = list(typing.get_args(hint))
     if choices:
-        return f"{shown} is not valid here; {nearest(str(given), choices)}"
+        return f"{shown} is not valid here; {nearest(str(given), map(str, choices))}"
     if typing.get_origin(hint) is typing.Annotated and "Expected `" in str(error):
         return f"{str(error)[:1].lower()}{str(error)[1:].replace('`', '')}, got {shown}"
     return f"expected {_name(hint)}, got {shown}"
 
 
 def _name(hint: Any) -> str:
-    base = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+    base = _base(hint)
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if base in names:
         return names[base]
@@ -191,8 +210,3 @@ def _spell(value: Any) -> str:
     if isinstance(value, str):
         return f"the text {value!r}" if len(value) <= 40 else "a text"
     return str(value)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error).strip().replace("\n", " ")
-    return text or type(error).__name__

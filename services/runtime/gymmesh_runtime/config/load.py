@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from gymmesh_runtime.config.errors import ConfigError
 from gymmesh_runtime.config.fill import Filler
-from gymmesh_runtime.config.overrides import check_override, read_override
-from gymmesh_runtime.config.tree import Mark, Table, Tree, merge, read_file
+from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, merge, parse, read_file
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+_NULLS = ("", "~", "null", "Null", "NULL")
+_STEP = re.compile(r'"([^"]*)"|([^."=]+)')
+_KEY = re.compile(r'((?:"[^"]*"|[^."=]+)(?:\.(?:"[^"]*"|[^."=]+))*)=')
 
 
 def load_config(
@@ -37,7 +42,53 @@ def load_config(
     for path in files:
         tree = merge(tree, read_file(Path(path)))
     for text in sets:
-        over = read_override(text)
-        check_override(tree, over)
+        over = _read_override(text)
+        _check_override(tree, over)
         tree = merge(tree, over)
     return Filler(env).struct(schema, tree, "")
+
+
+def _read_override(text: str) -> Table:
+    """Turn `a.b.c=value` into the tree that it lays over the files.
+
+    The value is YAML: `3`, `true`, `[a, b]`, `{k: v}` or text. A key that holds a dot is
+    written in double quotes: `models."gpt-4.1".timeout_s=60`.
+
+    Raises:
+        ConfigError: no `=`, an empty key, or a value that is not YAML.
+    """
+    steps, value = _split(text)
+    mark = Mark("--set " + ".".join(steps))
+    tree: Tree = parse(value, mark.source, line=0) or Leaf("null", True, mark)
+    for step in reversed(steps):
+        tree = Table({step: tree}, mark, {step: mark})
+    assert isinstance(tree, Table)
+    return tree
+
+
+def _check_override(under: Tree, over: Tree, path: str = "") -> None:
+    """Refuse an override that goes through a value that has no keys.
+
+    Raises:
+        ConfigError: the path leads through a list or a scalar other than null.
+    """
+    if not isinstance(over, Table):
+        return
+    if isinstance(under, Table):
+        for key, value in over.members.items():
+            if key in under.members:
+                _check_override(under.members[key], value, f"{path}.{key}" if path else key)
+        return
+    is_null = isinstance(under, Leaf) and under.plain and under.text in _NULLS
+    if not is_null and len(over.members) == 1:
+        kind = "a list" if isinstance(under, Items) else "a single value"
+        raise over.mark.error(f"{path} is {kind} and has no keys to set")
+
+
+def _split(text: str) -> tuple[list[str], str]:
+    key = _KEY.match(text)
+    found = [] if key is None else _STEP.findall(key[1])
+    steps = [(quoted or plain).strip() for quoted, plain in found]
+    if key is None or not all(steps):
+        raise ConfigError("must be written key.path=value", source=f"--set {text}")
+    return steps, text[key.end() :]

@@ -21,6 +21,10 @@ class Mark:
     source: str
     line: int = 0
 
+    def error(self, problem: str, path: str = "") -> ConfigError:
+        """The error of the value of a key's path that was written here."""
+        return ConfigError(problem, source=self.source, line=self.line, path=path)
+
 
 @dataclass(slots=True)
 class Leaf:
@@ -57,17 +61,18 @@ def read_file(path: Path) -> Table:
     Raises:
         ConfigError: unreadable, not YAML, a key given twice or not a string, or another root.
     """
+    file, first_line = Mark(str(path)), Mark(str(path), 1)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ConfigError("is not UTF-8 text", source=str(path)) from None
+        raise file.error("is not UTF-8 text") from None
     except OSError as error:
-        raise ConfigError(f"cannot be read: {os_reason(error)}", source=str(path)) from None
+        raise file.error(f"cannot be read: {os_reason(error)}") from None
     tree = parse(text, str(path))
     if tree is None:
-        return Table({}, Mark(str(path), 1))
+        return Table({}, first_line)
     if not isinstance(tree, Table):
-        raise ConfigError("must hold a map of keys at its root", source=str(path), line=1)
+        raise first_line.error("must hold a map of keys at its root")
     return tree
 
 
@@ -84,7 +89,7 @@ def parse(text: str, source: str, *, line: int | None = None) -> Tree | None:
         raise ConfigError(f"not valid YAML: {reason}", source=source, line=line or 0) from None
     try:
         node = loader.get_single_node()
-        return None if node is None else _Reader(loader, source, line).read(node, "", 0)
+        return None if node is None else _Reader(loader, source, line).read(node)
     except yaml.YAMLError as error:
         at = getattr(error, "problem_mark", None)
         where = line if line is not None else (at.line + 1 if at else 0)
@@ -105,12 +110,10 @@ class _Reader:
     def _mark(self, node: yaml.Node) -> Mark:
         return Mark(self._source, node.start_mark.line + 1 if self._line is None else self._line)
 
-    def read(self, node: yaml.Node, path: str, depth: int) -> Tree:
+    def read(self, node: yaml.Node, path: str = "", depth: int = 0) -> Tree:
         mark = self._mark(node)
         if depth > _MAX_DEPTH:
-            raise ConfigError(
-                "nested too deeply", source=mark.source, line=mark.line, path=path[:80]
-            )
+            raise mark.error("nested too deeply", path[:80])
         if isinstance(node, yaml.ScalarNode):
             return Leaf(node.value, node.style is None, mark)
         if isinstance(node, yaml.SequenceNode):
@@ -120,9 +123,6 @@ class _Reader:
             ]
             return Items(elements, mark)
         assert isinstance(node, yaml.MappingNode)
-        return self._table(node, path, depth, mark)
-
-    def _table(self, node: yaml.MappingNode, path: str, depth: int, mark: Mark) -> Table:
         self._refuse_duplicates(node, path)
         # Puts what `<<` merges before the map's own keys, which then win.
         self._loader.flatten_mapping(node)
@@ -137,15 +137,10 @@ class _Reader:
         for key, _ in node.value:
             mark = self._mark(key)
             if not isinstance(key, yaml.ScalarNode):
-                problem = "a key must be a plain string"
-                raise ConfigError(problem, source=mark.source, line=mark.line, path=path)
+                raise mark.error("a key must be a plain string", path)
             if key.value in first:
-                raise ConfigError(
-                    f"the key is given twice, first on line {first[key.value]}; remove one",
-                    source=mark.source,
-                    line=mark.line,
-                    path=join(path, key.value),
-                )
+                problem = f"the key is given twice, first on line {first[key.value]}; remove one"
+                raise mark.error(problem, join(path, key.value))
             first[key.value] = mark.line
 
 

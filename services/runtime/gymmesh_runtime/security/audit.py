@@ -24,30 +24,23 @@ _denials = LogLimit()
 _MOST: Final = 200  # characters of what a caller wrote
 
 
-def _control(request: Any, _: Any) -> dict[str, Any]:
-    return {"run_id": request.run_id, "action": request.WhichOneof("command") or ""}
-
-
-def _weights(request: Any, _: Any) -> dict[str, Any]:
-    return {"version": request.version}
-
-
-def _register(request: Any, response: Any) -> dict[str, Any]:
-    one = request.instance
-    lease = "" if response is None else response.lease_id
-    return {"instance_id": one.id, "address": one.address, "lease": _digest(lease)}
-
-
-def _deregister(request: Any, _: Any) -> dict[str, Any]:
-    return {"lease": _digest(request.lease_id)}
-
-
 #: What is an action, and what says on what it was.
 ACTIONS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
-    "gymmesh.run.v1.RunService/ControlRun": _control,
-    "gymmesh.model.v1.ModelService/SetWeightsVersion": _weights,
-    "gymmesh.discovery.v1.DiscoveryService/Register": _register,
-    "gymmesh.discovery.v1.DiscoveryService/Deregister": _deregister,
+    "gymmesh.run.v1.RunService/ControlRun": lambda request, _: {
+        "run_id": request.run_id,
+        "action": request.WhichOneof("command") or "",
+    },
+    "gymmesh.model.v1.ModelService/SetWeightsVersion": lambda request, _: {
+        "version": request.version
+    },
+    "gymmesh.discovery.v1.DiscoveryService/Register": lambda request, response: {
+        "instance_id": request.instance.id,
+        "address": request.instance.address,
+        "lease": _digest("" if response is None else response.lease_id),
+    },
+    "gymmesh.discovery.v1.DiscoveryService/Deregister": lambda request, _: {
+        "lease": _digest(request.lease_id)
+    },
 }
 
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import denied
-from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.identity import Identities, Identity
 from gymmesh_runtime.security.permissions import refusal_of
 from gymmesh_runtime.security.tokens import AUTHORIZATION, presented
 
 
 class Authorizer:
-    """Knows the identities of a configuration. Raises ConfigError."""
+    """Knows the identities of a configuration."""
 
-    def __init__(self, config: SecurityConfig) -> None:
-        self._identities = Identities(config.identities)
-
-    @classmethod
-    def of(cls, config: SecurityConfig) -> Authorizer | None:
-        """The authorizer of a configuration; None without identities."""
-        return cls(config) if config.identities else None
+    def __init__(self, identities: Identities) -> None:
+        self._identities = identities
 
     def caller(self, rpc: Any, metadata: Mapping[str, str]) -> Identity | None:
         """The caller of an RPC: by the token that it presents, or else by the certificate."""
@@ -44,6 +38,11 @@ class Authorizer:
             raise refused
         assert identity is not None
         return identity
+
+
+def texts_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
+    """The metadata of an RPC without those whose values are bytes."""
+    return {key: value for key, value in metadata or () if isinstance(value, str)}
 
 
 def without_token(metadata: Mapping[str, str]) -> Mapping[str, str]:

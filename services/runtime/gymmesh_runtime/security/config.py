@@ -118,12 +118,10 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def encrypts_metrics(self) -> bool:
-        """Whether metrics are served over TLS."""
         return self.tls is not None and not self.plain_metrics
 
     @property
     def offers_reflection(self) -> bool:
-        """Whether servers say what they offer."""
         if self.reflection is not None:
             return self.reflection
         return self.tls is None and not self.identities

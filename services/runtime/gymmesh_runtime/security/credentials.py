@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.addresses.listening import is_local
+from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.config import SecurityConfig
@@ -35,7 +35,6 @@ class Credentials:
 
     @property
     def encrypts(self) -> bool:
-        """Whether connections are over TLS."""
         return self.config.tls is not None
 
     def refresh(self) -> int:
@@ -102,7 +101,8 @@ class Credentials:
         """
         if self._token is None:
             return ()
-        if not (self.encrypts or self.config.insecure or is_local(_host(address))):
+        host = address.rpartition(":")[0] or address  # what is no host and port, as a whole
+        if not (self.encrypts or self.config.insecure or is_local(host)):
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
                 f"the token is not sent to {address} without TLS, where others could read it; give "
@@ -113,8 +113,3 @@ class Credentials:
 
 def _server_configuration(pem: Pem) -> Any:
     return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.authority)
-
-
-def _host(address: str) -> str:
-    """The host of a gRPC target; what is no host and port is returned whole."""
-    return address.rpartition(":")[0] or address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymmesh_runtime.addresses.listening import is_local
+from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security.config import SecurityConfig
 

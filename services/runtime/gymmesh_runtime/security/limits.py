@@ -53,7 +53,6 @@ class IdentityLimiter:
         taken.streams += stream
 
     def leave(self, identity: str, *, stream: bool, call: bool = True) -> None:
-        """Ends it."""
         taken = self._taken[identity]
         taken.calls -= call
         taken.streams -= stream

@@ -21,8 +21,8 @@ _log = logging.getLogger("gymmesh.security")
 #: How often the files are looked at, at most.
 CHECK_S: Final = 1.0
 # OpenSSL's codes of a certificate whose time is over, or has not come.
-_EXPIRED: Final = 10
-_NOT_YET: Final = 9
+EXPIRED: Final = 10
+NOT_YET: Final = 9
 
 _Stamp = tuple[tuple[int, int, int], ...]
 
@@ -125,23 +125,28 @@ def _read(config: TlsConfig) -> Pem:
     return Pem(certificate, key, authority)
 
 
+def load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
+    """Has a context show the certificate. Raises OSError, as of TLS."""
+    certificate, key = (str(Path(one).expanduser()) for one in (config.certificate, config.key))
+    # A password would be asked for on the terminal.
+    context.load_cert_chain(certificate, key, password=lambda: b"")
+
+
 def check_pair(config: TlsConfig) -> None:
     """Checks a certificate, its key and its dates. Raises ConfigError."""
-    certificate, key = (str(Path(one).expanduser()) for one in (config.certificate, config.key))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # A password would be asked for on the terminal.
-        server.load_cert_chain(certificate, key, password=lambda: b"")
+        load_pair(server, config)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = f"is not the certificate of the key {config.key}"
         else:
             problem = f"and its key {config.key} are no certificate and unencrypted key in PEM"
         raise _wrong(config.certificate, problem, "certificate") from None
-    code = _verify_code(server, certificate)
-    if code == _EXPIRED:
+    code = _verify_code(server, str(Path(config.certificate).expanduser()))
+    if code == EXPIRED:
         raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
-    if code == _NOT_YET:
+    if code == NOT_YET:
         raise _wrong(config.certificate, "is not valid yet; set the clocks", "certificate")
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import denied
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.identity import Identities, Identity
-from gymmesh_runtime.security.pem import Pem, PemFiles
+from gymmesh_runtime.security.pem import Pem, PemFiles, load_pair
 from gymmesh_runtime.security.permissions import refusal_of
 from gymmesh_runtime.security.tokens import presented
 
@@ -113,9 +112,7 @@ def _loaded(files: PemFiles, pem: Pem) -> ssl.SSLContext:
     # TLS 1.2 cannot be turned off here.
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
-    certificate, key = (str(Path(one).expanduser()) for one in (tls.certificate, tls.key))
-    # A password would be asked for on the terminal.
-    context.load_cert_chain(certificate, key, password=lambda: b"")
+    load_pair(context, tls)
     context.load_verify_locations(cadata=pem.authority.decode("ascii"))
     if tls.client_certificates == "required":
         context.verify_mode = ssl.CERT_REQUIRED

@@ -19,16 +19,14 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.config import TlsConfig
-from gymmesh_runtime.security.pem import check_pair
+from gymmesh_runtime.security.pem import EXPIRED, NOT_YET, check_pair, load_pair
 
 _TIMEOUT_S: Final = 2.0
 _KNOWN_S: Final = 1.0
 _MOST: Final = 10_000
 _OF_TLS: Final = re.compile(r"socket closed|handshake|verif|certificate|ssl|reset", re.IGNORECASE)
-# OpenSSL's codes of what is wrong with a certificate.
-_EXPIRED: Final = 10
-_NOT_YET: Final = 9
-_NAMES: Final = (62, 64)  # of the host, of the IP address
+# OpenSSL's codes of a certificate that is not for the host, or not for the IP address.
+_NAMES: Final = (62, 64)
 
 
 def may_be_tls(detail: str) -> bool:
@@ -80,19 +78,15 @@ async def _find(address: str, tls: TlsConfig | None) -> str:
 
 def _said(host: str, port: int, tls: TlsConfig | None) -> str:
     try:
-        if tls is None:
-            with socket.create_connection((host, port), _TIMEOUT_S) as connection:
-                return _of_plain(connection)
+        with socket.create_connection((host, port), _TIMEOUT_S) as connection:
+            first = _of_plain(connection) if tls is None else _of_tls(connection, host, tls)
+        if tls is None or not first:
+            return first
         # One that is being stopped may hang up, too, but not twice in the same way.
-        first = _once(host, port, tls)
-        return first if first and first == _once(host, port, tls) else ""
+        with socket.create_connection((host, port), _TIMEOUT_S) as connection:
+            return first if first == _of_tls(connection, host, tls) else ""
     except OSError:
         return ""  # nobody answers there: no matter of TLS
-
-
-def _once(host: str, port: int, tls: TlsConfig) -> str:
-    with socket.create_connection((host, port), _TIMEOUT_S) as connection:
-        return _of_tls(connection, host, tls)
 
 
 def _of_plain(connection: socket.socket) -> str:
@@ -137,16 +131,15 @@ def _context(tls: TlsConfig) -> ssl.SSLContext:
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["h2"])
     if tls.certificate:
-        certificate, key = (str(Path(one).expanduser()) for one in (tls.certificate, tls.key))
-        context.load_cert_chain(certificate, key, password=lambda: b"")
+        load_pair(context, tls)
     return context
 
 
 def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
     """What is wrong with the server's certificate."""
-    if code == _EXPIRED:
+    if code == EXPIRED:
         return "shows a certificate that has expired; issue a new one for that service"
-    if code == _NOT_YET:
+    if code == NOT_YET:
         return "shows a certificate that is not valid yet; set the clocks"
     if code in _NAMES:
         return (

@@ -14,7 +14,6 @@ from gymmesh_runtime.text import os_reason
 _log = logging.getLogger("gymmesh.security")
 
 AUTHORIZATION: Final = "authorization"
-SCHEME: Final = "bearer "
 _CHECK_S: Final = 1.0
 _MOST: Final = 8192
 
@@ -34,14 +33,10 @@ class TokenFile:
         self._problem = ""  # that was logged last
 
     def current(self) -> Secret:
-        """The token."""
         now = monotonic()
-        if now - self._looked >= _CHECK_S:
-            self._looked = now
-            self._refresh()
-        return self._token
-
-    def _refresh(self) -> None:
+        if now - self._looked < _CHECK_S:
+            return self._token
+        self._looked = now
         try:
             stamp = self._stamp()
             if stamp != self._seen:
@@ -51,6 +46,7 @@ class TokenFile:
             if error.problem != self._problem:
                 _log.error("%s; the one that was read before stays in use", error.problem)
             self._problem = error.problem
+        return self._token
 
     def _stamp(self) -> tuple[int, ...]:
         try:
@@ -81,6 +77,5 @@ def bearer(token: str) -> str:
 
 def presented(authorization: str) -> str:
     """The token in that value; empty where there is none."""
-    if authorization[: len(SCHEME)].lower() != SCHEME:
-        return ""
-    return authorization[len(SCHEME) :].strip()
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

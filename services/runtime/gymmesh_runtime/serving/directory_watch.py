@@ -44,41 +44,35 @@ class DirectoryWatch:
         self._pause = _FIRST_PAUSE_S
         self._task: asyncio.Task[None] | None = None
         self._listed: dict[str, discovery_pb2.Instance] = {}  # by id
-        # Of these, what an earlier connection said alone, and when (the loop's time) to forget it.
-        self._unconfirmed: dict[str, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        # Of these, what an earlier connection said alone, until the timer has it forgotten.
+        self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._is_new = False  # the connection: no snapshot has come yet
 
     def start(self) -> None:
-        """Starts watching."""
         self._task = asyncio.create_task(self._watch_forever())
 
     async def stop(self) -> None:
         """Stops watching; the directory keeps what it knows."""
         await cancel_and_wait(self._task)
         self._task = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for instance_id in list(self._unconfirmed):
+            self._confirm(instance_id)
 
     async def _watch_forever(self) -> None:
         self._pause = _FIRST_PAUSE_S
+        request = discovery_pb2.WatchInstancesRequest()
         while True:
+            self._is_new = True
             try:
-                await self._watch_once()
+                stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
+                async with aclosing(stream) as changes:
+                    async for response in changes:
+                        self._pause = _FIRST_PAUSE_S
+                        self._apply(response)
             except MeshError as error:
                 _log.info("the watch on the registry broke, trying again: %s", error)
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
-
-    async def _watch_once(self) -> None:
-        request = discovery_pb2.WatchInstancesRequest()
-        self._is_new = True
-        stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
-        async with aclosing(stream) as changes:
-            async for response in changes:
-                self._pause = _FIRST_PAUSE_S
-                self._apply(response)
 
     def _apply(self, response: discovery_pb2.WatchInstancesResponse) -> None:
         change = response.WhichOneof("change")
@@ -89,41 +83,30 @@ class DirectoryWatch:
         elif change == "upserted":
             upserted = response.upserted
             self._listed[upserted.id] = upserted
-            self._unconfirmed.pop(upserted.id, None)
+            self._confirm(upserted.id)
             self._directory.upsert(upserted)
         elif change == "removed_id":
             self._forget(response.removed_id)
 
     def _replace(self, snapshot: dict[str, discovery_pb2.Instance]) -> None:
         """Takes a snapshot, and beside it what is not confirmed but may still be there."""
-        forget_at = asyncio.get_running_loop().time() + LEASE_S
+        for key in self._unconfirmed.keys() & snapshot.keys():
+            self._confirm(key)
         before, self._listed = self._listed, snapshot
-        unconfirmed, self._unconfirmed = self._unconfirmed, {}
-        for key in before.keys() - snapshot.keys():
-            if key in unconfirmed:
-                self._unconfirmed[key] = unconfirmed[key]
-            elif self._is_new and before[key].health == discovery_pb2.HEALTH_SERVING:
-                self._unconfirmed[key] = forget_at
+        loop = asyncio.get_running_loop()
+        for key in before.keys() - snapshot.keys() - self._unconfirmed.keys():
+            if self._is_new and before[key].health == discovery_pb2.HEALTH_SERVING:
+                self._unconfirmed[key] = loop.call_later(LEASE_S, self._forget, key)
         self._is_new = False
         self._listed |= {key: before[key] for key in self._unconfirmed}
         self._directory.replace(self._listed.values())
-        self._set_timer()
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._unconfirmed:
-            due = min(self._unconfirmed.values())
-            self._timer = asyncio.get_running_loop().call_at(due, self._forget_overdue)
-
-    def _forget_overdue(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for key in [key for key, at in self._unconfirmed.items() if at <= now]:
-            self._forget(key)
-        self._set_timer()
+    def _confirm(self, instance_id: str) -> None:
+        timer = self._unconfirmed.pop(instance_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _forget(self, instance_id: str) -> None:
-        self._unconfirmed.pop(instance_id, None)
+        self._confirm(instance_id)
         self._listed.pop(instance_id, None)
         self._directory.remove(instance_id)

@@ -9,7 +9,6 @@ import ssl
 import sys
 from contextlib import suppress
 from http.server import ThreadingHTTPServer
-from socketserver import BaseServer
 from threading import Thread
 from time import monotonic
 from typing import Any, Final
@@ -17,7 +16,7 @@ from typing import Any, Final
 from prometheus_client import MetricsHandler
 
 from gymmesh_runtime import metrics
-from gymmesh_runtime.addresses.listening import METRICS_HARM, at_port, family_of, log_exposure
+from gymmesh_runtime.addresses import METRICS_HARM, at_port, family_of, log_exposure
 from gymmesh_runtime.security.readers import Readers
 
 _log = logging.getLogger("gymmesh.metrics")
@@ -44,7 +43,13 @@ class _Handler(MetricsHandler):
         authorization = self.headers.get("Authorization", "")
         refused = self.server.readers.refusal("GET /metrics", authorization, certificate)
         if refused is not None:
-            self._refuse(f"{refused.message}\n".encode())
+            body = f"{refused.message}\n".encode()
+            self.send_response(401)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("WWW-Authenticate", "Bearer")
+            self.end_headers()
+            self.wfile.write(body)
             return
         try:
             super().do_GET()
@@ -53,14 +58,6 @@ class _Handler(MetricsHandler):
 
     def version_string(self) -> str:
         return "gymmesh"
-
-    def _refuse(self, body: bytes) -> None:
-        self.send_response(401)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("WWW-Authenticate", "Bearer")
-        self.end_headers()
-        self.wfile.write(body)
 
 
 class _MetricsServer(ThreadingHTTPServer):
@@ -121,11 +118,13 @@ class _MetricsServer(ThreadingHTTPServer):
 class MetricsEndpoint:
     """Serves ``/metrics`` from a thread of its own, so that a busy loop can't hide."""
 
-    def __init__(self, server: BaseServer, thread: Thread, host: str, port: int) -> None:
+    def __init__(self, server: _MetricsServer, host: str) -> None:
         self._server = server
-        self._thread = thread
-        self.port = port
-        self.address = at_port(host, port)
+        self.port = server.server_port
+        self.address = at_port(host, self.port)
+        serve = server.serve_forever
+        self._thread = Thread(target=serve, args=(_POLL_S,), name="metrics", daemon=True)
+        self._thread.start()
 
     @classmethod
     def start(cls, host: str, port: int, readers: Readers | None = None) -> MetricsEndpoint:
@@ -141,12 +140,9 @@ class MetricsEndpoint:
             raise OSError(f"cannot serve metrics on {place}: {exc.strerror or exc}") from exc
         if readers.tls is None:
             log_exposure("metrics are served", host, METRICS_HARM)
-        thread = Thread(target=server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True)
-        thread.start()
-        return cls(server, thread, host, server.server_port)
+        return cls(server, host)
 
     def stop(self) -> None:
-        """Stops it."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=2.0)

@@ -20,12 +20,10 @@ _STANDARD_LIBRARY: Final = sysconfig.get_path("stdlib")
 # What is cancelled closes its connections and sessions; services have drained before.
 _CANCELLED_S: Final = 5.0
 
-# A process that serves thousands of rollouts allocates fast, keeps most of it for a while and
-# leaves hardly any circles. With Python's own thresholds (700, 10, 10) the collector looks at
-# the same living objects again and again: a fifth of the CPU of a rollout. One look at 100,000
-# new objects holds the loop for some 30 ms. The second look, at all that outlived the first, is
-# put off, since it would hold it for half a second while 10,000 rollouts start; later most of
-# these objects are gone, and it costs little.
+# With Python's own thresholds (700, 10, 10) the collector looks at the same living objects of
+# thousands of rollouts again and again: a fifth of their CPU. One look at 100,000 new objects holds
+# the loop for some 30 ms. The second look, at all that outlived the first, would hold it for half a
+# second while 10,000 rollouts start; put off, it finds most of them gone.
 _THRESHOLDS: Final = (100_000, 30, 1000)
 
 

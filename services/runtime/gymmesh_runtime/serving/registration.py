@@ -74,7 +74,6 @@ class Registration:
         self._changed = False  # the instance, since the registry learned of it
         self._one_call = asyncio.Lock()  # a call under an old lease says nothing
         self._woken = asyncio.Event()
-        self._stopping = False
         self._renewing: asyncio.Task[None] | None = None
 
     async def start(self, timeout: float) -> None:
@@ -83,7 +82,6 @@ class Registration:
         Raises TimeoutError when the registry can't be reached, and what it answers
         otherwise, such as INSTANCE_EXISTS.
         """
-        self._stopping = False
         self._away = "the registry is not reachable"
         try:
             async with asyncio.timeout(timeout):
@@ -126,14 +124,13 @@ class Registration:
 
     async def stop(self) -> None:
         """Stops renewing and gives the lease back; a registry that is away is no matter."""
-        if self._renewing is not None:
-            # A registration under way is let finish: cut off, its lease would be lost
-            # and the instance listed until that ran out.
-            self._stopping = True
-            self._woken.set()
-            await asyncio.wait({self._renewing}, timeout=_STOP_S)
-            await cancel_and_wait(self._renewing)
-            self._renewing = None
+        # A registration under way is let finish: cut off, its lease would be lost
+        # and the instance listed until that ran out.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S), self._one_call:
+                await cancel_and_wait(self._renewing)
+        await cancel_and_wait(self._renewing)
+        self._renewing = None
         if self._lease_id:
             request = discovery_pb2.DeregisterRequest(lease_id=self._lease_id)
             with contextlib.suppress(MeshError):
@@ -162,8 +159,6 @@ class Registration:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.2, self._lease_s / 3)):
                     await self._woken.wait()
-            if self._stopping:
-                return
             self._woken.clear()
             try:
                 async with self._one_call:

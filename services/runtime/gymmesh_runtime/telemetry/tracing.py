@@ -19,8 +19,8 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from threading import Thread
@@ -84,19 +84,13 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer("gymmesh", version("gymmesh"))
         self._propagator = TraceContextTextMapPropagator()
-        self._kinds = {
-            "internal": SpanKind.INTERNAL,
-            "client": SpanKind.CLIENT,
-            "server": SpanKind.SERVER,
-        }
+        self._kinds = SpanKind
 
-    @contextmanager
     def span(
         self, name: str, kind: SpanKindName = "internal", attributes: Attributes | None = None
-    ) -> Iterator[Span]:
+    ) -> AbstractContextManager[Span]:
         """A span, current inside, below the current one. A MeshError that leaves it marks it."""
-        with self._current(name, kind, attributes, None) as span:
-            yield span
+        return self._current(name, kind, attributes, None)
 
     @contextmanager
     def rollout(self, rollout_id: str, name: str, attributes: Attributes) -> Iterator[Span]:
@@ -127,28 +121,21 @@ class Tracing:
         """The handler of an RPC, which goes on with the trace that a call carries, if it does."""
         if spec.client_streaming:  # one lasts as long as its caller, over many rollouts
             return handler
-        if spec.server_streaming:
-            return self._serving_stream(spec, handler)
-        return self._serving_unary(spec, handler)
 
-    def _serving_unary(self, spec: MethodSpec, handler: Any) -> Any:
-        async def served(request: Any, context: CallContext) -> Any:
-            if _TRACEPARENT not in context.metadata:
-                return await handler(request, context)
+        async def answered(request: Any, context: CallContext) -> Any:
             with self._served(spec, context):
                 return await handler(request, context)
 
-        return served
-
-    def _serving_stream(self, spec: MethodSpec, handler: Any) -> Any:
         async def streamed(request: Any, context: CallContext) -> AsyncIterator[Any]:
             with self._served(spec, context):
                 async with aclosing(handler(request, context)) as responses:
                     async for response in responses:
                         yield response
 
+        going_on = streamed if spec.server_streaming else answered
+
         def served(request: Any, context: CallContext) -> Any:
-            handle = streamed if _TRACEPARENT in context.metadata else handler
+            handle = going_on if _TRACEPARENT in context.metadata else handler
             return handle(request, context)
 
         return served
@@ -174,7 +161,7 @@ class Tracing:
         with self._tracer.start_as_current_span(
             name,
             context=parent,
-            kind=self._kinds[kind],
+            kind=self._kinds[kind.upper()],
             attributes=attributes,
             record_exception=False,
             set_status_on_exception=False,
@@ -203,17 +190,15 @@ class TracedPeer:
         self._tracing = tracing
 
     def __getattr__(self, name: str) -> Any:
-        call = self._carrying(getattr(self._peer, name))
-        setattr(self, name, call)
-        return call
+        call = getattr(self._peer, name)
 
-    def _carrying(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def carrying(request: Any, **named: Any) -> Any:
             carried = self._tracing.metadata()
             if carried:
                 named["metadata"] = {**named.get("metadata", {}), **carried}
             return call(request, **named)
 
+        setattr(self, name, carrying)
         return carrying
 
 

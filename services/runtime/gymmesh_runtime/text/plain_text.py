@@ -20,9 +20,6 @@ _HOSTILE: Final = (
 )
 _ONE_LINE: Final = re.compile(f"[{_HOSTILE}]")
 _LAID_OUT: Final = re.compile(rf"(?![\n\t])[{_HOSTILE}]")
-_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-_LAST_OF_ONE_BYTE: Final = 0xFF
-_LAST_OF_TWO: Final = 0xFFFF
 
 
 def one_line(text: str) -> str:
@@ -46,7 +43,6 @@ class PlainFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record's text."""
         copy = logging.makeLogRecord(record.__dict__)
         copy.msg, copy.args = one_line(record.getMessage()), None
         first, *rest = super().format(copy).split("\n")
@@ -54,13 +50,7 @@ class PlainFormatter(logging.Formatter):
 
 
 def _escape(found: re.Match[str]) -> str:
-    char = found[0]
-    code = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    if code <= _LAST_OF_ONE_BYTE:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= _LAST_OF_TWO else f"\\U{code:08x}"
+    return found[0].encode("unicode_escape").decode()
 
 
 def _escape_json(found: re.Match[str]) -> str:

@@ -28,7 +28,6 @@ class EndStatus:
 
     @classmethod
     def of(cls, error: MeshError) -> EndStatus:
-        """The ending for an error."""
         status = to_status(error)
         return cls(error.code, status.message, status.SerializeToString())
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -202,15 +201,14 @@ class Outbox(Generic[T]):
         self.waiting: Coalescer[T] = Coalescer(limits or BatchLimits())
         self._max_items = max_queued_items
         self._max_bytes = max_queued_bytes
-        self._room: deque[asyncio.Future[None]] = deque()
         #: Whether senders that can wait should.
         self.full = False
+        self._room = asyncio.Event()  # set while it is not full, or closed
         #: Whether it was closed; what is in it can still be taken.
         self.closed = False
 
     @property
     def queued_items(self) -> int:
-        """Items that wait."""
         return len(self.waiting.items)
 
     def put(
@@ -226,6 +224,7 @@ class Outbox(Generic[T]):
         ripe = coalescer.add(item, size, wakeup.time(), urgent=urgent, delay_s=delay_s)
         if coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items:
             self.full = True
+            self._room.clear()
         if ripe:
             if not wakeup.woken:
                 wakeup.wake()
@@ -239,12 +238,9 @@ class Outbox(Generic[T]):
 
         Bounded by the caller's own deadline.
         """
-        while self.full:
-            if self.closed:
-                raise OutboxClosed
-            waiter = asyncio.get_running_loop().create_future()
-            self._room.append(waiter)
-            await waiter
+        # One that was woken may find it full again: all wake, in the order in which they came.
+        while self.full and not self.closed:
+            await self._room.wait()
         if self.closed:
             raise OutboxClosed
 
@@ -258,23 +254,16 @@ class Outbox(Generic[T]):
             await wakeup.next()
         wakeup.reset()
         batch = coalescer.take(wakeup.time())
-        if len(coalescer.items):
+        if coalescer.items:
             wakeup.wake()
-        self.full = coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items
-        if self._room and not self.full:
-            self._wake_all()
+        if self.full:
+            self.full = coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items
+            if not self.full:
+                self._room.set()
         return batch
 
     def close(self) -> None:
         """Takes no more; the writer gets what is in it, and then an empty batch."""
         self.closed = True
         self._wakeup.close()
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        # All of them: one that was woken may give up before it puts anything. They
-        # run in the order in which they came, and one that finds it full again waits again.
-        waiting, self._room = self._room, deque()
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._room.set()

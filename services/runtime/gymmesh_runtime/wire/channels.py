@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -18,21 +17,12 @@ _CLOSE_GRACE_S: Final = 1.0
 
 
 class OpenChannel:
-    """A gRPC channel and the calls on it; a finished one closes when the last of them ends."""
+    """A gRPC channel, what sends calls on it, and how many are in flight."""
 
-    def __init__(
-        self, channel: grpc.aio.Channel, close: Callable[[grpc.aio.Channel], None]
-    ) -> None:
+    def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
-        self._close = close
-        self._finished = False
+        self.in_flight = 0
         self._calls: dict[str, Any] = {}
-        self._in_flight = 0
-
-    @property
-    def idle(self) -> bool:
-        """Whether no call is in flight."""
-        return self._in_flight == 0
 
     def call(self, spec: MethodSpec) -> Any:
         """What sends a call.
@@ -42,28 +32,13 @@ class OpenChannel:
         """
         call = self._calls.get(spec.full_name)
         if call is None:
-            call = self._calls[spec.full_name] = _multicallable(self.channel, spec)
+            call = getattr(self.channel, spec.shape)(f"/{spec.full_name}")
+            self._calls[spec.full_name] = call
         return call
 
     def raw(self, full_name: str) -> Any:
         """The same for a stream of bytes both ways, whose messages the caller packs."""
         return self.channel.stream_stream(f"/{full_name}")
-
-    def enter(self) -> None:
-        """Begins a call."""
-        self._in_flight += 1
-
-    def leave(self) -> None:
-        """Ends a call."""
-        self._in_flight -= 1
-        if self._finished and self._in_flight == 0:
-            self._close(self.channel)
-
-    def finish(self) -> None:
-        """Takes no new calls."""
-        self._finished = True
-        if self._in_flight == 0:
-            self._close(self.channel)
 
 
 class PeerChannel:
@@ -87,12 +62,12 @@ class PeerChannel:
         self.keepalive_s: int | None = None
         self._credentials = credentials or Credentials()
         self._open: OpenChannel | None = None
-        self._finishing: set[grpc.aio.Channel] = set()  # with calls on certificates of before
+        # That one, and those that still have calls on certificates of before.
+        self._held: set[OpenChannel] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def is_open(self) -> bool:
-        """Whether a channel is held."""
         return self._open is not None
 
     @property
@@ -112,35 +87,39 @@ class PeerChannel:
         if held is None:
             options = channel_options(self.keepalive_s)
             channel = self._credentials.open_channel(self.address, options)
-            held = self._open = OpenChannel(channel, self._close)
-        held.enter()
+            held = self._open = OpenChannel(channel)
+            self._held.add(held)
+        held.in_flight += 1
         return held
 
     def leave(self, held: OpenChannel) -> None:
-        """Ends a call."""
-        held.leave()
-        if self.retired:
-            self._close_when_idle()
+        held.in_flight -= 1
+        if self.retired or held is not self._open:
+            self._close_if_idle(held)
 
     def retire(self) -> None:
         """Says that the address is no longer listed."""
         self.retired = True
-        self._close_when_idle()
+        if self._open is not None:
+            self._close_if_idle(self._open)
+
+    def restore(self) -> None:
+        """Takes the address back, which is listed again."""
+        self.retired = False
 
     def renew(self) -> None:
         """Connects anew for the calls to come; those in flight end where they run."""
         held, self._open = self._open, None
         if held is not None:
-            self._finishing.add(held.channel)
-            held.finish()
+            self._close_if_idle(held)
 
-    async def close(self, grace: float | None) -> None:
+    async def close(self, grace: float | None = _CLOSE_GRACE_S) -> None:
         """Closes the channels; calls in flight get ``grace`` seconds to end."""
         self.retired = True  # a peer that is still held leaves nothing open
-        held, self._open = self._open, None
-        channels = [*self._finishing, *([] if held is None else [held.channel])]
-        self._finishing.clear()
-        await asyncio.gather(*(channel.close(grace) for channel in channels), *self._closing)
+        closing = [held.channel.close(grace) for held in self._held]
+        self._held.clear()
+        self._open = None
+        await asyncio.gather(*closing, *self._closing)
 
     async def failure(self, exc: grpc.aio.AioRpcError, method: str) -> MeshError:
         """What gRPC raised for a call, as a MeshError; it says where TLS was the reason."""
@@ -160,79 +139,12 @@ class PeerChannel:
         if self._unreached:
             self._unreached.reached(self.address)
 
-    def _close_when_idle(self) -> None:
-        held = self._open
-        if held is not None and held.idle:
+    def _close_if_idle(self, held: OpenChannel) -> None:
+        if held.in_flight or held not in self._held:
+            return
+        self._held.discard(held)
+        if held is self._open:
             self._open = None
-            self._close(held.channel)
-
-    def _close(self, channel: grpc.aio.Channel) -> None:
-        self._finishing.discard(channel)
-        task = asyncio.create_task(channel.close())
+        task = asyncio.create_task(held.channel.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
-    if spec.client_streaming:
-        make: Any = channel.stream_stream
-    else:
-        make = channel.unary_stream if spec.server_streaming else channel.unary_unary
-    return make(f"/{spec.full_name}")
-
-
-class ChannelPool:
-    """Channels by address; each address has one.
-
-    Several to one target would share a connection anyway.
-    """
-
-    def __init__(self, credentials: Credentials | None = None) -> None:
-        #: The addresses that could not be reached of late.
-        self.unreached = Unreached()
-        self._credentials = credentials
-        self._channels: dict[str, PeerChannel] = {}
-        self._keepalives: Mapping[str, int] = {}
-
-    def get(self, address: str) -> PeerChannel:
-        """Returns the channel to a gRPC target."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = PeerChannel(
-                address, self._credentials, self.unreached
-            )
-            channel.keepalive_s = self._keepalives.get(address)
-        return channel
-
-    def allow_keepalive(self, seconds: Mapping[str, int]) -> None:
-        """Takes in how often servers may be pinged, by address; others say nothing about it."""
-        self._keepalives = seconds
-        for address, channel in self._channels.items():
-            channel.keepalive_s = seconds.get(address)
-
-    def retire(self, address: str) -> None:
-        """Lets go of an address that is no longer listed; running calls go on."""
-        channel = self._channels.get(address)
-        if channel is not None:
-            channel.retire()
-
-    def restore(self, address: str) -> None:
-        """Takes an address back that is listed again."""
-        channel = self._channels.get(address)
-        if channel is not None:
-            channel.retired = False
-
-    def renew(self) -> None:
-        """Connects anew everywhere for the calls to come, with certificates that have changed."""
-        for channel in self._channels.values():
-            channel.renew()
-
-    def open_addresses(self) -> list[str]:
-        """The addresses with an open channel, sorted."""
-        return sorted(address for address, channel in self._channels.items() if channel.is_open)
-
-    async def close(self) -> None:
-        """Closes every channel; calls in flight get a second to end."""
-        channels = list(self._channels.values())
-        self._channels.clear()
-        await asyncio.gather(*(channel.close(_CLOSE_GRACE_S) for channel in channels))

@@ -11,7 +11,6 @@ from typing import Any
 
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.context import NO_METADATA
-from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.wire.sizes import packed_response
 
 
@@ -37,7 +36,8 @@ def _both_ways(method: BoundMethod) -> Any:
         metadata: Mapping[str, str] = NO_METADATA,
         read: Callable[[bytes], Any] | None = None,
     ) -> AsyncIterator[Any]:
-        asked = _requests(spec, requests)
+        # As on a wire, a caller may hand over the bytes of a request.
+        asked = (spec.request_of(one) if isinstance(one, bytes) else one async for one in requests)
         served: Any = method.stream(asked, timeout=timeout, metadata=metadata)
         async with aclosing(served) as responses:
             async for response in responses:
@@ -49,9 +49,3 @@ def _both_ways(method: BoundMethod) -> Any:
                     yield response
 
     return call
-
-
-async def _requests(spec: MethodSpec, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """The requests as messages; as on a wire, a caller may hand over their bytes."""
-    async for request in requests:
-        yield spec.request_of(request) if isinstance(request, bytes) else request

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from gymmesh_runtime.addresses.listening import at_port
+from gymmesh_runtime.addresses import at_port
 from gymmesh_runtime.wire.listener import Listener
 
 _STATUS = health_pb2.HealthCheckResponse

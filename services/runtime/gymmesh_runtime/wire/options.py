@@ -23,6 +23,10 @@ _COMMON: Final[Options] = [
     # instead of 6 MB.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 65536),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # The longer of the two counts, and by default this one is a minute.
+    ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 
 
@@ -44,10 +48,6 @@ def server_options() -> Options:
         ("grpc.keepalive_permit_without_calls", 1),
         # A caller that is gone without a word is noticed: its streams would be kept for ever.
         ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        # The longer of the two counts, and by default this one is a minute.
-        ("grpc.http2.ping_timeout_ms", 10_000),
-        ("grpc.http2.max_pings_without_data", 0),
     ]
 
 
@@ -69,11 +69,7 @@ def channel_options(keepalive_s: int | None = None) -> Options:
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         # A dead peer is noticed even when it sends no RST.
         ("grpc.keepalive_time_ms", between * 1000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        # The longer of the two counts, and by default this one is a minute.
-        ("grpc.http2.ping_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", int(keepalive_s is not None)),
-        ("grpc.http2.max_pings_without_data", 0),
         # How long one attempt to connect may take: a host that drops packets
         # would otherwise hold calls for 20 s.
         ("grpc.min_reconnect_backoff_ms", 5_000),

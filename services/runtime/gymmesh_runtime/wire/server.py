@@ -15,13 +15,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.addresses.listening import SERVICES_HARM, at_port, log_exposure
+from gymmesh_runtime.addresses import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.binding import Binding, BoundMethod, not_offered
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import audited
-from gymmesh_runtime.security.authorizer import Authorizer, without_token
+from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.identity import Identities
 from gymmesh_runtime.security.limits import IdentityLimiter
 from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.library_log import quiet
@@ -32,6 +33,7 @@ from gymmesh_runtime.wire.mux.table import TableLimits
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
 from gymmesh_runtime.wire.sizes import packed_response, too_large
 
+_STATUS = health_pb2.HealthCheckResponse
 # How long a caller whose stream is refused may take to send its first request.
 _FIRST_REQUEST_S: Final = 1.0
 
@@ -57,7 +59,8 @@ class MeshServer:
         quiet()
         self._credentials = credentials or Credentials()
         security = self._credentials.config
-        authorizer = Authorizer.of(security)
+        named = security.identities
+        authorizer = Authorizer(Identities(named)) if named else None
         access = _Access(authorizer, security.limits.message_bytes)
         limiter = IdentityLimiter(security.limits) if security.limits.any else None
         self._server = Listener(server_options())
@@ -69,7 +72,11 @@ class MeshServer:
                 method.wrap(audited)
                 if limiter is not None:
                     method.wrap(limiter.limited)
-            self._server.add_generic_rpc_handlers((_handler(binding, access),))
+            handlers = {
+                name: _method_handler(method, access) for name, method in binding.methods.items()
+            }
+            added = grpc.method_handlers_generic_handler(binding.service, handlers)
+            self._server.add_generic_rpc_handlers((added,))
         limits = TableLimits(message_bytes=security.limits.message_bytes)
         self._mux = MuxServicer(bindings, limits, None, authorizer, limiter) if mux else None
         if self._mux is not None:
@@ -107,13 +114,8 @@ class MeshServer:
 
     async def set_serving(self, serving: bool) -> None:
         """Sets the health of every service."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING
-            if serving
-            else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
         for name in self._names:
-            await self._health.set(name, status)
+            await self._health.set(name, _STATUS.SERVING if serving else _STATUS.NOT_SERVING)
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets running ones end for ``grace`` seconds, then cancels them."""
@@ -133,9 +135,7 @@ class _Access:
         self, rpc: grpc.aio.ServicerContext[Any, Any], method: str
     ) -> tuple[Mapping[str, str], str]:
         """A call's metadata and its caller's name. Raises MeshError for one that is not let in."""
-        metadata = {
-            key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
-        }
+        metadata = texts_of(rpc.invocation_metadata())
         if self.authorizer is None:
             return metadata, ""
         identity = self.authorizer.admit(self.authorizer.caller(rpc, metadata), method)
@@ -148,20 +148,9 @@ class _Access:
             raise too_large(what, self.most_bytes, size=len(data), method=method)
 
 
-def _handler(binding: Binding, access: _Access) -> Any:
-    handlers = {name: _method_handler(method, access) for name, method in binding.methods.items()}
-    return grpc.method_handlers_generic_handler(binding.service, handlers)
-
-
 def _method_handler(method: BoundMethod, access: _Access) -> Any:
-    spec = method.spec
-    if spec.client_streaming:
-        make: Any = grpc.stream_stream_rpc_method_handler
-    elif spec.server_streaming:
-        make = grpc.unary_stream_rpc_method_handler
-    else:
-        make = grpc.unary_unary_rpc_method_handler
-    serve = _serve_stream if spec.server_streaming else _serve_unary
+    make = getattr(grpc, f"{method.spec.shape}_rpc_method_handler")
+    serve = _serve_stream if method.spec.server_streaming else _serve_unary
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
     # fails. The handlers decode by themselves, and pack by themselves what may be too large.
     return make(serve(method, access))
@@ -197,14 +186,13 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
         return method.spec.request_of(data)
 
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        requests = _Requests(data, read) if method.spec.client_streaming else None
+        request: Any = requests
         responses: Any = None
-        request: Any = None
         ending: EndStatus | None = None
         try:
             metadata, identity = access.admit(rpc, name)
-            if method.spec.client_streaming:
-                request = _Requests(data, read)
-            else:
+            if requests is None:
                 access.check_size(data, name, of)
                 request = method.read(data)
             responses = method.stream(
@@ -218,23 +206,12 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
             if responses is not None:
                 await responses.aclose()
         if ending is not None:
-            if method.spec.client_streaming and (request is None or request.unread):
-                await _read_first(data)
-            data = request = responses = None
+            if requests is not None:
+                await requests.read_first()
+            data = request = requests = responses = None
             await ending.send(rpc)
 
     return serve
-
-
-async def _read_first(data: AsyncIterator[bytes]) -> None:
-    """Reads the first message of a stream that is refused, if one comes within a second.
-
-    A status that reaches a client of grpc.aio while it writes its first request is lost: the
-    write fails, and the client reports INTERNAL, "Internal error from Core", instead.
-    """
-    with suppress(TimeoutError, StopAsyncIteration, grpc.aio.UsageError):
-        async with asyncio.timeout(_FIRST_REQUEST_S):
-            await anext(aiter(data))
 
 
 class _Requests:
@@ -245,10 +222,16 @@ class _Requests:
         self._read = read
         self._iterator: AsyncIterator[bytes] | None = None
 
-    @property
-    def unread(self) -> bool:
-        """Whether the first request has not been asked for."""
-        return self._iterator is None
+    async def read_first(self) -> None:
+        """Reads the first message of a stream that is refused, if one comes within a second.
+
+        A status that reaches a client of grpc.aio while it writes its first request is lost: the
+        write fails, and the client reports INTERNAL, "Internal error from Core", instead.
+        """
+        if self._iterator is None:
+            with suppress(TimeoutError, StopAsyncIteration, grpc.aio.UsageError):
+                async with asyncio.timeout(_FIRST_REQUEST_S):
+                    await anext(aiter(self._data))
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -275,7 +258,6 @@ class _Generic:
         """The same methods come once more by name."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Adds a service's methods."""
         decoding = {
             name: _decoding(f"{service}/{name}", handler, self._access)
             for name, handler in handlers.items()
@@ -311,12 +293,11 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
 
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
-        request: Any = None
+        requests = _Requests(data, read) if handler.request_streaming else None
         served: Any = None
         try:
             access.admit(rpc, name)
-            request = _Requests(data, read) if handler.request_streaming else read(data)
-            served = serve(request, rpc)
+            served = serve(read(data) if requests is None else requests, rpc)
             if isawaitable(served):
                 await served  # it writes its responses by itself
                 return
@@ -327,9 +308,9 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
             ending = EndStatus.of(error)
         except NotImplementedError:
             ending = EndStatus.of(not_offered(name))
-        if handler.request_streaming and (request is None or request.unread):
-            await _read_first(data)
-        data = request = served = None
+        if requests is not None:
+            await requests.read_first()
+        data = requests = served = None
         await ending.send(rpc)
 
     serializer = handler.response_serializer

@@ -1,9 +1,8 @@
 """The registry in Consul. Pure: entry.py (what an instance is there), query.py (the rules of
-blocking queries) and view.py. client.py calls Consul; leases.py and watch.py are the two halves of
-registry.py.
+blocking queries) and view.py. client.py calls Consul; registry.py keeps the leases, and watch.py
+follows those of all machines.
 """
 
-from gymmesh_discovery.backends.consul.agent import make_client
-from gymmesh_discovery.backends.consul.registry import ConsulRegistry
+from gymmesh_discovery.backends.consul.registry import ConsulRegistry, make_client
 
 __all__ = ["ConsulRegistry", "make_client"]

@@ -10,7 +10,7 @@ import json
 import ssl
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import consul
@@ -18,12 +18,13 @@ import consul.aio
 import consul.base
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.printable import printable
+from gymmesh_discovery.backends.entry import printable
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.text import mask_secrets
 
+_CALL_S: Final = 4.0
 _CONNECT_S: Final = 2.0
 _MAX_SHOWN: Final = 200
 Params = Sequence[tuple[str, str]]
@@ -58,19 +59,34 @@ class ConsulClient:
         self._http: Any = _Http(host, port, scheme, _ssl_context(config))
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._http.close()
 
     async def read(self, path: str, params: Params = (), *, timeout: float) -> ConsulAnswer:
         """GET, with the answer's status as it is but for 5xx and refusals."""
         return await self._request("GET", path, params, None, timeout)
 
-    async def write(
-        self, path: str, params: Params = (), body: Any = None, *, timeout: float
-    ) -> ConsulAnswer:
+    async def write(self, path: str, params: Params = (), body: Any = None) -> ConsulAnswer:
         """PUT. A body is sent as JSON."""
         data = "" if body is None else json.dumps(body)
-        return await self._request("PUT", path, params, data, timeout)
+        return await self._request("PUT", path, params, data, _CALL_S)
+
+    async def known(self, instance_id: str) -> dict[str, Any] | None:
+        """What the agent says of a service of its own; None if it knows none of this id."""
+        path = f"/v1/agent/health/service/id/{quote(instance_id, safe='')}"
+        answer = await self.read(path, timeout=_CALL_S)
+        if answer.status == 404:
+            return None
+        known = self.json_of(answer)
+        if not isinstance(known, dict) or not isinstance(known.get("Service"), dict):
+            raise self.strange("it describes no service")
+        return known
+
+    def json_of(self, answer: ConsulAnswer) -> Any:
+        """An answer's JSON. Raises PEER_UNAVAILABLE for what is none."""
+        try:
+            return answer.json()
+        except (ValueError, RecursionError):
+            raise self.strange("its answer is no JSON") from None
 
     def strange(self, problem: str) -> MeshError:
         """The error for an answer that no Consul gives."""

@@ -161,7 +161,11 @@ def read_entry(raw: Any, prefix: str) -> Instance:
         instance.locality.region = own.get("region", "")
         instance.locality.zone = own.get("zone", "")
         instance.locality.host = own.get("host", "")
-    _check(instance)
+    if not instance.id or not instance.name:
+        raise EntryError("it has no id or no name")
+    fields = ("id", "name", "address", "contract_version", "metrics_address")
+    check_names((field, getattr(instance, field)) for field in fields)
+    check_contract(instance.contract_version)
     return instance
 
 
@@ -194,14 +198,6 @@ def _weight(service: dict[str, Any]) -> int:
     if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
         raise EntryError("its weight is no number from 0 to 65535")
     return max(1, weight)
-
-
-def _check(instance: Instance) -> None:
-    if not instance.id or not instance.name:
-        raise EntryError("it has no id or no name")
-    fields = ("id", "name", "address", "contract_version", "metrics_address")
-    check_names((field, getattr(instance, field)) for field in fields)
-    check_contract(instance.contract_version)
 
 
 def _member(raw: Any, key: str, of: type) -> Any:

@@ -11,25 +11,23 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Change, matches
+from gymmesh_discovery.view import Change, Listing
 
 Instance = discovery_pb2.Instance
 
 
 @dataclass(slots=True)
-class _Known:
-    instance: Instance
+class _Entry:
     listed_as: str  # the service name in Consul
     confirmed: bool = True  # by the newest answer about its name
 
 
 @dataclass(slots=True)
-class ConsulView:
+class ConsulView(Listing):
     """The instances by id. ``grace_s`` is in seconds."""
 
-    grace_s: float
-    version: int = 0
-    _known: dict[str, _Known] = field(default_factory=dict)
+    grace_s: float = field(kw_only=True)
+    _entries: dict[str, _Entry] = field(default_factory=dict)
     _grace_until: float = 0.0
 
     def interrupted(self, now: float) -> None:
@@ -38,7 +36,7 @@ class ConsulView:
 
     def names(self, names: Collection[str], now: float) -> list[Change]:
         """Takes the list of all service names."""
-        gone = [key for key, one in self._known.items() if one.listed_as not in names]
+        gone = [key for key, one in self._entries.items() if one.listed_as not in names]
         return self._absent(gone, now)
 
     def take(self, listed_as: str, instances: Sequence[Instance], now: float) -> list[Change]:
@@ -50,7 +48,7 @@ class ConsulView:
                 given[instance.id] = instance
         gone = [
             key
-            for key, one in self._known.items()
+            for key, one in self._entries.items()
             if one.listed_as == listed_as and key not in given
         ]
         changes = self._absent(gone, now)
@@ -62,44 +60,28 @@ class ConsulView:
         """Removes what was absent and whose grace is over."""
         if now < self._grace_until:
             return []
-        return self._absent([key for key, one in self._known.items() if not one.confirmed], now)
+        return self._absent([key for key, one in self._entries.items() if not one.confirmed], now)
 
     def get(self, instance_id: str) -> Instance | None:
         """The instance with this id."""
-        known = self._known.get(instance_id)
-        return None if known is None else known.instance
-
-    def instances(self, service: str = "", name: str = "") -> list[Instance]:
-        """Those that match (empty: any), by id."""
-        listed = (self._known[key].instance for key in sorted(self._known))
-        return [instance for instance in listed if matches(instance, service, name)]
+        return self._listed.get(instance_id)
 
     def _absent(self, keys: Collection[str], now: float) -> list[Change]:
         if now < self._grace_until:
             for key in keys:
-                self._known[key].confirmed = False
+                self._entries[key].confirmed = False
             return []
-        return [self._changed(self._known.pop(key).instance, removed=True) for key in keys]
+        for key in keys:
+            del self._entries[key]
+        return [self._remove(key) for key in keys]
 
     def _put(self, listed_as: str, instance: Instance) -> list[Change]:
-        known = self._known.get(instance.id)
-        if known is None:
-            self._known[instance.id] = _Known(instance, listed_as)
-            return [self._changed(instance, removed=False)]
-        if known.listed_as != listed_as and known.confirmed and _serves(known.instance):
+        entry = self._entries.get(instance.id)
+        elsewhere = entry is not None and entry.confirmed and entry.listed_as != listed_as
+        if elsewhere and _serves(self._listed[instance.id]):
             return []  # listed twice: the one that takes calls stays
-        before, known.confirmed = known.instance, True
-        known.listed_as = listed_as
-        if before == instance:
-            return []
-        known.instance = instance
-        return [self._changed(instance, removed=False, before=before)]
-
-    def _changed(
-        self, instance: Instance, *, removed: bool, before: Instance | None = None
-    ) -> Change:
-        self.version += 1
-        return Change(self.version, instance, removed, instance if removed else before)
+        self._entries[instance.id] = _Entry(listed_as)
+        return [] if self._listed.get(instance.id) == instance else [self._list(instance)]
 
 
 def _serves(instance: Instance) -> bool:

@@ -9,22 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import quote
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.backends.consul.agent import ConsulAgent, quoted
+from gymmesh_discovery.backends.base import count_instances
 from gymmesh_discovery.backends.consul.entry import read_entry, read_service_name
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
-from gymmesh_discovery.backends.entry import EntryError
+from gymmesh_discovery.backends.entry import EntryError, Warnings
 from gymmesh_discovery.backends.watchers import Watchers
 from gymmesh_discovery.config import ConsulConfig
-from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
-    from gymmesh_discovery.backends.consul.client import ConsulAnswer
+    from gymmesh_discovery.backends.consul.client import ConsulAnswer, ConsulClient
 
 _log = logging.getLogger("gymmesh.discovery")
 _T = TypeVar("_T")
@@ -40,18 +40,20 @@ class ConsulWatch:
     `clock`: monotonic seconds.
     """
 
+    _client: ConsulClient
+
     def __init__(
         self,
         config: ConsulConfig,
-        agent: ConsulAgent,
         view: ConsulView,
         watchers: Watchers,
+        warnings: Warnings,
         clock: Callable[[], float],
     ) -> None:
         self._config = config
-        self._agent = agent
         self._view = view
         self._watchers = watchers
+        self._warnings = warnings
         self._clock = clock
         self._names: asyncio.Task[None] | None = None
         self._watches: dict[str, asyncio.Task[None]] = {}
@@ -60,16 +62,18 @@ class ConsulWatch:
         self._answered_at = clock()
         self._first_view = asyncio.Event()
 
-    async def open(self) -> None:
+    async def open(self, client: ConsulClient) -> None:
         """Start, and wait a moment for the first view."""
-        self._names = asyncio.create_task(self._watch_names())
+        self._client = client
+        self._names = asyncio.create_task(
+            self._follow("", "/v1/catalog/services", self._read_names, self._take_names)
+        )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_VIEW_S):
                 await self._first_view.wait()
 
     async def close(self) -> None:
-        """Stop."""
-        tasks = [*self._watches.values(), *([self._names] if self._names else [])]
+        tasks = (self._names, *self._watches.values())
         self._names, self._watches = None, {}
         await cancel_and_wait(*tasks)
 
@@ -81,10 +85,6 @@ class ConsulWatch:
         """Remove from the view what Consul lacks and whose grace is over."""
         self._publish(self._view.expire(self._clock()))
 
-    async def _watch_names(self) -> None:
-        """Follows the list of names, with a watch for each of the mesh's."""
-        await self._follow("", "/v1/catalog/services", self._read_names, self._take_names)
-
     async def _watch_name(self, name: str) -> None:
         def take(instances: list[Instance]) -> None:
             self._publish(self._view.take(name, instances, self._clock()))
@@ -92,7 +92,7 @@ class ConsulWatch:
             if not self._waiting:
                 self._first_view.set()
 
-        path = f"/v1/health/service/{quoted(name)}"
+        path = f"/v1/health/service/{quote(name, safe='')}"
         await self._follow(name, path, self._read_instances, take)
 
     async def _follow(
@@ -105,7 +105,7 @@ class ConsulWatch:
         while True:
             began = self._clock()
             try:
-                answer = await self._agent.client.read(
+                answer = await self._client.read(
                     path, [*query.params(), *mode], timeout=query.timeout_s()
                 )
                 index, content = self._index(answer), read(answer)
@@ -145,7 +145,7 @@ class ConsulWatch:
             self._failing.discard(key)
             self._interrupted()
             if not self._failing:
-                _log.warning("Consul at %s is back after %.1f s", self._agent.client.address, away)
+                _log.warning("Consul at %s is back after %.1f s", self._client.address, away)
         if not self._failing:
             self._answered_at = now
 
@@ -156,23 +156,23 @@ class ConsulWatch:
 
     def _index(self, answer: ConsulAnswer) -> int:
         if answer.status != 200:
-            raise self._agent.client.strange(f"it answers a watch with status {answer.status}")
+            raise self._client.strange(f"it answers a watch with status {answer.status}")
         try:
             return read_index(answer.index_header)
         except BadIndexError as error:
-            raise self._agent.client.strange(str(error)) from None
+            raise self._client.strange(str(error)) from None
 
     def _read_names(self, answer: ConsulAnswer) -> set[str]:
-        names = self._agent.json_of(answer)
+        names = self._client.json_of(answer)
         if not isinstance(names, dict):
-            raise self._agent.client.strange("its list of services is no map")
+            raise self._client.strange("its list of services is no map")
         prefix = self._config.prefix
         return {name for name in names if read_service_name(prefix, name) is not None}
 
     def _read_instances(self, answer: ConsulAnswer) -> list[Instance]:
-        entries = self._agent.json_of(answer)
+        entries = self._client.json_of(answer)
         if not isinstance(entries, list):
-            raise self._agent.client.strange("its list of instances is no list")
+            raise self._client.strange("its list of instances is no list")
         instances = []
         for entry in entries:
             try:
@@ -180,10 +180,10 @@ class ConsulWatch:
             except EntryError as error:
                 service = entry.get("Service") if isinstance(entry, dict) else None
                 name = service.get("ID") if isinstance(service, dict) else None
-                self._agent.warnings.once(f"the instance {name!r} in Consul is left out: {error}")
+                self._warnings.once(f"the instance {name!r} in Consul is left out: {error}")
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
-            self._agent.warnings.once(
+            self._warnings.once(
                 f"two nodes in Consul list an instance '{one}'; one of them is used"
             )
         return instances

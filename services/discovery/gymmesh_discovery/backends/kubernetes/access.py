@@ -20,8 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 import yaml
 
-from gymmesh_discovery.config import KubernetesConfig, check_server
-from gymmesh_discovery.files import read_text, read_token_file
+from gymmesh_discovery.config import KubernetesConfig, check_server, read_text, read_token_file
 from gymmesh_runtime.config import ConfigError, Secret
 
 #: Where a pod finds its service account's token, authority and namespace.
@@ -63,7 +62,11 @@ class Access:
             if not self.verify:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if self.certificate:
-                _load(context, self.certificate, self.key)
+                # Python takes a key from a file alone; this one can be read by its owner alone.
+                with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+                    file.write(f"{self.certificate}\n{self.key}\n")
+                    file.flush()
+                    context.load_cert_chain(file.name)
         except (OSError, ValueError) as error:  # an SSLError is an OSError
             raise ConfigError(
                 f"the certificates for the Kubernetes API server cannot be used ({self.hint}):"
@@ -236,11 +239,3 @@ def _pem(folder: Path, file: str, data: str) -> str:
         except (binascii.Error, UnicodeDecodeError):
             raise ValueError("a certificate or key in it is no base64 text") from None
     return read_text(folder / file, "Kubernetes certificate file") if file else ""
-
-
-def _load(context: ssl.SSLContext, certificate: str, key: Secret) -> None:
-    # Python takes a key from a file alone.
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # readable by its owner alone
-        file.write(f"{certificate}\n{key}\n")
-        file.flush()
-        context.load_cert_chain(file.name)

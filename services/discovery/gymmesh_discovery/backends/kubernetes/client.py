@@ -14,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.entry import printable
 from gymmesh_discovery.backends.kubernetes.access import Access, find_access
 from gymmesh_discovery.backends.kubernetes.objects import (
     EndpointSlice,
@@ -23,7 +24,6 @@ from gymmesh_discovery.backends.kubernetes.objects import (
     WatchEvent,
     read,
 )
-from gymmesh_discovery.backends.printable import printable
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -67,7 +67,6 @@ class KubernetesClient:
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._session.close()
 
     async def slices(self) -> tuple[str, list[EndpointSlice]]:
@@ -116,7 +115,10 @@ class KubernetesClient:
         async for line in _lines(content):
             event = read(line, WatchEvent)
             if event.type == "ERROR":
-                self._ended(read(event.object, Status))
+                status = read(event.object, Status)
+                if status.code == _GONE:
+                    raise GoneError
+                raise self._away(f"ended a watch ({status.code}: {_shown(status.message)})")
             if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
                 raise UnreadableError(f"it sends an event '{event.type}'")
             yield Event(event.type, read(event.object, EndpointSlice))
@@ -171,11 +173,6 @@ class KubernetesClient:
                 " see discovery.kubernetes.selector",
             )
         raise self._away(f"answers {said}")
-
-    def _ended(self, status: Status) -> NoReturn:
-        if status.code == _GONE:
-            raise GoneError
-        raise self._away(f"ended a watch ({status.code}: {_shown(status.message)})")
 
     def _away(self, problem: str) -> MeshError:
         return MeshError(

@@ -145,13 +145,9 @@ def _instance(
     if endpoint.zone or endpoint.node_name:
         instance.locality.zone = endpoint.zone or ""
         instance.locality.host = endpoint.node_name or ""
-    _check(instance)
-    return instance
-
-
-def _check(instance: Instance) -> None:
     where = instance.locality
     fields = ("id", "name", "address", "contract_version")
     check_names((field, getattr(instance, field)) for field in fields)
     texts = (*instance.meta, *instance.meta.values(), where.zone, where.host)
     check_names(("a label, its zone or its node", text) for text in texts)
+    return instance

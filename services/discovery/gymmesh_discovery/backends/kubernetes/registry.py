@@ -16,14 +16,14 @@ from random import Random
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.base import instance_exists
+from gymmesh_discovery.backends.entry import Warnings
 from gymmesh_discovery.backends.kubernetes.access import find_access
-from gymmesh_discovery.backends.kubernetes.client import Event, GoneError, KubernetesClient, refusal
+from gymmesh_discovery.backends.kubernetes.client import GoneError, KubernetesClient, refusal
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
-from gymmesh_discovery.backends.leases import instance_exists
 from gymmesh_discovery.backends.memory import MemoryRegistry
-from gymmesh_discovery.backends.printable import Warnings
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.view import Change
 from gymmesh_runtime import metrics
@@ -52,7 +52,6 @@ class KubernetesRegistry(MemoryRegistry):
     ) -> None:
         super().__init__(clock)
         self._config = config
-        self._clock = clock
         self._view: KubernetesView = KubernetesView()
         self._client: KubernetesClient | None = None
         self._follower: asyncio.Task[None] | None = None
@@ -64,7 +63,7 @@ class KubernetesRegistry(MemoryRegistry):
 
     async def open(self) -> None:
         """Starts watching, and waits a moment for the first view. Raises ConfigError."""
-        self._client = self._new_client()
+        self._client = KubernetesClient(self._config, find_access(self._config))
         await super().open()
         self._follower = asyncio.create_task(self._follow())
         with contextlib.suppress(TimeoutError):
@@ -72,7 +71,6 @@ class KubernetesRegistry(MemoryRegistry):
                 await self._first_view.wait()
 
     async def close(self) -> None:
-        """Stops watching."""
         await cancel_and_wait(self._follower)
         await super().close()
         await self._drop_client()
@@ -80,7 +78,7 @@ class KubernetesRegistry(MemoryRegistry):
     # ---- leases
 
     async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
-        """Gives a lease in this process's memory. Raises INSTANCE_EXISTS."""
+        """Gives a lease in this process's memory."""
         listed = self._view.endpoint(instance.id)
         if listed is not None and listed.address != instance.address:
             raise instance_exists(instance.id)
@@ -137,16 +135,11 @@ class KubernetesRegistry(MemoryRegistry):
             self._answers()
             async for event in events:
                 self._answers()
-                self._take(event)
+                if event.type != "BOOKMARK":
+                    left = [] if event.type == "DELETED" else self._instances(event.slice)
+                    self._watchers.publish(self._view.put(event.slice.metadata.name, left))
+                self._version = event.slice.metadata.resource_version
         self._answers()
-
-    def _take(self, event: Event) -> None:
-        name = event.slice.metadata.name
-        if event.type == "DELETED":
-            self._watchers.publish(self._view.put(name, []))
-        elif event.type != "BOOKMARK":
-            self._watchers.publish(self._view.put(name, self._instances(event.slice)))
-        self._version = event.slice.metadata.resource_version
 
     def _instances(self, found: EndpointSlice) -> list[Instance]:
         instances, left_out = read_slice(found, self._config.port, self._config.metrics_port)
@@ -169,13 +162,10 @@ class KubernetesRegistry(MemoryRegistry):
     def _name(self) -> str:
         return f"Kubernetes at {self._client.address}" if self._client is not None else "Kubernetes"
 
-    def _new_client(self) -> KubernetesClient:
-        return KubernetesClient(self._config, find_access(self._config))
-
     def _open_client(self) -> KubernetesClient:
         if self._client is None:
             try:
-                self._client = self._new_client()
+                self._client = KubernetesClient(self._config, find_access(self._config))
             except ConfigError as error:  # what was there at the start is not any more
                 raise refusal(str(error)) from None
         return self._client

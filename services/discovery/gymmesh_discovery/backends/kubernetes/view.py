@@ -13,22 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Change, matches, place_of
+from gymmesh_discovery.view import Change, Listing, place_of
 
 Instance = discovery_pb2.Instance
 _Place = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class KubernetesView:
+class KubernetesView(Listing):
     """The instances by id."""
 
-    version: int = 0
     _slices: dict[str, list[Instance]] = field(default_factory=dict)
     _endpoints: dict[str, dict[str, Instance]] = field(default_factory=dict)  # by id, by slice
     _places: Counter[_Place] = field(default_factory=Counter)
     _leased: dict[str, Instance] = field(default_factory=dict)
-    _listed: dict[str, Instance] = field(default_factory=dict)
 
     def put(self, slice_name: str, instances: Sequence[Instance]) -> list[Change]:
         """Takes a slice that is new or different."""
@@ -54,12 +52,8 @@ class KubernetesView:
 
     def endpoint(self, instance_id: str) -> Instance | None:
         """The instance that Kubernetes lists under an id."""
-        return self._chosen(instance_id)
-
-    def instances(self, service: str = "", name: str = "") -> list[Instance]:
-        """Those that match (empty: any), by id."""
-        listed = (self._listed[key] for key in sorted(self._listed))
-        return [instance for instance in listed if matches(instance, service, name)]
+        found = self._endpoints.get(instance_id, {})
+        return min(found.values(), key=_preference, default=None)
 
     def _put(self, slice_name: str, instances: Sequence[Instance]) -> set[str]:
         """Stores a slice; returns the ids that it had or has."""
@@ -85,27 +79,17 @@ class KubernetesView:
         changes = []
         for instance_id in sorted({*ids, *self._leased}):
             before = self._listed.get(instance_id)
-            now = self._chosen(instance_id) or self._registered(instance_id)
+            now = self.endpoint(instance_id) or self._registered(instance_id)
             if now is None and before is not None:
-                del self._listed[instance_id]
-                changes.append(self._changed(before, removed=True, before=before))
+                changes.append(self._remove(instance_id))
             elif now is not None and now != before:
-                self._listed[instance_id] = now
-                changes.append(self._changed(now, removed=False, before=before))
+                changes.append(self._list(now))
         return changes
-
-    def _chosen(self, instance_id: str) -> Instance | None:
-        found = self._endpoints.get(instance_id, {})
-        return min(found.values(), key=_preference, default=None)
 
     def _registered(self, instance_id: str) -> Instance | None:
         instance = self._leased.get(instance_id)
         hidden = instance is not None and self._places[place_of(instance)] > 0
         return None if hidden else instance
-
-    def _changed(self, instance: Instance, *, removed: bool, before: Instance | None) -> Change:
-        self.version += 1
-        return Change(self.version, instance, removed, before)
 
 
 def _preference(instance: Instance) -> tuple[bool, bool, str]:

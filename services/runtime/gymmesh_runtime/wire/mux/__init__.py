@@ -3,7 +3,7 @@
     peer.py          a service's methods, called over the mux or by plain RPCs
     connection.py    the stream to one address: opened when needed, opened again when it broke
     calling.py       one call that this side makes: its request, its responses, its deadline
-    sender.py        what waits to leave, gathered into batches; chunk_queues.py: large messages
+    sender.py        what waits to leave, gathered into batches
     frames.py        the frames of a batch and their bytes; stream.py: the gRPC stream under them
     servicer.py      the server's end of a stream: lets its caller in
     exchange.py      either end of a stream: reads and writes batches, and brings it to its end

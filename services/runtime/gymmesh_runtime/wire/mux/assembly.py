@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, queue_full
 from gymmesh_runtime.wire.batch import MIB
-from gymmesh_runtime.wire.mux.refusals import assembly_full
 
 
 class AssemblyBudget:
@@ -56,15 +55,14 @@ class Assembly:
         """Counts ``size`` more bytes; QUEUE_FULL, which is returned, when there is no room."""
         budget, held = self._budget, self.held + size
         if held > self._most:
-            return assembly_full("this connection", self._most)
+            return _full("this connection", self._most)
         if held > budget.total - budget.used - size:
-            return assembly_full("this server", budget.total)
+            return _full("this server", budget.total)
         self.held = held
         budget.used += size
         return None
 
     def give_back(self, size: int) -> None:
-        """Counts ``size`` bytes less."""
         self.held -= size
         self._budget.used -= size
 
@@ -95,3 +93,8 @@ class Assembly:
         if call.chunks is not None:
             self.give_back(call.chunks.cost)
             call.chunks = None
+
+
+def _full(where: str, limit: int) -> MeshError:
+    message = f"too many large messages are incomplete on {where}; try again later"
+    return queue_full(message, "mux", limit)

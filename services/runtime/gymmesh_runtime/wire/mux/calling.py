@@ -61,7 +61,9 @@ async def call_stream(
                 await call.waiter
             read += 1
             if read == WINDOW // 2:
-                _grant(exchange, call, read)
+                if exchange.table.grant(call.number, read):
+                    credit = frames.Credit(call.number, read)
+                    exchange.sender.send([credit], exchange.in_flight.calls)
                 read = 0
             yield spec.response_of(call.messages.pop(0), exchange.peer)
     finally:
@@ -118,12 +120,6 @@ def _expire(exchange: Exchange, call: OutgoingCall, method: str) -> None:
     if exchange.cancel(call):
         call.messages.clear()
         call.finish(deadline_passed(method))
-
-
-def _grant(exchange: Exchange, call: OutgoingCall, messages: int) -> None:
-    if exchange.table.grant(call.number, messages):
-        credit = frames.Credit(call.number, messages)
-        exchange.sender.send([credit], exchange.in_flight.calls)
 
 
 def _check(metadata: Mapping[str, str]) -> None:

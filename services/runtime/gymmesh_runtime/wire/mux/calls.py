@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import msgspec
 from google.rpc import status_pb2
@@ -54,80 +53,70 @@ class IncomingCall(msgspec.Struct, eq=False):
     waiter: asyncio.Future[None] | None = None  # of a stream that waits for credit
 
     def stop(self) -> None:
-        """Stops what is done for it."""
         if self.overdue is not None:
             self.overdue.cancel()
         if self.task is not None:
             self.task.cancel()
 
 
-class Arrived(msgspec.Struct):
+class TableEvent(msgspec.Struct):
+    """What happened to a call, or to all of them."""
+
+
+class Arrived(TableEvent):
     """A message of a stream of ours."""
 
     call: OutgoingCall
     payload: bytes
 
 
-class CallEnded(msgspec.Struct):
+class CallEnded(TableEvent):
     """A call of ours ended; without a status it went well, and a unary one has its response."""
 
     call: OutgoingCall
     status: status_pb2.Status | None
 
 
-class NoRoom(msgspec.Struct):
+class NoRoom(TableEvent):
     """There is no room for the response of a call of ours: to be cancelled, with the error."""
 
     call: OutgoingCall
     error: MeshError
 
 
-class Receiving(msgspec.Struct):
+class Receiving(TableEvent):
     """A call of theirs began, and chunks of its request are still to come."""
 
     call: IncomingCall
 
 
-class Received(msgspec.Struct):
+class Received(TableEvent):
     """A call of theirs is to be served."""
 
     call: IncomingCall
     request: bytes
 
 
-class CallRefused(msgspec.Struct):
+class CallRefused(TableEvent):
     """A call of theirs is not served: to be ended with the error."""
 
     number: int
     error: MeshError
 
 
-class Cancelled(msgspec.Struct):
+class Cancelled(TableEvent):
     """A call of theirs was cancelled; its end is still to be sent."""
 
     call: IncomingCall
 
 
-class Credited(msgspec.Struct):
+class Credited(TableEvent):
     """A call of theirs may be sent more; its ``credit`` is the new sum."""
 
     call: IncomingCall
 
 
-class PeerLeaves(msgspec.Struct):
+class PeerLeaves(TableEvent):
     """The peer takes no new calls."""
 
     reason: str
-
-
-TableEvent: TypeAlias = (
-    Arrived
-    | CallEnded
-    | NoRoom
-    | Receiving
-    | Received
-    | CallRefused
-    | Cancelled
-    | Credited
-    | PeerLeaves
-)

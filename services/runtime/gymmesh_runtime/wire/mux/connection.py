@@ -114,7 +114,7 @@ class MuxConnection:
         try:
             async with asyncio.timeout(_OPEN_S):
                 await self._accepted(call)
-            opened = True
+            opened = not self._channel.retired
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
                 _log.info("%s does not offer the mux; it is called plainly", self._channel.address)
@@ -130,7 +130,7 @@ class MuxConnection:
             if not opened:
                 call.cancel()
                 self._channel.leave(held)
-        return self._start(call, held)
+        return self._start(call, held) if opened else None
 
     async def _accepted(self, call: Any) -> None:
         """Waits until the server takes the call. Raises AioRpcError when it does not."""
@@ -152,11 +152,7 @@ class MuxConnection:
         finally:
             metadata.cancel()
 
-    def _start(self, call: Any, held: OpenChannel) -> Exchange | None:
-        if self._channel.retired:
-            call.cancel()
-            self._channel.leave(held)
-            return None
+    def _start(self, call: Any, held: OpenChannel) -> Exchange:
         address = self._channel.address
         stream = GrpcStream(call, address, opener=True)
         exchange = Exchange(stream, opener=True, peer=address, in_flight=self._in_flight)

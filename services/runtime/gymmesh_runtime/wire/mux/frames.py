@@ -37,7 +37,6 @@ class Frame(msgspec.Struct):
     call: int
 
     def write(self, batch: mux_pb2.ExchangeRequest) -> None:
-        """Adds it to a batch."""
         out = batch.frames.add()
         out.call = self.call
         self._fill(out)
@@ -108,7 +107,6 @@ class UnaryAnswer(Message):
     """The only response of a call and its end: two frames on the wire."""
 
     def write(self, batch: mux_pb2.ExchangeRequest) -> None:
-        """Adds both to a batch."""
         Message.write(self, batch)
         out = batch.frames.add()
         out.call = self.call
@@ -156,10 +154,10 @@ def begin(
     """The frames that begin a call: one, or several when the request is large."""
     if len(payload) <= CHUNK_BYTES:
         return [Begin(call, method, timeout_ms, metadata, payload, False, credit)]
-    first, *rest = _pieces(payload)
+    first = payload[:CHUNK_BYTES]
     return [
-        Begin(call, method, timeout_ms, metadata, bytes(first), True, credit),
-        *_chunks(call, rest),
+        Begin(call, method, timeout_ms, metadata, first, True, credit),
+        *_chunks_after_first(call, payload),
     ]
 
 
@@ -167,8 +165,7 @@ def message(call: int, payload: bytes) -> list[Frame]:
     """The frames of a response message."""
     if len(payload) <= CHUNK_BYTES:
         return [Message(call, payload)]
-    first, *rest = _pieces(payload)
-    return [Message(call, bytes(first), True), *_chunks(call, rest)]
+    return [Message(call, payload[:CHUNK_BYTES], True), *_chunks_after_first(call, payload)]
 
 
 def answer(call: int, payload: bytes) -> list[Frame]:
@@ -178,14 +175,10 @@ def answer(call: int, payload: bytes) -> list[Frame]:
     return [*message(call, payload), End(call)]
 
 
-def _pieces(payload: bytes) -> list[memoryview]:
-    view = memoryview(payload)
-    return [view[at : at + CHUNK_BYTES] for at in range(0, len(payload), CHUNK_BYTES)]
-
-
-def _chunks(call: int, pieces: list[memoryview]) -> list[Frame]:
-    last = len(pieces) - 1
-    return [Chunk(call, piece, index == last) for index, piece in enumerate(pieces)]
+def _chunks_after_first(call: int, payload: bytes) -> list[Frame]:
+    view, size = memoryview(payload), len(payload)
+    ends = range(2 * CHUNK_BYTES, size + CHUNK_BYTES, CHUNK_BYTES)
+    return [Chunk(call, view[end - CHUNK_BYTES : end], end >= size) for end in ends]
 
 
 def pack(frames: Iterable[Frame]) -> bytes:

@@ -1,13 +1,18 @@
-"""What one end of a stream has to send: small frames in a queue, large messages beside it."""
+"""What one end of a stream has to send: small frames in a queue, large messages beside it.
+
+A message of many chunks does not go into the send queue at once, or everything behind it would
+wait for the whole of it. One chunk is in the send queue at a time; the others wait beside it, in
+one queue for each call.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClosed
-from gymmesh_runtime.wire.mux.chunk_queues import ChunkQueues
 from gymmesh_runtime.wire.mux.frames import Frame, size_of
 
 BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.02)
@@ -21,13 +26,60 @@ QUEUED_BYTES: Final = 8 * MIB
 _CHUNKED_BYTES: Final = 64 * MIB
 
 
+class ChunkQueues:
+    """Frames of the calls that have a large message under way, in order for each call."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[Frame]] = {}
+        self._turns: deque[int] = deque()  # calls, next one first
+        self.size = 0  # bytes that wait
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __contains__(self, call: int) -> bool:
+        """Whether frames of this call wait, so that further ones must wait behind them."""
+        return call in self._queues
+
+    def add(self, call: int, frames: Iterable[Frame]) -> None:
+        """Adds frames of a call behind those that wait."""
+        queue = self._queues.get(call)
+        if queue is None:
+            queue = self._queues[call] = deque()
+            self._turns.append(call)
+        for frame in frames:
+            queue.append(frame)
+            self.size += size_of(frame)
+
+    def next(self) -> Frame | None:
+        """Removes the next frame, of the call whose turn it is; None when nothing waits."""
+        if not self._turns:
+            return None
+        call = self._turns.popleft()
+        queue = self._queues[call]
+        frame = queue.popleft()
+        self.size -= size_of(frame)
+        if queue:
+            self._turns.append(call)
+        else:
+            del self._queues[call]
+        return frame
+
+    def drop(self, call: int) -> None:
+        """Forgets what a call still had to send."""
+        queue = self._queues.pop(call, None)
+        if queue is not None:
+            self._turns.remove(call)
+            self.size -= sum(map(size_of, queue))
+
+
 class Sender:
     """The send queue of a stream, for any number of calls and one writer."""
 
     def __init__(self, batching: BatchLimits = BATCHING) -> None:
         self._outbox: Outbox[Frame] = Outbox(batching, max_queued_bytes=QUEUED_BYTES)
         self._chunks = ChunkQueues()
-        self._room: list[asyncio.Future[None]] = []  # calls that wait for room for chunks
+        self._room = asyncio.Event()  # set, for a moment, when there may be room for chunks
         self._taken = 0  # frames taken from the outbox since the start
         self._piece = -1  # the last chunk put there: its place among all since the start
         self._closing = False
@@ -47,9 +99,7 @@ class Sender:
         while self.full:
             await self._outbox.room()
             if self._chunks.size >= _CHUNKED_BYTES:
-                waiter = asyncio.get_running_loop().create_future()
-                self._room.append(waiter)
-                await waiter
+                await self._room.wait()
         if self._outbox.closed:
             raise OutboxClosed
 
@@ -96,17 +146,15 @@ class Sender:
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.
         if self._taken > self._piece and (frame := self._chunks.next()) is not None:
-            self._piece = self._taken + self._outbox.queued_items
+            self._piece = self._taken + self.queued_items
             if not self._outbox.closed:
                 self._outbox.put(frame, size_of(frame), urgent=True)
             if self._chunks.size < _CHUNKED_BYTES:
                 self._wake()
 
     def _wake(self) -> None:
-        waiting, self._room = self._room, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._room.set()
+        self._room.clear()
 
 
 def _delay_s(in_flight: int) -> float:

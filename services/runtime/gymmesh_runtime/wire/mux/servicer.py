@@ -10,7 +10,7 @@ import grpc
 
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.authorizer import Authorizer, without_token
+from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
 from gymmesh_runtime.security.limits import IdentityLimiter
 from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
@@ -62,9 +62,8 @@ class MuxServicer:
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
             name, admit = self._admission(rpc)
-            with contextlib.ExitStack() as stack:
-                if self._limiter is not None:
-                    stack.enter_context(self._limiter.connected(name))
+            limiter = self._limiter
+            with contextlib.nullcontext() if limiter is None else limiter.connected(name):
                 exchange = await self._serve(rpc, admit)
             if not exchange.broken:
                 return
@@ -101,9 +100,7 @@ class MuxServicer:
         authorizer = self._authorizer
         if authorizer is None:
             return "", None
-        metadata = {
-            key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
-        }
+        metadata = texts_of(rpc.invocation_metadata())
         stream = authorizer.admit(authorizer.caller(rpc, metadata), EXCHANGE)
 
         def admit(call: IncomingCall) -> None:

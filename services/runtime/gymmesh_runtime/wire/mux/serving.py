@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
@@ -19,8 +20,8 @@ from gymmesh_runtime.wire.mux.calls import (
     IncomingCall,
     Received,
     Receiving,
+    TableEvent,
 )
-from gymmesh_runtime.wire.mux.refusals import cancelled, not_offered
 from gymmesh_runtime.wire.mux.sender import Sender
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
 from gymmesh_runtime.wire.sizes import packed_response
@@ -55,13 +56,16 @@ class CallServer:
         self._assembly_s = assembly_s
         self._admit = admit
 
-    def handle(self, event: Received | Receiving | CallRefused | Cancelled | Credited) -> None:
+    def handle(self, event: TableEvent) -> None:
         """Does what an event of the table asks for. Raises Violation."""
         match event:
             case Received(call, request):
                 self._received(call, request)
             case Receiving(call):
-                self._receiving(call)
+                if self._admitted(call):  # its chunks, too, must come in time
+                    timeout = min(call.deadline - monotonic(), self._assembly_s)
+                    loop = asyncio.get_running_loop()
+                    call.overdue = loop.call_later(timeout, self._overdue, call)
             case CallRefused(number, error):
                 self._send_end(number, error)
                 if self._sender.queued_items > _MAX_QUEUED:
@@ -73,13 +77,6 @@ class CallServer:
                     call.waiter.set_result(None)
 
     # ---- what arrives ---------------------------------------------------------------
-
-    def _receiving(self, call: IncomingCall) -> None:
-        """A call whose request comes in chunks; they, too, must come in time."""
-        if self._admitted(call):
-            timeout = call.deadline - monotonic()
-            loop = asyncio.get_running_loop()
-            call.overdue = loop.call_later(min(timeout, self._assembly_s), self._overdue, call)
 
     def _received(self, call: IncomingCall, request: bytes) -> None:
         """A call whose request is complete."""
@@ -182,3 +179,19 @@ class CallServer:
 
 def _timeout_s(call: IncomingCall) -> float:
     return min(call.timeout_ms / 1000, MAX_TIMEOUT_S) or _OWN_TIMEOUT_S
+
+
+def not_offered(method: str) -> MeshError:
+    """The error of a call of a method that is not served over the mux."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_NOT_OFFERED,
+        f"this server does not offer {method} over the mux",
+        metadata={"method": method},
+    )
+
+
+def cancelled() -> MeshError:
+    """The error of a call that its caller gave up."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before its end"
+    )

@@ -37,7 +37,6 @@ class GrpcStream:
         self._opener = opener
 
     async def read(self) -> bytes | None:
-        """The next batch; None when the peer sends no more. Raises MeshError."""
         data: Any = await self._typed(self._rpc.read())
         return None if data is grpc.aio.EOF else data
 

@@ -17,7 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime import errors
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import KIB, MIB
@@ -37,7 +39,6 @@ from gymmesh_runtime.wire.mux.calls import (
     TableEvent,
 )
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
-from gymmesh_runtime.wire.mux.refusals import draining, queue_full
 from gymmesh_runtime.wire.sizes import too_large
 
 _MAX_CREDIT: Final = 2**31
@@ -174,7 +175,12 @@ class CallTable:
             self._assembly.drop(call)  # its chunks end here: none are to be let pass
             return Cancelled(call)
         if kind == "credit":
-            return None if call is None else _credited(call, frame.credit.messages)
+            if call is None:
+                return None
+            call.credit += frame.credit.messages
+            if call.credit > _MAX_CREDIT:
+                raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
+            return Credited(call)
         raise Violation(f"'{kind}' came for the call {number}, which the sender had made")
 
     def _receive_for_ours(
@@ -316,14 +322,22 @@ def _complete(call: OutgoingCall, message: bytes) -> TableEvent | None:
     return None
 
 
-def _credited(call: IncomingCall, messages: int) -> TableEvent:
-    call.credit += messages
-    if call.credit > _MAX_CREDIT:
-        raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
-    return Credited(call)
-
-
 def _checked(payload: bytes) -> bytes:
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise Violation(f"a frame had more than {MAX_PAYLOAD_BYTES} bytes of payload")
     return payload
+
+
+def draining() -> MeshError:
+    """The error of a call to a peer that takes no new ones."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_DRAINING,
+        "the server is draining and takes no new calls; call another instance",
+    )
+
+
+def queue_full(limit: int) -> MeshError:
+    """The error of a call beyond the number that may be in flight."""
+    return errors.queue_full(
+        f"{limit} calls are in flight on this connection already; try again later", "mux", limit
+    )
