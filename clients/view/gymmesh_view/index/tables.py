@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gymmesh_client import UserError
+from gymmesh_view.rows.filters import ONE_OF, SETS
 from gymmesh_view.rows.summary import Summary
 
 VERSION: Final = 4
@@ -53,6 +54,9 @@ TABLES: Final = """
     CREATE INDEX spoken_waits ON spoken (source) WHERE waits;
     CREATE VIRTUAL TABLE words USING fts5 (body, content = '', detail = none);
 """
+# Columns that hold the number of a name, and those that hold that of a set of names, by their kind.
+_NAMED: Final = frozenset((*ONE_OF, "task"))
+_SETS: Final = {column: kind for kind, column in SETS.items()}
 COLUMNS: Final = (
     "id", "file", "outcome", "environment", "agent", "model", "task", "repeat", "attempt",
     "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
@@ -137,11 +141,10 @@ def insert(
     names: Names,
     rows: Sequence[tuple[int, int, Summary, tuple[int, int, int, int]]],
 ) -> None:
-    """Put rows in: each with its id, its file, its summary and its place (offset, inner, length,
-    extent).
-    """
-    columns = [_columns(names, number, file, one) for number, file, one, _ in rows]
-    database.executemany(_INSERT, columns)
+    """Put rows in: each its id, file, summary and place (offset, inner, length, extent)."""
+    database.executemany(
+        _INSERT, [_columns(names, number, file, one) for number, file, one, _ in rows]
+    )
     database.executemany(
         "INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [(number, file, *place, one.rollout_id, one.title) for number, file, one, place in rows],
@@ -152,33 +155,17 @@ def insert(
     )
 
 
-def _columns(names: Names, number: int, file: int, one: Summary) -> tuple[object, ...]:
-    return (
-        number,
-        file,
-        one.outcome,
-        names.number("environment", one.environment),
-        names.number("agent", one.agent),
-        names.number("model", one.model),
-        names.number("task", one.task_id),
-        one.repeat,
-        one.attempt,
-        one.reward,
-        names.number("verdict", one.verdict),
-        names.number("stop", one.stop),
-        names.number("boundary", one.boundary),
-        names.number("cause", one.cause),
-        one.turns,
-        one.tool_calls,
-        one.input_tokens,
-        one.output_tokens,
-        one.duration_us,
-        one.started_at,
-        one.flags,
-        names.set_number("tag", one.tags),
-        names.set_number("tool", one.tools),
-        names.set_number("actor", one.actors),
-    )
+def _columns(names: Names, number: int, file: int, one: Summary) -> list[object]:
+    """The values of `COLUMNS`, most of which a summary has by the same name."""
+    values: list[object] = [number, file]
+    for column in COLUMNS[2:]:
+        value = getattr(one, column)
+        if column in _NAMED:
+            value = names.number(column, value)
+        elif column in _SETS:
+            value = names.set_number(_SETS[column], value)
+        values.append(value)
+    return values
 
 
 def delete_file(database: sqlite3.Connection, file: int) -> None:
@@ -189,14 +176,11 @@ def delete_file(database: sqlite3.Connection, file: int) -> None:
     database.execute("DELETE FROM places WHERE file = ?", (file,))
 
 
-def delete_row(database: sqlite3.Connection, file: int, offset: int, inner: int) -> bool:
-    """Take out the row at a place; whether there was one."""
-    at = (file, offset, inner)
+def delete_row(database: sqlite3.Connection, file: int, offset: int, inner: int) -> None:
+    """Take out the row at a place, if there is one."""
     found = database.execute(
-        "SELECT id FROM places WHERE file = ? AND offset = ? AND inner = ?", at
+        "SELECT id FROM places WHERE file = ? AND offset = ? AND inner = ?", (file, offset, inner)
     ).fetchone()
-    if found is None:
-        return False
-    database.execute("DELETE FROM rollouts WHERE id = ?", found)
-    database.execute("DELETE FROM places WHERE id = ?", found)
-    return True
+    if found is not None:
+        database.execute("DELETE FROM rollouts WHERE id = ?", found)
+        database.execute("DELETE FROM places WHERE id = ?", found)

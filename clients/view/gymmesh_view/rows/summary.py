@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from gymmesh_client import UserError
@@ -30,15 +31,14 @@ _MOST_INT: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A row of the table.
+    """A row of the table; what the row does not say is empty, 0, or None for `started_at`.
 
     Attributes:
         outcome: COMPLETED or FAILED.
-        verdict: the verification's status; empty where there is none.
-        cause: the reason of a failure, empty for a completed rollout.
+        verdict: the verification's status.
+        cause: the reason of a failure.
         turns: model calls of the root agent.
-        duration_us: microseconds; 0 where the row does not say.
-        started_at: seconds since 1970; None where the row does not say.
+        started_at: seconds since 1970.
         flags: HAS_TOKENS, HAS_IMAGES.
         tags: `key=value` each.
         tools: the names of the tools that were called.
@@ -48,7 +48,7 @@ class Summary:
     """
 
     rollout_id: str
-    task_id: str
+    task: str
     repeat: int
     attempt: int
     outcome: int
@@ -90,7 +90,7 @@ def summary_of(row: Any, where: str) -> Summary:
     turns = metadata.get("steps_taken")
     return Summary(
         rollout_id=clean(rollout.rollout_id),
-        task_id=clean(rollout.task_id),
+        task=clean(rollout.task_id),
         repeat=_whole(row.get("repeat_index")),
         attempt=_whole(row.get("attempt")),
         outcome=FAILED if rollout.failed else COMPLETED,
@@ -102,7 +102,9 @@ def summary_of(row: Any, where: str) -> Summary:
         stop=text_of(row, "stop_reason"),
         boundary=text_of(failure, "boundary"),
         cause=text_of(status, "reason"),
-        turns=_whole(turns) if type(turns) is int else _model_calls(rollout.output),
+        turns=_whole(turns)
+        if type(turns) is int
+        else max(call_numbers(rollout.output), default=-1) + 1,
         tool_calls=len(calls),
         input_tokens=_whole(usage.get("input_tokens")),
         output_tokens=_whole(usage.get("output_tokens")),
@@ -129,18 +131,15 @@ def clean(text: str) -> str:
 
 
 def actors_in(row: Json) -> dict[str, Json]:
-    """The actors whose conversations a row has, by name: `actors`, an object or a list of objects
-    with a name.
-    """
+    """A row's actors by name: `actors`, an object or a list of objects with a name."""
     said = row.get("actors")
     if isinstance(said, dict):
         return {clean(name): one for name, one in said.items() if isinstance(one, dict)}
-    found: dict[str, Json] = {}
-    for one in said if isinstance(said, list) else []:
-        name = (text_of(one, "actor") or text_of(one, "name")) if isinstance(one, dict) else ""
-        if name:
-            found[name] = one
-    return found
+    return {
+        name: one
+        for one in objects_of(row, "actors")
+        if (name := text_of(one, "actor") or text_of(one, "name"))
+    }
 
 
 def conversations_of(actor: Json) -> list[Json]:
@@ -165,12 +164,26 @@ def texts_of(content: Any) -> Iterator[str]:
         yield content
     elif isinstance(content, list):
         for part in content:
-            if isinstance(part, dict):
-                said = part.get("text", part.get("refusal"))
-                if isinstance(said, str):
-                    yield said
+            said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+            if isinstance(said, str):
+                yield said
     elif content is not None:
         yield dumps(content).decode("utf-8", "replace")
+
+
+def call_numbers(output: list[Json]) -> list[int]:
+    """Of each item, the number of the last model call up to it, from 0; -1 before the first.
+
+    The model's items in a row are one call, of which only the last item has tokens.
+    """
+    numbers: list[int] = []
+    number, inside = -1, False
+    for item in output:
+        own = is_answer(item)
+        number += own and not inside
+        inside = own and "generation_token_ids" not in item
+        numbers.append(number)
+    return numbers
 
 
 def row_of(line: bytes, where: str) -> Any:
@@ -191,25 +204,14 @@ def _seconds(value: Any) -> float | None:
     return float(value)
 
 
-def _model_calls(output: list[Json]) -> int:
-    """How often the model was called, as far as the items show: its items in a row are one."""
-    calls, inside = 0, False
-    for item in output:
-        own = is_answer(item)
-        calls += own and not inside
-        inside = own and "generation_token_ids" not in item
-    return calls
-
-
 def _flags(*lists: list[Json]) -> int:
     flags = 0
-    for items in lists:
-        for item in items:
-            if "generation_token_ids" in item:
-                flags |= HAS_TOKENS
-            for part in (*list_of(item, "content"), *list_of(item, "output")):
-                if isinstance(part, dict) and part.get("type") == "input_image":
-                    flags |= HAS_IMAGES
+    for item in chain.from_iterable(lists):
+        if "generation_token_ids" in item:
+            flags |= HAS_TOKENS
+        for part in (*list_of(item, "content"), *list_of(item, "output")):
+            if isinstance(part, dict) and part.get("type") == "input_image":
+                flags |= HAS_IMAGES
     return flags
 
 
