@@ -50,17 +50,12 @@ def index_path(sources: Sequence[ViewSource]) -> Path:
 
 
 class Indexer:
-    """Writes the index of some sources and follows them.
-
-    Args:
-        path: of the index.
-    """
+    """Writes the index of some sources and follows them; `path`: of the index."""
 
     def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
-        #: What is indexed.
         self.sources = sources
+        self.stopping = threading.Event()
         self._path = path
-        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock: int | None = None
 
@@ -75,13 +70,11 @@ class Indexer:
             _remove_old(self._path.parent)
             self._lock = _locked(self._path.with_suffix(".lock"))
             if self._lock is not None and not self._usable():
-                for suffix in ("", "-wal", "-shm"):
-                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                _remove(self._path)
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
                 with contextlib.closing(connect(self._path, write=True)) as database:
                     database.executescript(TABLES)
                     _put(database, "version", VERSION)
-                    _put(database, "next", 1)
                     _put(database, "changes", 0)
                     _put(database, "progress", {"state": "indexing", "done": 0, "bytes": 0})
             os.utime(self._path)
@@ -96,7 +89,7 @@ class Indexer:
 
     def stop(self) -> None:
         """Stop; what was taken in stays. Idempotent."""
-        self._stop.set()
+        self.stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -120,7 +113,7 @@ class Indexer:
     def _run(self) -> None:
         with contextlib.closing(connect(self._path, write=True)) as database:
             work = _Work(self, database)
-            while not self._stop.is_set():
+            while not self.stopping.is_set():
                 try:
                     work.step()
                     work.finish("ready")
@@ -129,12 +122,7 @@ class Indexer:
                     # Another one, since this one knows names and places that were not kept.
                     work = _Work(self, database)
                     work.finish("stopped", said)
-                self._stop.wait(_POLL_S)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether to stop."""
-        return self._stop.is_set()
+                self.stopping.wait(_POLL_S)
 
     def _usable(self) -> bool:
         if not self._path.exists():
@@ -166,7 +154,7 @@ class _Work:
         for number, follower in enumerate(self._followers):
             for batch in follower.batches():
                 self._take(number, batch)
-                if self._indexer.stopped:
+                if self._indexer.stopping.is_set():
                     return
             self._take_actors(number)
 
@@ -227,7 +215,7 @@ class _Work:
             with _transaction(self._database):
                 note(self._database, self._names, number, found)
                 _put(self._database, key, end)
-            if self._indexer.stopped:
+            if self._indexer.stopping.is_set():
                 return
         with _transaction(self._database):
             if join(self._database, number):
@@ -301,5 +289,9 @@ def _remove_old(folder: Path) -> None:
     for path in folder.glob("*.sqlite"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _OLD_S:
-                for suffix in ("", "-wal", "-shm"):
-                    path.with_name(path.name + suffix).unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(index: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        index.with_name(index.name + suffix).unlink(missing_ok=True)

@@ -33,36 +33,28 @@ def spans_of(events: Iterable[pb.RolloutEvent]) -> list[Json]:
     spans: list[Json] = []
     start = 0
     for event in events:
-        kind = event.WhichOneof("event")
-        if kind == "started":
+        if event.HasField("started"):
             start = event.record_time_unix_nano
-        name, actor, took = _span(event, str(kind))
+        kind, name, actor, took = _span(event)
         if name and len(spans) < _MOST_SPANS:
             end = (event.record_time_unix_nano - start) // 1000
-            spans.append(
-                {
-                    "name": clean(name),
-                    "kind": {"model_call_completed": "model", "tool_call_completed": "tools"}.get(
-                        str(kind), "verify"
-                    ),
-                    "actor": clean(actor),
-                    "start_us": max(0, end - took),
-                    "duration_us": took,
-                }
-            )
+            told = {"name": clean(name), "kind": kind, "actor": clean(actor)}
+            spans.append(told | {"start_us": max(0, end - took), "duration_us": took})
     return spans
 
 
-def _span(event: pb.RolloutEvent, kind: str) -> tuple[str, str, int]:
-    if kind == "model_call_completed":
-        call = event.model_call_completed
-        return call.model or call.call_id, call.actor, call.timings.total_us
-    if kind == "tool_call_completed":
-        tool = event.tool_call_completed
-        return tool.name, tool.actor, tool.timings.total_us
-    if kind == "verified":
-        return "verify", "", event.verified.timings.total_us
-    return "", "", 0
+def _span(event: pb.RolloutEvent) -> tuple[str, str, str, int]:
+    """A call's kind, name, actor and microseconds; no name where an event is of no call."""
+    match event.WhichOneof("event"):
+        case "model_call_completed":
+            call = event.model_call_completed
+            return "model", call.model or call.call_id, call.actor, call.timings.total_us
+        case "tool_call_completed":
+            tool = event.tool_call_completed
+            return "tools", tool.name, tool.actor, tool.timings.total_us
+        case "verified":
+            return "verify", "verify", "", event.verified.timings.total_us
+    return "", "", "", 0
 
 
 def _actors(events: list[pb.RolloutEvent]) -> Json:
