@@ -10,6 +10,8 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -45,49 +47,46 @@ class Spool:
         self._size = 0
         self._known: dict[str, int] = {}
 
-    def task(self, task_id: str) -> tuple[int, bool]:
-        """A task's number, and whether it had none yet."""
-        known = self._known.get(task_id)
-        if known is not None:
-            return known, False
-        # Text with an unpaired surrogate is none for SQLite.
-        name = task_id.encode("utf-8", "surrogatepass")
-        found = self._base.execute("SELECT number FROM tasks WHERE task_id = ?", (name,)).fetchone()
-        if found is None:
+    def __contains__(self, task: str) -> bool:
+        return self._number(task) is not None
+
+    def add(self, task: str, reward: float, content: bytes) -> None:
+        """Keep the content of a rollout of a task."""
+        number = self._number(task)
+        if number is None:
+            name = task.encode("utf-8", "surrogatepass")
             number = self._base.execute("INSERT INTO tasks (task_id) VALUES (?)", (name,)).lastrowid
             assert number is not None
-        else:
-            number = int(found[0])
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[task_id] = number
-        return number, found is None
-
-    def add(self, task: int, reward: float, content: bytes) -> None:
-        """Keep a rollout's content. task: its number."""
+            self._know(task, number)
         self._base.execute(
             "INSERT INTO rollouts (task, reward, place, size) VALUES (?, ?, ?, ?)",
-            (task, reward, self._size, len(content)),
+            (number, reward, self._size, len(content)),
         )
         self._contents.write(content)
         self._size += len(content)
+
+    def _number(self, task: str) -> int | None:
+        if (known := self._known.get(task)) is not None:
+            return known
+        # Text with an unpaired surrogate is none for SQLite.
+        name = task.encode("utf-8", "surrogatepass")
+        found = self._base.execute("SELECT number FROM tasks WHERE task_id = ?", (name,)).fetchone()
+        if found is not None:
+            self._know(task, found[0])
+        return None if found is None else int(found[0])
+
+    def _know(self, task: str, number: int) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[task] = number
 
     def tasks(self) -> Iterator[list[tuple[float, int]]]:
         """The rollouts of each task: reward and number; tasks and rollouts in their order."""
         self._contents.flush()
         self._base.execute("CREATE INDEX IF NOT EXISTS by_task ON rollouts (task, number, reward)")
-        found: list[tuple[float, int]] = []
-        last = None
-        for task, number, reward in self._base.execute(
-            "SELECT task, number, reward FROM rollouts ORDER BY task, number"
-        ):
-            if task != last and found:
-                yield found
-                found = []
-            last = task
-            found.append((reward, number))
-        if found:
-            yield found
+        rows = self._base.execute("SELECT task, number, reward FROM rollouts ORDER BY task, number")
+        for _, rollouts in groupby(rows, key=itemgetter(0)):
+            yield [(reward, number) for _, number, reward in rollouts]
 
     def content(self, number: int) -> bytes:
         """What was kept of a rollout, once `tasks` has begun."""
