@@ -20,7 +20,7 @@ from gymmesh_data.exports.table import table_row
 # calls as each row has them.
 CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
     "rollouts": (
-        Format("rows of a table", of_rollout=table_row, tokens=TokenPlace.BESIDE),
+        Format(of_rollout=table_row, tokens=TokenPlace.BESIDE),
         "every rollout, with its exact tokens",
     ),
     "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),
