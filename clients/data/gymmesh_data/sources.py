@@ -56,6 +56,13 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
     return list(found.values())
 
 
+def failures_of(path: Path) -> Iterator[StoredRollout]:
+    """The current failures of a run. Raises UserError."""
+    with open_run(path) as run:
+        for row in run.failures():
+            yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+
+
 def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     with open_run(path) as run:
         for line in run.lines():
@@ -75,14 +82,10 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     try:
         for where, line in lines_of(path):
-            yield _of_line(line, where, read)
+            try:
+                row = read(line)
+            except CodecError as error:
+                raise UserError(f"{where}: is not a line of JSON: {error}") from None
+            yield stored_rollout(row, where)
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def _of_line(line: bytes, where: str, read: ReadRow) -> StoredRollout:
-    try:
-        row = read(line)
-    except CodecError as error:
-        raise UserError(f"{where}: is not a line of JSON: {error}") from None
-    return stored_rollout(row, where)

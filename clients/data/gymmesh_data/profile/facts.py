@@ -16,7 +16,13 @@ from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of
 from gymmesh_responses import CodecError, dumps, loads
 
 Unread = Counter[str]
-_STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"}
+_STAGES: Final = {
+    "all": "duration_us",
+    "model": "model_us",
+    "tools": "tools_us",
+    "verify": "verify_us",
+}
+_OF_STAGES: Final = "verification.stages duration_us"
 _MANY_TOOLS: Final = 3
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
 _GREATEST: Final = 1e150
@@ -87,7 +93,7 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
         raise UserError(f"{rollout.where}: reward: is too large for statistics: {rollout.reward:g}")
     row, verdict = rollout.row, object_of(rollout.row, "verification")
     metadata, timings = rollout.metadata, object_of(rollout.metadata, "timings")
-    told = _Output(rollout)
+    told, name = _Output(rollout), rollout.rollout_id
     steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
     started = _number(timings, "started_at", "metadata.timings.started_at", unread)
     return Facts(
@@ -99,9 +105,7 @@ def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
         stop_reason=rollout.text("stop_reason"),
         status=str(verdict.get("status") or ""),
         prompt=_digest(dumps(row["responses_create_params"].get("input"))),
-        identity=_digest(rollout.rollout_id.encode("utf-8", "surrogatepass"))
-        if rollout.rollout_id
-        else b"",
+        identity=_digest(name.encode("utf-8", "surrogatepass")) if name else b"",
         content=_digest(dumps(told.said)),
         started_at=started,
         steps=told.steps if steps is None else int(steps),
@@ -212,34 +216,35 @@ def _tokens(usage: Json, unread: Unread) -> dict[str, int]:
         "output": (usage, "output_tokens"),
         "reasoning": (object_of(usage, "output_tokens_details"), "reasoning_tokens"),
     }
-    found = {
-        name: _number(part, key, f"response.usage {key}", unread)
+    numbers = (
+        (name, _number(part, key, f"response.usage {key}", unread))
         for name, (part, key) in places.items()
-    }
-    return {name: int(value) for name, value in found.items() if value is not None}
+    )
+    return {name: int(value) for name, value in numbers if value is not None}
 
 
 def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
+    numbers = [
+        (name, _number(timings, key, f"metadata.timings.{key}", unread))
+        for name, key in _STAGES.items()
+    ]
+    numbers += [
+        (f"verify: {part.get('name')}", _number(part, "duration_us", _OF_STAGES, unread))
+        for part in objects_of(verdict, "stages")
+    ]
     found: dict[str, float] = {}
-    for name, key in (*_STAGES.items(), ("verify", "verify_us")):
-        value = _number(timings, key, f"metadata.timings.{key}", unread)
+    for name, value in numbers:
         if value is not None:
-            found[name] = value / 1e6
-    for stage in objects_of(verdict, "stages"):
-        value = _number(stage, "duration_us", "verification.stages duration_us", unread)
-        if value is not None:
-            name = f"verify: {stage.get('name')}"
             found[name] = found.get(name, 0.0) + value / 1e6
     return found
 
 
 def _components(verdict: Json, unread: Unread) -> list[tuple[str, float]]:
-    found = []
-    for part in objects_of(verdict, "components"):
-        value = _number(part, "value", "verification.components value", unread)
-        if value is not None:
-            found.append((str(part.get("name")), value))
-    return found
+    numbers = (
+        (str(part.get("name")), _number(part, "value", "verification.components value", unread))
+        for part in objects_of(verdict, "components")
+    )
+    return [(name, value) for name, value in numbers if value is not None]
 
 
 def _number(part: Json, key: str, name: str, unread: Unread) -> float | None:

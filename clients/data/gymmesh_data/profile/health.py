@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from gymmesh_data.profile.distributions import TimeBin
 from gymmesh_data.profile.totals import Totals
@@ -25,10 +25,6 @@ class HealthWarning:
     name: str
     text: str
     figures: Mapping[str, float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def warnings_of(totals: Totals) -> list[HealthWarning]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gymmesh_client import OutputFiles, open_run
-from gymmesh_data.rollout import StoredRollout, stored_rollout
-from gymmesh_data.sources import distinct, read_rollouts
+from gymmesh_client import OutputFiles
+from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.sources import distinct, failures_of, read_rollouts
 
 
 def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
@@ -23,8 +23,6 @@ def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
         yield from read_rollouts([path])
         files = OutputFiles(path)
         if files.journal.exists():
-            with open_run(path) as run:
-                for row in run.failures():
-                    yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+            yield from failures_of(path)
         elif files.failures.exists() and files.failures.resolve() != path.resolve():
             yield from read_rollouts([files.failures])
