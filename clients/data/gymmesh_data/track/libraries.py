@@ -112,9 +112,7 @@ class MlflowTracker:
 
     def measures(self, step: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
-        metrics = [self._metric(name, value, now, step) for name, value in values.items()]
-        for start in range(0, len(metrics), _BATCH):
-            self._client.log_batch(self._id, metrics=metrics[start : start + _BATCH])
+        self._log("metrics", [self._metric(*one, now, step) for one in values.items()])
 
     def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         # As MlflowClient.log_table writes and load_table reads it, without pandas.
@@ -145,9 +143,12 @@ class MlflowTracker:
         known = self._client.get_run(self._id).data.params
         values = {key[:_LONGEST_KEY]: value[:_LONGEST_VALUE] for key, value in flat(config)}
         new = [self._param(key, value) for key, value in values.items() if key not in known]
-        for start in range(0, len(new), _BATCH):
-            self._client.log_batch(self._id, params=new[start : start + _BATCH])
+        self._log("params", new)
         self._client.log_dict(self._id, dict(config), "run.json")
+
+    def _log(self, kind: str, found: list[Any]) -> None:
+        for start in range(0, len(found), _BATCH):
+            self._client.log_batch(self._id, **{kind: found[start : start + _BATCH]})
 
 
 class TrackioTracker:
