@@ -56,6 +56,22 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
     return list(found.values())
 
 
+def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
+    """The completed rollouts of each path, then its failed ones; a path given twice is read once.
+    Raises as `read_rollouts`.
+
+    The failures of a run are those that are current; those of a file stand in NAME.failures.jsonl
+    beside it, if that is there.
+    """
+    for path in distinct(paths):
+        yield from read_rollouts([path])
+        failures = OutputFiles(path).failures
+        if is_run(path):
+            yield from failures_of(path)
+        elif failures.exists() and failures.resolve() != path.resolve():
+            yield from read_rollouts([failures])
+
+
 def failures_of(path: Path) -> Iterator[StoredRollout]:
     """The current failures of a run. Raises UserError."""
     with open_run(path) as run:

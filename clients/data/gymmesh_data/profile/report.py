@@ -182,7 +182,8 @@ def profile(
     options = options or ProfileOptions()
     totals = totals_of(list(paths), options.solved_at, options.fields, on_rollout)
     tasks = [task for task in totals.tasks.values() if task.judged]
-    columns = _estimates(tasks)
+    most = max((task.judged for task in tasks), default=0)
+    columns = [one for k in powers(most) for one in _estimates_at(tasks, k)]
     figures = figures_of([_rewards(tasks), *(column for _, _, column in columns)], options)
     estimates: dict[str, dict[int, Figure]] = {}
     for (name, k, _), figure in zip(columns, figures[1:], strict=True):
@@ -246,13 +247,8 @@ def _rewards(tasks: list[TaskTotals]) -> resampling.Column:
     return [round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]
 
 
-def _estimates(tasks: list[TaskTotals]) -> list[_Averaged]:
-    """What is estimated for every k: the name, k, and each task's sum and weight."""
-    most = max((task.judged for task in tasks), default=0)
-    return [one for k in powers(most) for one in _estimates_at(tasks, k)]
-
-
 def _estimates_at(tasks: list[TaskTotals], k: int) -> Iterator[_Averaged]:
+    """What is estimated for k: the name, k, and each task's sum and weight."""
     enough = array("d", (task.judged >= k for task in tasks))
 
     def column(estimate: Callable[[TaskTotals], float]) -> resampling.Column:

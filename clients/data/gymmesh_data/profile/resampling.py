@@ -37,9 +37,8 @@ def bootstrap(
     Tasks that are alike in all columns are drawn together, by a multinomial, which is the same
     distribution.
 
-    Args:
-        columns: for each mean the tasks' sums and weights, as `estimators.ratio` takes them; all
-            of one length.
+    `columns`: for each mean the tasks' sums and weights, as `estimators.ratio` takes them; all of
+    one length.
 
     Returns:
         For each column an interval; None where fewer than two tasks have a weight.

@@ -15,9 +15,9 @@ from typing import Final
 
 from gymmesh_client import UserError
 from gymmesh_data.profile.distributions import Distribution, TimeBin, TimeSeries
-from gymmesh_data.profile.facts import Facts, Fields, Unread, facts_of
-from gymmesh_data.profile.reading import read_outcomes
+from gymmesh_data.profile.facts import Facts, Fields, Unread
 from gymmesh_data.rollout import CUT_SHORT, StoredRollout
+from gymmesh_data.sources import read_outcomes
 
 Labels = tuple[tuple[str, str], ...]
 _ERROR: Final = "TOOL_ERROR"
@@ -105,11 +105,8 @@ class ToolTotals:
 
 @dataclass(slots=True)
 class Signs:
-    """What health warnings are made of, counted over judged rollouts.
-
-    Attributes:
-        products: sum of output tokens times reward, over rollouts that have both; tokens and
-            rewards hold these rollouts' own.
+    """What health warnings are made of, counted over judged rollouts. `products`: sum of output
+    tokens times reward, over rollouts that have both; tokens and rewards hold these rollouts' own.
     """
 
     cut_short: int = 0
@@ -126,7 +123,6 @@ class Totals:
     """All that a profile is made of."""
 
     solved_at: float = 1.0
-    fields: Fields = field(default_factory=Fields)
     tasks: dict[tuple[str, str], TaskTotals] = field(default_factory=dict)
     completed: int = 0
     repeated_rows: int = 0
@@ -174,19 +170,15 @@ class Totals:
     def _add_completed(self, one: Facts) -> None:
         self.completed += 1
         self.stop_reasons[one.stop_reason or "(none)"] += 1
-        if one.steps is not None:
-            self.steps.add(one.steps)
+        self.steps.add(one.steps)
         self.turns.add(one.turns)
         self.calls.add(one.calls.total())
         for kinds, values in ((self.tokens, one.tokens), (self.latency, one.latency_s)):
             for name, value in values.items():
                 kinds.setdefault(name, Distribution()).add(value)
-        outcomes: dict[str, dict[str, int]] = {}
-        for (name, outcome), count in one.answered.items():
-            outcomes.setdefault(name, {})[outcome] = count
-        for name in one.calls | dict.fromkeys(outcomes, 0):
+        for name in one.calls | dict.fromkeys(one.answered, 0):
             tool = self.tools.setdefault(name, ToolTotals())
-            tool.add(one.calls[name], one.invalid[name], outcomes.get(name, {}))
+            tool.add(one.calls[name], one.invalid[name], one.answered.get(name, {}))
         if one.started_at is not None:
             reward, tokens = one.reward, one.tokens.get("output", 0)
             judged = reward is not None
@@ -232,17 +224,14 @@ def totals_of(
 ) -> Totals:
     """The totals of some runs and files, in one pass over their rows.
 
-    Args:
-        on_rollout: called with each as it is read.
-
-    Raises:
-        UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
+    `on_rollout`: called with each as it is read. Raises UserError where a file cannot be read, has
+    a row that is no rollout's, or there are no rows.
     """
-    totals = Totals(solved_at, fields or Fields())
+    totals = Totals(solved_at)
     for rollout in read_outcomes(paths):
         if on_rollout is not None:
             on_rollout(rollout)
-        totals.add(facts_of(rollout, totals.fields, totals.unread))
+        totals.add(Facts(rollout, fields or Fields(), totals.unread))
     if not totals.tasks:
         names = ", ".join(map(str, paths))
         raise UserError(f"{names}: no rollouts there yet; collect some with gym-cli collect")
