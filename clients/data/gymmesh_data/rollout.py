@@ -20,6 +20,8 @@ _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
 # Why a rollout ended that a limit cut short.
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
+# What a collector puts to the last item of a model call.
+TOKEN_KEYS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 _ONLY_OBJECTS: Final = frozenset((dict,))
 
 
@@ -127,10 +129,11 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     if instructions is not None and not isinstance(instructions, str):
         raise UserError(f"{where}: {_PARAMS}.instructions: must be a text or null")
     task_id = row.get("task_id")
+    given = {key: params.get(key) for key in ("input", "instructions", "tools")}
     return StoredRollout(
         where=where,
         row=row,
-        task_id=task_id if isinstance(task_id, str) and task_id else _made_id(params),
+        task_id=task_id if isinstance(task_id, str) and task_id else made_id(given),
         rollout_id=str(row.get("rollout_id") or ""),
         reward=_reward(row, where),
         first_items=first_items,
@@ -176,7 +179,6 @@ def _reward(row: Json, where: str) -> float | None:
         raise UserError(f"{where}: reward: is beyond the range of a number") from None
 
 
-def _made_id(params: Json) -> str:
-    """The same for equal parameters, whatever the order of their keys."""
-    told = {key: params.get(key) for key in ("input", "instructions", "tools")}
-    return hashlib.sha256(dumps_sorted(told)).hexdigest()[:16]
+def made_id(content: Json) -> str:
+    """A task's id, made of its content: the same for its repeats."""
+    return hashlib.sha256(dumps_sorted(content)).hexdigest()[:16]

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, Final, Literal
 from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports.lines import line_of
-from gymmesh_data.imports.files import NotJson, rows_of
-from gymmesh_data.imports.imported import Imported, made_id, rollout_row, task_row
+from gymmesh_data.imports.files import rows_of
+from gymmesh_data.imports.imported import Imported, rollout_row, task_row
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, made_id
 from gymmesh_responses import CodecError
 
 _MOST_SENTENCES: Final = 20
@@ -126,8 +126,8 @@ def _lines(
             for where, row in rows_of(path):
                 summary.rows += 1
                 try:
-                    if isinstance(row, NotJson):
-                        raise RowRefused(f"is not JSON: {row.why}")
+                    if isinstance(row, RowRefused):
+                        raise row
                     if not isinstance(row, dict):
                         raise RowRefused("must be a JSON object")
                     line = make(read(row, options.columns), options, name, seen)
@@ -159,19 +159,19 @@ def _task(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes
     if imported.task_id:
         # Logs have a task's repeats, each with keys of its own; the conversation tells tasks apart.
         told = made_id(row["responses_create_params"])
-        known = seen.add(f"id {imported.task_id}", told)
-        if known is not None and known != told:
+        count, first = seen.add(f"id {imported.task_id}", told)
+        if first != told:
             raise RowRefused(f"task_id: {imported.task_id!r} is another task's already")
     else:
-        known = seen.add(f"row {made_id(row)}", "")
-    return b"" if known is not None else line_of(row)
+        count, _ = seen.add(f"row {made_id(row)}")
+    return b"" if count else line_of(row)
 
 
 def _rollout(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes:
     told = imported.task_id or made_id(task_row(imported, options.environment))
-    count = seen.count(told)
+    count, _ = seen.add(f"task {told}")
     row: Json = rollout_row(imported, options.environment, count, name)
-    if imported.repeat is not None and seen.add(f"{told}/{imported.repeat}", "") is not None:
+    if imported.repeat is not None and seen.add(f"repeat {imported.repeat} of {told}")[0]:
         raise RowRefused(
             f"repeat {imported.repeat} of task {told!r} was there before; import each run by itself"
         )
@@ -179,36 +179,26 @@ def _rollout(imported: Imported, options: Imports, name: str, seen: _Seen) -> by
 
 
 class _Seen:
-    """What was seen of tasks, on disk, so that memory is flat."""
+    """How often something was seen, on disk, so that memory is flat."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._base = sqlite3.connect(Path(self._folder.name) / "seen.db", isolation_level=None)
         self._base.executescript(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-            "CREATE TABLE seen (key BLOB PRIMARY KEY, value TEXT) WITHOUT ROWID;"
-            "CREATE TABLE counts (key BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID;"
+            "CREATE TABLE seen (key BLOB PRIMARY KEY, value TEXT, count INTEGER) WITHOUT ROWID;"
         )
         self._base.execute("BEGIN")
 
-    def add(self, key: str, value: str) -> str | None:
-        """Note a key; what it was noted with before, or None."""
+    def add(self, key: str, value: str = "") -> tuple[int, str]:
+        """Note a key: how often it was noted before, and with what at first."""
         name = key.encode("utf-8", "surrogatepass")
-        found = self._base.execute("SELECT value FROM seen WHERE key = ?", (name,)).fetchone()
-        if found is not None:
-            return str(found[0])
-        self._base.execute("INSERT INTO seen VALUES (?, ?)", (name, value))
-        return None
-
-    def count(self, key: str) -> int:
-        """How often it was asked for this key before."""
-        name = key.encode("utf-8", "surrogatepass")
-        found = self._base.execute(
-            "INSERT INTO counts VALUES (?, 0) ON CONFLICT (key) DO UPDATE SET count = count + 1 "
-            "RETURNING count",
-            (name,),
+        count, first = self._base.execute(
+            "INSERT INTO seen VALUES (?, ?, 0) ON CONFLICT (key) DO UPDATE SET count = count + 1 "
+            "RETURNING count, value",
+            (name, value),
         ).fetchone()
-        return int(found[0])
+        return int(count), str(first)
 
     def __enter__(self) -> _Seen:
         return self
@@ -219,8 +209,9 @@ class _Seen:
 
 
 def _told(summary: ImportSummary) -> str:
-    more = summary.refused - len(summary.problems)
-    lines = [*summary.problems, *([f"and {more} more"] if more else [])]
+    lines, more = list(summary.problems), summary.refused - len(summary.problems)
+    if more:
+        lines.append(f"and {more} more")
     count = "1 row" if summary.refused == 1 else f"{summary.refused} rows"
     fix = f"{count} cannot be taken, and nothing was written; leave them out with --skip-invalid"
     return "\n".join([*lines, fix])
