@@ -1,11 +1,19 @@
-"""One class for each tracker, each over the tracker's own library; used in its process only."""
+"""One class for each tracker, each over the tracker's own library; used in its process only.
+
+Each has a run at the tracker, and four methods, which may raise what the library raises:
+
+begin     begins a run, or goes on with it; gives its `id`, and its `url` where there is one
+measures  logs measures; `step`: how many rollouts have an outcome
+table     logs a table of samples, in place of the one before where the tracker can
+end       ends the run, with its configuration as known now (empty: as it was)
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from gymmesh_data.track.measures import plain_name
 from gymmesh_data.track.names import TrackerRun
@@ -18,38 +26,12 @@ _LONGEST_KEY: Final = 250
 _LONGEST_VALUE: Final = 500
 
 
-class Tracker(Protocol):
-    """A run at a tracker. Every method may raise what the library raises."""
-
-    def begin(self, run: TrackerRun) -> dict[str, str]:
-        """Begin a run, or go on with it; its `id`, and `url` where there is one."""
-
-    def measures(self, step: int, values: Mapping[str, float]) -> None:
-        """Log measures; `step`: how many rollouts have an outcome."""
-
-    def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Log a table of samples, in place of the one before where the tracker can."""
-
-    def end(self, config: Mapping[str, Any], *, finished: bool) -> None:
-        """End the run, with its configuration as known now (empty: as it was)."""
-
-
-def tracker_of(name: str) -> Tracker:
-    """The tracker of this name; see `names.TRACKERS`."""
-    trackers: dict[str, type[Tracker]] = {
-        "mlflow": MlflowTracker,
-        "trackio": TrackioTracker,
-        "wandb": WandbTracker,
-    }
-    return trackers[name]()
-
-
 class WandbTracker:
     """Weights & Biases."""
 
     def begin(self, run: TrackerRun) -> dict[str, str]:
-        """As `Tracker`. What W&B would read of the machine by itself stays out: git remotes and
-        command lines may have credentials in them.
+        """What W&B would read of the machine by itself stays out: git remotes and command lines may
+        have credentials in them.
         """
         import wandb
 
@@ -181,6 +163,19 @@ class TrackioTracker:
 
     def end(self, config: Mapping[str, Any], *, finished: bool) -> None:
         self._library.finish()
+
+
+Tracker: TypeAlias = MlflowTracker | TrackioTracker | WandbTracker
+
+
+def tracker_of(name: str) -> Tracker:
+    """The tracker of this name; see `names.TRACKERS`."""
+    trackers: dict[str, type[Tracker]] = {
+        "mlflow": MlflowTracker,
+        "trackio": TrackioTracker,
+        "wandb": WandbTracker,
+    }
+    return trackers[name]()
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

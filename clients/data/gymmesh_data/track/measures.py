@@ -106,10 +106,8 @@ class Recent:
 
 
 def measures_of(figures: Figures, groups: Mapping[str, int] | None = None) -> dict[str, float]:
-    """The measures of a run that goes on.
-
-    Args:
-        groups: counts of the groups for a trainer; None where there are none.
+    """The measures of a run that goes on. `groups`: counts of the groups for a trainer; None where
+    there are none.
     """
     tally = figures.tally
     found: dict[str, float] = {

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_client import OutputFiles
 from gymmesh_client.run_file import read_run_file
@@ -21,6 +21,8 @@ from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of_r
 if TYPE_CHECKING:
     from gymmesh_data.profile import Figure, Profile
     from gymmesh_data.rollout import StoredRollout
+
+_OPTIONS: Final = ("solved_at", "confidence", "resamples", "seed")
 
 
 class ProfileTracking:
@@ -70,14 +72,8 @@ def profile_run(made: Profile, project: str, now: datetime) -> TrackerRun:
     files = OutputFiles(Path(made.inputs[0]))
     about = read_run_file(files.run) if len(made.inputs) == 1 else {}
     group = str(about.get("run_id") or files.stem)
-    options = made.options
-    asked = {
-        "inputs": list(made.inputs),
-        "solved_at": options.solved_at,
-        "confidence": options.confidence,
-        "resamples": options.resamples,
-        "seed": options.seed,
-    }
+    asked: dict[str, Any] = {"inputs": list(made.inputs)}
+    asked |= {key: getattr(made.options, key) for key in _OPTIONS}
     name = f"{group}-profile-{now:%Y%m%d-%H%M%S}"
     config = configuration_of(about) | {"profile": asked}
     return TrackerRun(project, name, group, config, kind="profile")
