@@ -12,13 +12,12 @@ from typing import Final, TypeAlias
 from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import TOKEN_KEYS, Json, StoredRollout
 from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import NoTokens, samples_of
 from gymmesh_runtime.extras import Extra
 
 _NO_SEQUENCE: Final = "token ids that make no sequence"
-_LISTS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 class TokenPlace(Enum):
@@ -31,10 +30,8 @@ class TokenPlace(Enum):
 
 @dataclass(slots=True)
 class Taken:
-    """A rollout that an export takes, and its messages in the style of the format.
-
-    Attributes:
-        with_tokens: whether token ids are asked for.
+    """A rollout that an export takes, and its messages in the style of the format. `with_tokens`:
+    whether token ids are asked for.
     """
 
     rollout: StoredRollout
@@ -85,7 +82,7 @@ class Taken:
         item = self.said.token_items.get(place)
         if item is None or not self.with_tokens:
             return None
-        if all(isinstance(item[key], list) for key in _LISTS if key in item):
+        if all(isinstance(item[key], list) for key in TOKEN_KEYS if key in item):
             return item
         self.said.losses[_NO_SEQUENCE] += 1
         return None

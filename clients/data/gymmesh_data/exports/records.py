@@ -46,13 +46,8 @@ def records(
     summary: ExportSummary,
     spool: Path,
 ) -> Iterator[bytes]:
-    """The lines of an export, each with its newline. What is counted goes to `summary`.
-
-    Args:
-        spool: where a file may stand meanwhile.
-
-    Raises:
-        UserError: a rollout's row is malformed.
+    """The lines of an export, each with its newline. What is counted goes to `summary`. `spool`:
+    where a file may stand meanwhile. Raises UserError where a rollout's row is malformed.
     """
     making = _Records(form, options, summary, spool)
     selected = making.selected(rollouts)

@@ -14,7 +14,7 @@ from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
 from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS
-from gymmesh_data.exports.hub import CONFIGS, DataFile, card
+from gymmesh_data.exports.hub import CONFIGS, card, path_of
 from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
@@ -110,7 +110,8 @@ def export_hub(
     """
     options = options or ExportOptions()
     if output.exists():
-        ours = _is_ours(output)
+        made = {"README.md", NOTE, *CONFIGS}
+        ours = output.is_dir() and {one.name for one in output.iterdir()} <= made
         if not (overwrite and ours):
             fix = "replace it with --overwrite" if ours else "move it away"
             raise UserError(f"{output}: is there already; {fix}, or choose another --output")
@@ -133,13 +134,6 @@ def export_hub(
     return total
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder has nothing that an export does not make."""
-    if not folder.is_dir():
-        return False
-    return {one.name for one in folder.iterdir()} <= {"README.md", NOTE, *CONFIGS}
-
-
 def _made_of(inputs: Sequence[Path], options: ExportOptions, test: float) -> Any:
     """What a folder's files depend on: the options, and the rollouts (sizes and times of files)."""
     rows = list[list[str | int]]()
@@ -159,14 +153,14 @@ def _fill(
 ) -> ExportSummary:
     """Write the files of a folder, and its card. What came of them; rollouts are counted once."""
     splits = {"train": (0.0, 1.0 - test), "test": (1.0 - test, 1.0)} if test else {"train": None}
-    files, total = list[DataFile](), ExportSummary()
+    files, total = dict[tuple[str, str], ExportSummary](), ExportSummary()
     for config, (form, _) in CONFIGS.items():
         chosen = options.selection
         if form.demonstrations:
             least = _DEMONSTRATION if chosen.min_reward is None else chosen.min_reward
             chosen = replace(chosen, min_reward=least, distinct=True)
         for split, part in splits.items():
-            path = f"{config}/{split}.jsonl"
+            path = path_of(config, split)
             some = replace(options, selection=chosen, part=part)
             summary = draft.finished(path)
             if summary is None:
@@ -180,7 +174,7 @@ def _fill(
             for what, count in summary.losses.items():
                 total.losses[f"{what} ({config})"] += count
             if summary.records:
-                files.append(DataFile(config, split, path, summary))
+                files[config, split] = summary
     readme = draft.path / "README.md"
     readme.touch(OWNER_ONLY)
     text = card(draft.output.name, files, sorted(options.selection.environments))
