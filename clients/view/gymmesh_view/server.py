@@ -75,9 +75,7 @@ class ViewServer:
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[ViewServer]:
         """Serve on 127.0.0.1 for as long as the context lasts; port 0 lets the system choose.
-
-        Raises:
-            UserError: the port is taken.
+        Raises UserError where the port is taken.
         """
         runner = web.AppRunner(
             self._application(), access_log=None, max_line_size=16_384, shutdown_timeout=2
@@ -185,11 +183,7 @@ def _answers(reading: Reading) -> dict[str, _Answer]:
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page.
-
-    Raises:
-        UserError: it was not built.
-    """
+    """A file of the built page. Raises UserError where it was not built."""
     try:
         return files("gymmesh_view").joinpath("static", name).read_bytes()
     except OSError:

@@ -39,20 +39,14 @@ class Placed(NamedTuple):
 
 
 def placed_rows(path: Path, fd: int, start: int, end: int, *, compressed: bool) -> Iterator[Placed]:
-    """The rows of a file from `start`, where a row or frame begins, to `end`.
-
-    Raises:
-        UserError: a compressed frame is damaged or too large to be read at once.
+    """The rows of a file from `start`, where a row or frame begins, to `end`. Raises UserError
+    where a compressed frame is damaged or too large to be read at once.
     """
     yield from _frames(path, fd, start, end) if compressed else _lines(fd, start, end)
 
 
 def read_row(path: Path, offset: int, inner: int, length: int, extent: int) -> bytes:
-    """The row at a place.
-
-    Raises:
-        UserError: the file cannot be read, or is another one now.
-    """
+    """The row at a place. Raises UserError where the file cannot be read, or is another one now."""
     try:
         with path.open("rb") as file:
             data = os.pread(file.fileno(), extent, offset)

@@ -85,10 +85,8 @@ def _run(path: Path) -> ViewSource:
 
 
 def session_of(files: OutputFiles) -> dict[str, object]:
-    """What the first session said of a run, its layout among it.
-
-    Raises:
-        UserError: the journal cannot be read or is damaged.
+    """What the first session said of a run, its layout among it. Raises UserError where the journal
+    cannot be read or is damaged.
     """
     with opened(files) as fd, mapped(fd) as data:
         for frame in frames_of(data, files):
