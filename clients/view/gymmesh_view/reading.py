@@ -50,36 +50,26 @@ class Reading:
         """One rollout, in all its parts. Raises UserError where there is none."""
         summary, place = self.store.place(key)
         rollout = self._rollout(place)
-        told = self._traced(place, rollout, summary["attempt"])
-        detail = detail_of(rollout, told["actors"])
-        detail["timeline"]["spans"] = told["spans"]
+        detail = detail_of(rollout)
+        run = self.sources[place.source].run if place.source < len(self.sources) else None
+        if run is not None and rollout.rollout_id:
+            spans = traced(run.rows, rollout.rollout_id, summary["attempt"])
+            detail["timeline"]["spans"] = spans
         return {"summary": summary} | detail
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
         """The sampled tokens of a model call. Raises UserError where there is no such rollout.
-
-        Args:
-            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+        `thread`: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
         """
-        summary, place = self.store.place(key)
+        _, place = self.store.place(key)
         rollout = self._rollout(place)
-        if not thread:
-            return tokens_of(rollout.output, call)
-        actors = (
-            actors_in(rollout.row) or self._traced(place, rollout, summary["attempt"])["actors"]
-        )
-        return tokens_of(items_of_thread(actors, thread), call)
+        output = items_of_thread(actors_in(rollout.row), thread) if thread else rollout.output
+        return tokens_of(output, call)
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
         return self._line(place)
-
-    def _traced(self, place: RowPlace, rollout: StoredRollout, attempt: int) -> Json:
-        run = self.sources[place.source].run if place.source < len(self.sources) else None
-        if run is None or not rollout.rollout_id:
-            return {"spans": [], "actors": {}}
-        return traced(run.rows, rollout.rollout_id, attempt)
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"

@@ -79,11 +79,7 @@ class FileFollower:
         return self._state.get("position", 0), _size(self.path)
 
     def batches(self) -> Iterator[Batch]:
-        """What is new since the last time.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """What is new since the last time. Raises UserError where the file cannot be read."""
         try:
             with self.path.open("rb") as file:
                 yield from self._batches(file.fileno())
@@ -144,10 +140,8 @@ class RunFollower:
         return sum(self._done.values()), sum(map(_size, paths))
 
     def batches(self) -> Iterator[Batch]:
-        """What is new since the last time.
-
-        Raises:
-            UserError: a file cannot be read, or is damaged.
+        """What is new since the last time. Raises UserError where a file cannot be read, or is
+        damaged.
         """
         with opened(self._files) as fd:
             if self._mark and self._mark != _mark(fd, self._position):

@@ -32,7 +32,6 @@ from gymmesh_view.index.tables import (
     delete_row,
     insert,
 )
-from gymmesh_view.index.trace_actors import forget, join, note, spoken_in
 from gymmesh_view.rows.sources import ViewSource, labels
 from gymmesh_view.rows.summary import Summary, row_of, summary_of
 
@@ -60,10 +59,8 @@ class Indexer:
         self._lock: int | None = None
 
     def prepare(self) -> None:
-        """Make the index's file where it is missing or of another version.
-
-        Raises:
-            UserError: it cannot be written.
+        """Make the index's file where it is missing or of another version. Raises UserError where
+        it cannot be written.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,10 +95,8 @@ class Indexer:
             self._lock = None
 
     def run_once(self) -> None:
-        """Index all that there is now, in this thread.
-
-        Raises:
-            UserError: something cannot be read or written.
+        """Index all that there is now, in this thread. Raises UserError where something cannot be
+        read or written.
         """
         if self._lock is None:
             raise UserError(f"{self._path}: another gym-cli view is at work in it")
@@ -146,7 +141,7 @@ class _Work:
         self._files: dict[Path, int] = {}
         self._problems = list(get(database, "problems") or [])
         self._labels = labels([source.path for source in indexer.sources])
-        self._followers = [self._follower(number) for number in range(len(indexer.sources))]
+        self._followers = [self._follower(source) for source in indexer.sources]
         self._shown: Any = None
 
     def step(self) -> None:
@@ -156,15 +151,13 @@ class _Work:
                 self._take(number, batch)
                 if self._indexer.stopping.is_set():
                     return
-            self._take_actors(number)
 
     def finish(self, state: str, error: str = "") -> None:
         """Note what the index is now, where that is news."""
-        with _transaction(self._database, suppress=True):
+        with contextlib.suppress(sqlite3.Error), _transaction(self._database):
             self._progress(state, error)
 
-    def _follower(self, number: int) -> FileFollower | RunFollower:
-        source = self._indexer.sources[number]
+    def _follower(self, source: ViewSource) -> FileFollower | RunFollower:
         state = get(self._database, f"source {source.path}") or {}
         if source.run is None:
             return FileFollower(source.path, state)
@@ -183,10 +176,6 @@ class _Work:
             place = (placed.offset, placed.inner, placed.length, placed.extent)
             rows.append((path, one, place))
         with _transaction(self._database):
-            if batch.resets and source.run is not None:
-                # The same rows may come again, in other places.
-                forget(self._database, number)
-                _put(self._database, f"trace {source.path}", 0)
             for path in batch.resets:
                 delete_file(self._database, self._file(number, path))
                 self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
@@ -204,23 +193,6 @@ class _Work:
             _put(self._database, "problems", self._problems[:_MOST_PROBLEMS])
             _put(self._database, f"source {source.path}", batch.state)
             self._progress("indexing", "")
-
-    def _take_actors(self, number: int) -> None:
-        """What the trace of a run says of actors, which may be there before the row or after it."""
-        source = self._indexer.sources[number]
-        if source.run is None:
-            return
-        key = f"trace {source.path}"
-        for found, end in spoken_in(source.run.rows, int(get(self._database, key) or 0)):
-            with _transaction(self._database):
-                note(self._database, self._names, number, found)
-                _put(self._database, key, end)
-            if self._indexer.stopping.is_set():
-                return
-        with _transaction(self._database):
-            if join(self._database, number):
-                self._changes += 1
-                _put(self._database, "changes", self._changes)
 
     def _progress(self, state: str, error: str) -> None:
         sizes = [follower.size() for follower in self._followers]
@@ -260,17 +232,11 @@ def _put(database: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def _transaction(database: sqlite3.Connection, *, suppress: bool = False) -> Iterator[None]:
-    """All or nothing; `suppress`: it does not matter whether it can be written."""
-    try:
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing."""
+    with database:
         database.execute("BEGIN IMMEDIATE")
         yield
-        database.execute("COMMIT")
-    except BaseException as error:
-        with contextlib.suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        if not (suppress and isinstance(error, sqlite3.Error)):
-            raise
 
 
 def _locked(path: Path) -> int | None:

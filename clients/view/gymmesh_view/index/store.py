@@ -55,9 +55,7 @@ class RowPlace:
 
 class Store:
     """An index, open for reading; used from several threads, each with a connection of its own.
-
-    Args:
-        deep: from this offset on, it is looked whether the end of a list is nearer.
+    `deep`: from this offset on, it is looked whether the end of a list is nearer.
     """
 
     def __init__(self, path: Path, deep: int = 2_000) -> None:
@@ -138,13 +136,8 @@ class Store:
             return found
 
     def place(self, key: str) -> tuple[Json, RowPlace]:
-        """A rollout's summary and where its row is.
-
-        Args:
-            key: what `listed` has as `key`.
-
-        Raises:
-            UserError: there is none.
+        """A rollout's summary and where its row is. `key`: what `listed` has as `key`. Raises
+        UserError where there is none.
         """
         with self._reading() as database:
             found = database.execute(*_by_key(key)).fetchone()

@@ -2,8 +2,7 @@
 
 The table `rollouts` is narrow, for filters and sorts read all of it: names are numbers into
 `names`, and the sets of a rollout's tags, tools and actors are numbers into `sets`. What only the
-rows on the screen need stands in `places`; `spoken` is what a trace says of actors, and whether it
-waits for its row.
+rows on the screen need stands in `places`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gymmesh_client import UserError
 from gymmesh_view.rows.filters import ONE_OF, SETS
 from gymmesh_view.rows.summary import Summary
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of the tables and of what a row's summary is; an index of another version is made anew."""
 _KNOWN: Final = 50_000
 
@@ -47,11 +46,6 @@ TABLES: Final = """
     );
     CREATE INDEX places_at ON places (file, offset, inner);
     CREATE INDEX places_rollout ON places (rollout_id) WHERE rollout_id != '';
-    CREATE TABLE spoken (
-        source INTEGER, rollout_id TEXT, attempt INTEGER, actors INTEGER, waits INTEGER,
-        PRIMARY KEY (source, rollout_id, attempt)
-    ) WITHOUT ROWID;
-    CREATE INDEX spoken_waits ON spoken (source) WHERE waits;
     CREATE VIRTUAL TABLE words USING fts5 (body, content = '', detail = none);
 """
 # Columns that hold the number of a name, and those that hold that of a set of names, by their kind.

@@ -20,10 +20,8 @@ _SHOWN: Final = frozenset(
 )  # fmt: skip
 
 
-def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
-    """What a row says of a rollout, in the parts that a page has for it; `actors`: those that its
-    trace has, for a row that has none.
-    """
+def detail_of(rollout: StoredRollout) -> Json:
+    """What a row says of a rollout, in the parts that a page has for it."""
     row, metadata = rollout.row, rollout.metadata
     params = {
         key: value
@@ -38,7 +36,7 @@ def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
         "instructions": clean(rollout.instructions),
         "tools": [_tool(tool) for tool in rollout.tools],
         "items": items_of(rollout.first_items, rollout.output),
-        "actors": actors_shown(actors_in(row) or actors),
+        "actors": actors_shown(actors_in(row)),
         "calls": calls_of(rollout.output),
         "forks": [
             _texts(fork, "call_id", "reason") | {"common_tokens": _whole(fork.get("common_tokens"))}
