@@ -120,7 +120,8 @@ class _Records:
         with Spool(self._spool) as spool:
             for taken in chosen:
                 if lines := self._lines(taken, of_rollout):
-                    spool.add(_task_key(taken.rollout), _score(taken.rollout), lines)
+                    task = spool.number(_task_key(taken.rollout))
+                    spool.add(task, _score(taken.rollout), lines)
             for scored in spool.tasks():
                 ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
                 if len(ranked) > most:
@@ -132,11 +133,12 @@ class _Records:
         self, selected: Iterable[StoredRollout], keep: KeptOfTask, make: OfTask
     ) -> Iterator[bytes]:
         """A line for each task, in the order of their first rollouts."""
-        losses = self._summary.losses
+        losses, tasks = self._summary.losses, 0
         with Spool(self._spool) as spool:
             for rollout in selected:
-                key, content = _task_key(rollout), b""
-                if key not in spool:
+                task, content = spool.number(_task_key(rollout)), b""
+                if task > tasks:  # a new one
+                    tasks = task
                     # What came after its beginning is none of its task's.
                     begun = msgspec.structs.replace(rollout, output=[])
                     taken = Taken(rollout, conversation_of(begun, self._style))
@@ -144,7 +146,7 @@ class _Records:
                     losses.update(taken.said.losses)
                 if has_tokens(rollout):
                     losses[_NOT_CARRIED] += 1
-                spool.add(key, _score(rollout), content)
+                spool.add(task, _score(rollout), content)
             for number, scored in enumerate(spool.tasks()):
                 rewards = [reward for reward, _ in scored if reward != _NOT_JUDGED]
                 facts = TaskFacts(number, rewards, len(scored), self._options.agent)
@@ -161,7 +163,7 @@ class _Records:
                     continue
                 summary.losses.update(said.losses)
                 content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
-                spool.add(_task_key(rollout), rollout.reward, content)
+                spool.add(spool.number(_task_key(rollout)), rollout.reward, content)
             for scored in spool.tasks():
                 pairs = list(choose_pairs([(one[0], one) for one in scored], rules))
                 if not pairs:

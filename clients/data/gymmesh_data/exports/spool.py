@@ -10,6 +10,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -26,6 +27,10 @@ _TABLES: Final = """
         place INTEGER NOT NULL,
         size INTEGER NOT NULL
     );
+"""
+_TASK: Final = """
+    INSERT INTO tasks (task_id) VALUES (?)
+    ON CONFLICT (task_id) DO UPDATE SET task_id = task_id RETURNING number
 """
 _BUFFER_BYTES: Final = 64 * 1024
 # Tasks whose numbers are in memory: some 10 MB.
@@ -45,40 +50,22 @@ class Spool:
         # Closed by `__exit__`.
         self._contents = tempfile.TemporaryFile(dir=path.parent, buffering=_BUFFER_BYTES)  # noqa: SIM115
         self._size = 0
-        self._known: dict[str, int] = {}
+        #: The number of a task: 1, 2, 3 … in the order in which they first came.
+        self.number = lru_cache(_MOST_KNOWN)(self._number)
 
-    def __contains__(self, task: str) -> bool:
-        return self._number(task) is not None
+    def _number(self, task_id: str) -> int:
+        # Text with an unpaired surrogate is none for SQLite.
+        name = task_id.encode("utf-8", "surrogatepass")
+        return int(self._base.execute(_TASK, (name,)).fetchone()[0])
 
-    def add(self, task: str, reward: float, content: bytes) -> None:
-        """Keep the content of a rollout of a task."""
-        number = self._number(task)
-        if number is None:
-            name = task.encode("utf-8", "surrogatepass")
-            number = self._base.execute("INSERT INTO tasks (task_id) VALUES (?)", (name,)).lastrowid
-            assert number is not None
-            self._know(task, number)
+    def add(self, task: int, reward: float, content: bytes) -> None:
+        """Keep a rollout's content. task: its number."""
         self._base.execute(
             "INSERT INTO rollouts (task, reward, place, size) VALUES (?, ?, ?, ?)",
-            (number, reward, self._size, len(content)),
+            (task, reward, self._size, len(content)),
         )
         self._contents.write(content)
         self._size += len(content)
-
-    def _number(self, task: str) -> int | None:
-        if (known := self._known.get(task)) is not None:
-            return known
-        # Text with an unpaired surrogate is none for SQLite.
-        name = task.encode("utf-8", "surrogatepass")
-        found = self._base.execute("SELECT number FROM tasks WHERE task_id = ?", (name,)).fetchone()
-        if found is not None:
-            self._know(task, found[0])
-        return None if found is None else int(found[0])
-
-    def _know(self, task: str, number: int) -> None:
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[task] = number
 
     def tasks(self) -> Iterator[list[tuple[float, int]]]:
         """The rollouts of each task: reward and number; tasks and rollouts in their order."""

@@ -115,14 +115,11 @@ class VerdictChanges:
             means = (_mean(one.old_sum, one.both), _mean(one.new_sum, one.both))
             said = ("-" if mean is None else f"{mean:.3f}" for mean in means)
             lines.append((name, *map(str, counts), str(one.failed), *said))
-        wide = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-        rows = [
-            "  ".join(
-                word.ljust(width) if at == 0 else word.rjust(width)
-                for at, (word, width) in enumerate(zip(line, wide, strict=True))
-            )
-            for line in lines
-        ]
+        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+        rows = []
+        for name, *words in lines:
+            right = (word.rjust(width) for word, width in zip(words, others, strict=True))
+            rows.append("  ".join([name.ljust(first), *right]))
         kinds = self.kinds.most_common()
         rows += [f"reward        {count} {kind}" for kind, count in kinds[:_MOST_KINDS]]
         if len(kinds) > _MOST_KINDS:

@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,10 @@ from gymmesh_view.rows.summary import Summary, row_of, summary_of
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400
 _MOST_PROBLEMS: Final = 50
+_FILE: Final = """
+    INSERT INTO files (source, run, path) VALUES (?, ?, ?)
+    ON CONFLICT (path) DO UPDATE SET path = path RETURNING id
+"""
 
 
 def index_path(sources: Sequence[ViewSource]) -> Path:
@@ -138,7 +143,7 @@ class _Work:
         self._names = Names(database)
         self._next = int(get(database, "next") or 1)
         self._changes = int(get(database, "changes") or 0)
-        self._files: dict[Path, int] = {}
+        self._file = cache(self._number_of)
         self._problems = list(get(database, "problems") or [])
         self._labels = labels([source.path for source in indexer.sources])
         self._followers = [self._follower(source) for source in indexer.sources]
@@ -208,17 +213,9 @@ class _Work:
             _put(self._database, "progress", shown)
             self._shown = shown
 
-    def _file(self, source: int, path: Path) -> int:
-        known = self._files.get(path)
-        if known is None:
-            name = str(path)
-            self._database.execute(
-                "INSERT OR IGNORE INTO files (source, run, path) VALUES (?, ?, ?)",
-                (source, self._labels[source], name),
-            )
-            found = self._database.execute("SELECT id FROM files WHERE path = ?", (name,))
-            known = self._files[path] = int(found.fetchone()[0])
-        return known
+    def _number_of(self, source: int, path: Path) -> int:
+        found = self._database.execute(_FILE, (source, self._labels[source], str(path)))
+        return int(found.fetchone()[0])
 
 
 def get(database: sqlite3.Connection, key: str) -> Any:

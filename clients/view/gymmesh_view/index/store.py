@@ -145,11 +145,8 @@ class Store:
                 raise UserError(
                     f"there is no rollout {key[:80]!r} here; it may have been tried again"
                 )
-            summary = self._rows(database, "SELECT ?", [found[0]])
-            if not summary:
-                raise UserError(f"the rollout {key[:80]!r} has just gone")
-            place = RowPlace(Path(found[1]), *found[2:])
-        return summary[0], place
+            (summary,) = self._rows(database, "SELECT ?", [found[0]])
+        return summary, RowPlace(Path(found[1]), *found[2:])
 
     def overview(self, filters: Filters) -> Json:
         """Aggregates over some rollouts: rewards, environments, turns, outcomes, failures."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -56,6 +57,10 @@ COLUMNS: Final = (
     "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
     "output_tokens", "duration_us", "started_at", "flags", "tags", "tools", "actors",
 )  # fmt: skip
+_NAME: Final = """
+    INSERT INTO names (kind, name) VALUES (?, ?)
+    ON CONFLICT (kind, name) DO UPDATE SET name = name RETURNING id
+"""
 _INSERT: Final = (
     f"INSERT INTO rollouts ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 )
@@ -88,7 +93,8 @@ class Names:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._known: dict[tuple[str, str], int] = {}
+        #: The number of a text of a kind; a new one where it has none yet.
+        self.number = lru_cache(_KNOWN)(self._number)
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         (most,) = database.execute("SELECT coalesce(max(id), 0) FROM sets").fetchone()
         self._last_set = int(most)
@@ -98,22 +104,8 @@ class Names:
         if len(members) < _KNOWN:
             self._sets |= {tuple(sorted(one)): number for number, one in members.items()}
 
-    def number(self, kind: str, name: str) -> int:
-        """The number of a text; a new one where it has none yet."""
-        key = (kind, name)
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        found = self._database.execute(
-            "SELECT id FROM names WHERE kind = ? AND name = ?", key
-        ).fetchone()
-        if found is None:
-            cursor = self._database.execute("INSERT INTO names (kind, name) VALUES (?, ?)", key)
-            found = (cursor.lastrowid,)
-        self._known[key] = number = int(found[0])
-        return number
+    def _number(self, kind: str, name: str) -> int:
+        return int(self._database.execute(_NAME, (kind, name)).fetchone()[0])
 
     def set_number(self, kind: str, names: Iterable[str]) -> int:
         """The number of a set of texts; 0 for none."""

@@ -89,31 +89,16 @@ def clean(text: str) -> str:
 
 
 def actors_in(row: Json) -> dict[str, Json]:
-    """A row's actors by name: `actors`, an object or a list of objects with a name."""
-    said = row.get("actors")
-    if isinstance(said, dict):
-        return {clean(name): one for name, one in said.items() if isinstance(one, dict)}
-    return {
-        name: one
-        for one in objects_of(row, "actors")
-        if (name := text_of(one, "actor") or text_of(one, "name"))
-    }
+    """A row's actors by name; see gymmesh_client.rows.actors."""
+    return {name: one for one in objects_of(row, "actors") if (name := text_of(one, "name"))}
 
 
 def conversations_of(actor: Json) -> list[Json]:
-    """An actor's conversations, each with `first_items` and `items`: those that rows have, or the
-    one that other writers put beside the actor's name.
-    """
-    said = actor.get("conversations")
-    if isinstance(said, list):
-        return [
-            one | {key: objects_of(one, key) for key in ("first_items", "items")}
-            for one in said
-            if type(one) is dict
-        ]
-    first = objects_of(actor, "first_items")
-    items = [item for key in ("items", "output", "messages") for item in objects_of(actor, key)]
-    return [{"first_items": first, "items": items}] if first or items else []
+    """An actor's conversations, each with `first_items` and `items`."""
+    return [
+        one | {key: objects_of(one, key) for key in ("first_items", "items")}
+        for one in objects_of(actor, "conversations")
+    ]
 
 
 def texts_of(content: Any) -> Iterator[str]:
