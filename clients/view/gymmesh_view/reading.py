@@ -13,11 +13,11 @@ from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
 from gymmesh_data import StoredRollout, stored_rollout
 from gymmesh_responses import dumps
-from gymmesh_view.index.store import RowPlace, Store
+from gymmesh_view.index.store import Store
 from gymmesh_view.rollout.call_tokens import tokens_of
 from gymmesh_view.rollout.detail import detail_of, items_of_thread
 from gymmesh_view.rollout.traced import traced
-from gymmesh_view.rows.places import read_row
+from gymmesh_view.rows.places import RowPlace, read_row
 from gymmesh_view.rows.sources import ViewSource
 from gymmesh_view.rows.summary import Json, actors_in, clean, row_of
 
@@ -69,17 +69,14 @@ class Reading:
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
-        return self._line(place)
+        return read_row(place)
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"
-        rollout = stored_rollout(row_of(self._line(place), where), where)
+        rollout = stored_rollout(row_of(read_row(place), where), where)
         if clean(rollout.rollout_id) != place.rollout_id:
             raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
         return rollout
-
-    def _line(self, place: RowPlace) -> bytes:
-        return read_row(place.path, place.offset, place.inner, place.length, place.extent)
 
 
 def run_state(ended: Json | None, collected: bool) -> str:

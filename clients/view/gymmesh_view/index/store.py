@@ -7,7 +7,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from gymmesh_client import UserError
 from gymmesh_view.index.indexing import get
 from gymmesh_view.index.tables import connect
 from gymmesh_view.rows.filters import ONE_OF, SETS, Filters, Sort, order_of, where_of
+from gymmesh_view.rows.places import RowPlace
 
 Json = dict[str, Any]
 
@@ -38,19 +38,6 @@ _MOST_NAMES: Final = 200
 _MOST_REPEATS: Final = 500
 _BINS: Final = 24
 _KEPT: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class RowPlace:
-    """Where the row of a rollout is, and which file of which source that is."""
-
-    path: Path
-    source: int
-    offset: int
-    inner: int
-    length: int
-    extent: int
-    rollout_id: str
 
 
 class Store:
