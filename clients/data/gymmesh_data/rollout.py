@@ -34,7 +34,6 @@ class StoredRollout(msgspec.Struct, frozen=True):
 
     Attributes:
         where: the place of the row, for messages: `rollouts.jsonl:3`.
-        row: the whole row.
         task_id: the task's id; made of its parameters where the row has none (NeMo Gym's rows), so
             that repeats of a task still belong together.
         rollout_id: empty where the row has none.
@@ -108,11 +107,7 @@ def is_answer(item: Json) -> bool:
 
 
 def stored_rollout(row: Any, where: str) -> StoredRollout:
-    """Read a row of a rollout file.
-
-    Args:
-        row: a JSON value.
-        where: its place, for messages.
+    """Read a row of a rollout file, a JSON value; `where` is its place, for messages.
 
     Raises:
         UserError: it is no rollout's row; the text names the place, the key and the fix.

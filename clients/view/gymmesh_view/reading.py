@@ -81,11 +81,7 @@ class Reading:
 
 def run_state(ended: Json | None, collected: bool) -> str:
     """`running`, `finished`, `ended early`, or `not ended`: its collector was killed, or is not to
-    be found since it was started without control.
-
-    Args:
-        ended: what the run's journal says of its end.
-        collected: whether its collector is at work.
+    be found since it was started without control. `ended`: what the run's journal says of its end.
     """
     if ended is None:
         return "running" if collected else "not ended"

@@ -31,7 +31,6 @@ class Imports:
     """How rows are read.
 
     Attributes:
-        columns: which column is what.
         environment: of tasks that name none; may be empty.
         made: whether they become tasks or finished rollouts.
         skip_invalid: leave out rows that cannot be taken, rather than write nothing.
@@ -45,12 +44,10 @@ class Imports:
 
 @dataclass(slots=True)
 class ImportSummary:
-    """What came of an import.
+    """What came of an import: how many rows were read, and records written.
 
     Attributes:
-        rows: how many were read.
-        records: how many were written.
-        refused: how many could not be taken.
+        refused: rows that could not be taken.
         repeated: tasks that another row had before, which are written once.
         problems: the first sentences on rows that could not be taken.
     """

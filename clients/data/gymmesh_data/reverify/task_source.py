@@ -11,13 +11,8 @@ from gymmesh_client.run_file import TaskLines, read_run_file
 
 
 class TaskSource:
-    """Looks tasks up by their ids; some 100 bytes for each are in memory.
-
-    Raises UserError where the file cannot be read.
-
-    Args:
-        path: the task file.
-        reader: how its rows are read.
+    """Looks tasks up by their ids; some 100 bytes for each are in memory. Raises UserError where
+    the file cannot be read.
     """
 
     def __init__(self, path: Path, reader: TaskReader) -> None:
