@@ -104,21 +104,6 @@ class ToolTotals:
 
 
 @dataclass(slots=True)
-class Signs:
-    """What health warnings are made of, counted over judged rollouts. `products`: sum of output
-    tokens times reward, over rollouts that have both; tokens and rewards hold these rollouts' own.
-    """
-
-    cut_short: int = 0
-    empty_solved: int = 0
-    at_once: int = 0
-    at_once_solved: int = 0
-    products: float = 0.0
-    tokens: Distribution = field(default_factory=Distribution)
-    rewards: Distribution = field(default_factory=Distribution)
-
-
-@dataclass(slots=True)
 class Totals:
     """All that a profile is made of."""
 
@@ -139,7 +124,15 @@ class Totals:
     unjudged: Counter[str] = field(default_factory=Counter)
     unread: Unread = field(default_factory=Counter)
     series: TimeSeries = field(default_factory=TimeSeries)
-    signs: Signs = field(default_factory=Signs)
+    # What health warnings are made of, counted over judged rollouts.
+    cut_short: int = 0
+    empty_solved: int = 0
+    at_once: int = 0
+    at_once_solved: int = 0
+    # Of those whose output tokens are known: these, their rewards, and the sum of the products.
+    lengths: Distribution = field(default_factory=Distribution)
+    length_rewards: Distribution = field(default_factory=Distribution)
+    products: float = 0.0
     _labels: dict[Labels, Labels] = field(default_factory=dict)
 
     def add(self, one: Facts) -> None:
@@ -201,19 +194,15 @@ class Totals:
         self.reward.add(reward)
         for name, value in one.components:
             self.components.setdefault(name, Distribution()).add(value)
-        self._add_signs(one, reward, solved)
-
-    def _add_signs(self, one: Facts, reward: float, solved: bool) -> None:
-        signs = self.signs
-        signs.cut_short += one.stop_reason in CUT_SHORT
-        signs.empty_solved += one.empty and solved
-        signs.at_once += one.all_at_once
-        signs.at_once_solved += one.all_at_once and solved
+        self.cut_short += one.stop_reason in CUT_SHORT
+        self.empty_solved += one.empty and solved
+        self.at_once += one.all_at_once
+        self.at_once_solved += one.all_at_once and solved
         tokens = one.tokens.get("output")
         if tokens is not None:
-            signs.products += tokens * reward
-            signs.tokens.add(tokens)
-            signs.rewards.add(reward)
+            self.products += tokens * reward
+            self.lengths.add(tokens)
+            self.length_rewards.add(reward)
 
 
 def totals_of(
