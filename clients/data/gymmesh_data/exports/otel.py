@@ -51,6 +51,8 @@ class _Spans:
         self._trace_id = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         self._model = text_of(rollout.row["response"], "model")
         self._start, self._end = _times(object_of(rollout.metadata, "timings"))
+        reason = rollout.text("stop_reason")
+        self._finish = _FINISH.get(reason, reason.lower() or "stop")
         self._told = 0  # messages that an earlier span has
         if said.messages:
             said.losses["times of single calls"] += 1
@@ -66,7 +68,7 @@ class _Spans:
             "gen_ai.request.model": self._model,
             "gen_ai.agent.name": agent,
             "gen_ai.conversation.id": rollout.rollout_id,
-            "gen_ai.response.finish_reasons": [self._finish()],
+            "gen_ai.response.finish_reasons": [self._finish],
             "gen_ai.usage.input_tokens": usage.get("input_tokens"),
             "gen_ai.usage.output_tokens": usage.get("output_tokens"),
             "gen_ai.tool.definitions": as_text(said.tools) if said.tools else None,
@@ -90,15 +92,16 @@ class _Spans:
         said = self._taken.said
         read = said.messages[self._told : place]
         self._told = place + 1
+        finish = self._finish if place == len(said.messages) - 1 else "stop"
+        if message.get("tool_calls"):
+            finish = "tool_call"
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "gymmesh",
             "gen_ai.request.model": self._model,
             "gen_ai.conversation.id": self._taken.rollout.rollout_id,
             "gen_ai.input.messages": as_text([_message(one) for one in read]),
-            "gen_ai.output.messages": as_text(
-                [_message(message) | {"finish_reason": self._finish_of(place, message)}]
-            ),
+            "gen_ai.output.messages": as_text([_message(message) | {"finish_reason": finish}]),
         }
         item = self._taken.call_tokens(place)
         if item is not None:
@@ -142,16 +145,6 @@ class _Spans:
             span["parentSpanId"] = self.spans[0]["spanId"]
         self.spans.append(span)
         return span
-
-    def _finish_of(self, place: int, message: Json) -> str:
-        if message.get("tool_calls"):
-            return "tool_call"
-        last = place == len(self._taken.said.messages) - 1
-        return self._finish() if last else "stop"
-
-    def _finish(self) -> str:
-        reason = self._taken.rollout.text("stop_reason")
-        return _FINISH.get(reason, reason.lower() or "stop")
 
 
 def _times(timings: Json) -> tuple[int, int]:
