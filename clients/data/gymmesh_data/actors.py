@@ -60,14 +60,12 @@ def rewarded(actors: Any, components: list[Json]) -> Any:
     """A row's `actors` with the rewards of another verdict, which has these components."""
     if not _are_actors(actors):
         return actors
-    rewards = {one["name"]: one["value"] for one in components}
-    found = []
-    for said in actors:
-        other = {key: value for key, value in said.items() if key != "reward"}
-        if said["name"] in rewards:
-            other["reward"] = rewards[said["name"]]
-        found.append(other)
-    return found
+    rewards = {one["name"]: {"reward": one["value"]} for one in components}
+    return [
+        {key: value for key, value in said.items() if key != "reward"}
+        | rewards.get(said["name"], {})
+        for said in actors
+    ]
 
 
 def _read(value: Any) -> Any:
@@ -95,17 +93,16 @@ def _are_actors(value: Any) -> bool:
 
 
 def _actor(rollout: StoredRollout, place: int, said: Json) -> Actor:
-    reward = said.get("reward")
-    known = isinstance(reward, int | float) and not isinstance(reward, bool)
+    own = said.get("reward")
+    known = isinstance(own, int | float) and not isinstance(own, bool)
     conversations = []
     for number, one in enumerate(said["conversations"]):
         key = f"{_KEY}[{place}].conversations[{number}]"
+        first = items_in(one.get("first_items", []), rollout.where, f"{key}.first_items")
         conversations.append(
             msgspec.structs.replace(
                 rollout,
-                first_items=items_in(
-                    one.get("first_items", []), rollout.where, f"{key}.first_items"
-                ),
+                first_items=first,
                 output=items_in(one["items"], rollout.where, f"{key}.items"),
                 output_key=f"{key}.items",
                 instructions="",
@@ -115,7 +112,7 @@ def _actor(rollout: StoredRollout, place: int, said: Json) -> Actor:
     after = [one.get("after") for one in said["conversations"]]
     return Actor(
         name=said["name"],
-        reward=float(reward) if known and reward is not None else rollout.reward,
+        reward=float(own) if known and own is not None else rollout.reward,
         trainable=said.get("trainable") is True,
         said={key: value for key, value in said.items() if key != "conversations"},
         conversations=conversations,

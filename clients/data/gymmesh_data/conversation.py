@@ -21,6 +21,7 @@ _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
 # An assistant message has one text, which stands before its calls, and results must follow these.
 _AFTER_CALLS: Final = "places of what a model said between or after its tool calls"
 _TEXTS: Final = frozenset(("input_text", "output_text", "text"))
+_OF_TOOLS: Final = ("name", "description", "parameters", "strict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,7 @@ class Conversation:
     """A rollout's messages.
 
     Attributes:
-        messages: all of them.
-        prompt_length: how many of them were there before the model first answered.
+        prompt_length: how many messages were there before the model first answered.
         tools: the tools in the form of the Chat Completions API.
         losses: what could not be said in messages, each with how often.
         token_items: by the place of a message that the model wrote, the item of the row that has
@@ -76,14 +76,20 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     Raises:
         UserError: an item is not what its type says; the text names its place.
     """
-    writer = _MessageWriter(style or ChatStyle())
+    said = Conversation()
+    writer = _MessageWriter(said, style or ChatStyle())
     if rollout.instructions:
-        writer.messages.append({"role": "system", "content": rollout.instructions})
+        said.messages.append({"role": "system", "content": rollout.instructions})
     writer.add_all(rollout.first_items, rollout.where, "first item {}")
-    prompt_length = len(writer.messages)
+    said.prompt_length = len(said.messages)
     writer.add_all(rollout.output, rollout.where, rollout.output_key + "[{}]")
-    tools = [chat for tool in rollout.tools if (chat := _tool(tool, writer.losses)) is not None]
-    return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
+    for tool in rollout.tools:
+        if tool.get("type") == "function":
+            kept = {key: tool[key] for key in _OF_TOOLS if tool.get(key) is not None}
+            said.tools.append({"type": "function", "function": kept})
+        else:
+            said.losses[f"tools of type {tool.get('type')}"] += 1
+    return said
 
 
 def numbered_calls(messages: list[Json]) -> list[Json]:
@@ -109,23 +115,19 @@ def numbered_calls(messages: list[Json]) -> list[Json]:
 
 
 class _MessageWriter:
-    """Puts items together into messages."""
+    """Puts items together into the messages of a conversation."""
 
-    def __init__(self, style: ChatStyle) -> None:
-        self.messages: list[Json] = []
-        self.losses: Counter[str] = Counter()
-        self.token_items: dict[int, Json] = {}
+    def __init__(self, said: Conversation, style: ChatStyle) -> None:
+        self.messages = said.messages
+        self.losses = said.losses
+        self._token_items = said.token_items
         self._style = style
         # The assistant message of the model call whose items are being read; None between calls.
         self._answer: Json | None = None
 
     def add_all(self, items: list[Json], where: str, place_of: str) -> None:
-        """Some items, of which the last ends a model call.
-
-        Args:
-            where: the place of the row.
-            place_of: a text that takes the number of an item. Places are only put together for
-                messages on what is wrong: a million rollouts are mostly right.
+        """Some items of the row at `where`; the last ends a model call. `place_of` takes the number
+        of an item, for messages on what is wrong.
         """
         for place, item in enumerate(items):
             kind = item.get("type", "message")
@@ -145,7 +147,7 @@ class _MessageWriter:
             # Only the last item of a model call has its tokens.
             if "generation_token_ids" in item:
                 if self._answer is not None:
-                    self.token_items[len(self.messages) - 1] = item
+                    self._token_items[len(self.messages) - 1] = item
                 self._answer = None
         self._answer = None
 
@@ -155,20 +157,23 @@ class _MessageWriter:
             self.messages.append(self._answer)
         return self._answer
 
+    def _going_on(self) -> Json:
+        """The assistant message that has room for more text, before its calls or after them."""
+        answer = self._begun()
+        if "tool_calls" in answer:
+            # Its calls have no results yet: the same model call goes on.
+            self.losses[_AFTER_CALLS] += 1
+        elif answer["content"] is not None:
+            self._answer = None
+            answer = self._begun()
+        return answer
+
     def _message(self, item: Json) -> None:
         role = _text(item, "role")
         content = self._content(item.get("content"), "content")
         if role == "assistant":
-            answer = self._answer
-            if answer is not None and "tool_calls" in answer:
-                # Its calls have no results yet: the same model call goes on.
-                self.losses[_AFTER_CALLS] += 1
-                answer["content"] = _joined(answer["content"], content)
-            elif answer is None or answer["content"] is not None:
-                self._answer = {"role": "assistant", "content": content}
-                self.messages.append(self._answer)
-            else:
-                answer["content"] = content
+            answer = self._going_on()
+            answer["content"] = _joined(answer["content"], content)
             return
         self._answer = None
         if role == "developer" and not self._style.developer_role:
@@ -190,11 +195,7 @@ class _MessageWriter:
             arguments = self._object(arguments)
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
-        answer = self._answer or self._begun()
-        if "tool_calls" in answer:
-            answer["tool_calls"].append(call)
-        else:
-            answer["tool_calls"] = [call]
+        self._begun().setdefault("tool_calls", []).append(call)
 
     def _object(self, arguments: str) -> Any:
         try:
@@ -225,12 +226,7 @@ class _MessageWriter:
         if not texts:
             self.losses["reasoning without a readable text"] += 1
             return
-        answer = self._begun()
-        if "tool_calls" in answer:
-            self.losses[_AFTER_CALLS] += 1
-        elif answer["content"] is not None:
-            self._answer = None
-            answer = self._begun()
+        answer = self._going_on()
         said = "\n".join(map(str, texts))
         answer[_REASONING] = f"{answer[_REASONING]}\n{said}" if _REASONING in answer else said
 
@@ -271,16 +267,6 @@ class _MessageWriter:
             return {"type": "image_url", "image_url": image}
         self.losses[f"parts of type {kind}"] += 1
         return None
-
-
-def _tool(tool: Json, losses: Counter[str]) -> Json | None:
-    """A function tool in the form of the Chat Completions API; None for a tool of another type."""
-    if tool.get("type") != "function":
-        losses[f"tools of type {tool.get('type')}"] += 1
-        return None
-    kept = ("name", "description", "parameters", "strict")
-    function = {key: tool[key] for key in kept if tool.get(key) is not None}
-    return {"type": "function", "function": function}
 
 
 def _joined(before: Any, more: Any) -> Any:

@@ -45,8 +45,7 @@ def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterato
     The best goes with the worst, the second best with the second worst, and so on while their
     rewards are apart: no rollout is in two pairs. Rollouts of the same reward go in their order.
 
-    Args:
-        scored: rewards with what they are of, in the order in which the rollouts ended.
+    `scored`: rewards with what they are of, in the order in which the rollouts ended.
     """
     ranked = sorted(range(len(scored)), key=lambda one: -scored[one][0])
     for place in range(min(rules.per_task, len(ranked) // 2)):

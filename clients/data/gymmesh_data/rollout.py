@@ -20,6 +20,8 @@ _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
 # Why a rollout ended that a limit cut short.
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
+# What a collector puts to the last item of a model call.
+TOKEN_KEYS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 _ONLY_OBJECTS: Final = frozenset((dict,))
 
 
@@ -32,7 +34,6 @@ class StoredRollout(msgspec.Struct, frozen=True):
 
     Attributes:
         where: the place of the row, for messages: `rollouts.jsonl:3`.
-        row: the whole row.
         task_id: the task's id; made of its parameters where the row has none (NeMo Gym's rows), so
             that repeats of a task still belong together.
         rollout_id: empty where the row has none.
@@ -106,11 +107,7 @@ def is_answer(item: Json) -> bool:
 
 
 def stored_rollout(row: Any, where: str) -> StoredRollout:
-    """Read a row of a rollout file.
-
-    Args:
-        row: a JSON value.
-        where: its place, for messages.
+    """Read a row of a rollout file, a JSON value; `where` is its place, for messages.
 
     Raises:
         UserError: it is no rollout's row; the text names the place, the key and the fix.
@@ -127,10 +124,11 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     if instructions is not None and not isinstance(instructions, str):
         raise UserError(f"{where}: {_PARAMS}.instructions: must be a text or null")
     task_id = row.get("task_id")
+    given = {key: params.get(key) for key in ("input", "instructions", "tools")}
     return StoredRollout(
         where=where,
         row=row,
-        task_id=task_id if isinstance(task_id, str) and task_id else _made_id(params),
+        task_id=task_id if isinstance(task_id, str) and task_id else made_id(given),
         rollout_id=str(row.get("rollout_id") or ""),
         reward=_reward(row, where),
         first_items=first_items,
@@ -176,7 +174,6 @@ def _reward(row: Json, where: str) -> float | None:
         raise UserError(f"{where}: reward: is beyond the range of a number") from None
 
 
-def _made_id(params: Json) -> str:
-    """The same for equal parameters, whatever the order of their keys."""
-    told = {key: params.get(key) for key in ("input", "instructions", "tools")}
-    return hashlib.sha256(dumps_sorted(told)).hexdigest()[:16]
+def made_id(content: Json) -> str:
+    """A task's id, made of its content: the same for its repeats."""
+    return hashlib.sha256(dumps_sorted(content)).hexdigest()[:16]

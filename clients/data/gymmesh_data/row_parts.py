@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ class RowParts(Enum):
     TOKENS = "tokens"
 
 
+ItemT = TypeVar("ItemT")  # what is decoded of an item
 ReadRow: TypeAlias = Callable[[bytes], Any]
 
 
@@ -93,21 +94,14 @@ class _ChatAndTokens(_ChatItem, _OnlyTokens, total=False):
     pass
 
 
-class _ChatResponse(TypedDict, total=False):
-    output: list[_OnlyChat]
+class _ResponseParts(TypedDict, Generic[ItemT], total=False):
+    output: list[ItemT]
 
 
-class _TokensResponse(TypedDict, total=False):
-    output: list[_OnlyTokens]
-
-
-class _BothResponse(TypedDict, total=False):
-    output: list[_ChatAndTokens]
-
-
-class _RowParts(TypedDict, total=False):
+class _RowParts(TypedDict, Generic[ItemT], total=False):
     responses_create_params: _Params
     first_items: Any
+    response: _ResponseParts[ItemT]
     reward: Any
     task_id: Any
     rollout_id: Any
@@ -120,20 +114,8 @@ class _RowParts(TypedDict, total=False):
     failure: Any
 
 
-class _ChatRow(_RowParts, total=False):
-    response: _ChatResponse
-
-
-class _TokensRow(_RowParts, total=False):
-    response: _TokensResponse
-
-
-class _BothRow(_RowParts, total=False):
-    response: _BothResponse
-
-
 _ROWS: Final[Mapping[RowParts, Any]] = {
-    RowParts.CHAT: _ChatRow,
-    RowParts.TOKENS: _TokensRow,
-    RowParts.CHAT_AND_TOKENS: _BothRow,
+    RowParts.CHAT: _RowParts[_OnlyChat],
+    RowParts.TOKENS: _RowParts[_OnlyTokens],
+    RowParts.CHAT_AND_TOKENS: _RowParts[_ChatAndTokens],
 }

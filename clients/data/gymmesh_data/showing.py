@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 from gymmesh_client import open_run
 from gymmesh_data.rollout import StoredRollout, stored_rollout
-from gymmesh_data.sources import is_run, read_rollouts
+from gymmesh_data.sources import failures_of, is_run, read_rollouts
 
 
 def first_of(path: Path) -> list[StoredRollout]:
     """The first rollout; of a run in which none completed, the first that failed."""
-    for rollout in _all(path):
-        return [rollout]
-    return []
+    return list(islice(_all(path), 1))
 
 
 def best_of(path: Path) -> list[StoredRollout]:
     """The rollout with the highest reward, the first of equal ones; none where nothing has one."""
-    return _extreme(path, 1.0)
+    found = max(_judged(path), key=itemgetter(0), default=None)
+    return [] if found is None else [found[1]]
 
 
 def worst_of(path: Path) -> list[StoredRollout]:
     """The rollout with the lowest reward; as `best_of`."""
-    return _extreme(path, -1.0)
+    found = min(_judged(path), key=itemgetter(0), default=None)
+    return [] if found is None else [found[1]]
 
 
 def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
@@ -49,20 +51,13 @@ def of_task(path: Path, task_id: str, repeat: int | None = None) -> list[StoredR
     return [one for one in found if repeat is None or one.repeat_index == repeat]
 
 
-def _extreme(path: Path, sign: float) -> list[StoredRollout]:
-    found: StoredRollout | None = None
-    for one in _all(path):
-        if one.reward is not None and (
-            found is None or found.reward is None or sign * one.reward > sign * found.reward
-        ):
-            found = one
-    return [] if found is None else [found]
+def _judged(path: Path) -> Iterator[tuple[float, StoredRollout]]:
+    return ((one.reward, one) for one in _all(path) if one.reward is not None)
 
 
 def _all(path: Path) -> Iterator[StoredRollout]:
     """The completed rollouts, then those that failed."""
     yield from read_rollouts([path])
     if is_run(path):
-        with open_run(path) as run, suppress(FileNotFoundError):
-            for row in run.failures():
-                yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+        with suppress(FileNotFoundError):
+            yield from failures_of(path)

@@ -56,6 +56,29 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
     return list(found.values())
 
 
+def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
+    """The completed rollouts of each path, then its failed ones; a path given twice is read once.
+    Raises as `read_rollouts`.
+
+    The failures of a run are those that are current; those of a file stand in NAME.failures.jsonl
+    beside it, if that is there.
+    """
+    for path in distinct(paths):
+        yield from read_rollouts([path])
+        failures = OutputFiles(path).failures
+        if is_run(path):
+            yield from failures_of(path)
+        elif failures.exists() and failures.resolve() != path.resolve():
+            yield from read_rollouts([failures])
+
+
+def failures_of(path: Path) -> Iterator[StoredRollout]:
+    """The current failures of a run. Raises UserError."""
+    with open_run(path) as run:
+        for row in run.failures():
+            yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+
+
 def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     with open_run(path) as run:
         for line in run.lines():
@@ -75,14 +98,10 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     try:
         for where, line in lines_of(path):
-            yield _of_line(line, where, read)
+            try:
+                row = read(line)
+            except CodecError as error:
+                raise UserError(f"{where}: is not a line of JSON: {error}") from None
+            yield stored_rollout(row, where)
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def _of_line(line: bytes, where: str, read: ReadRow) -> StoredRollout:
-    try:
-        row = read(line)
-    except CodecError as error:
-        raise UserError(f"{where}: is not a line of JSON: {error}") from None
-    return stored_rollout(row, where)

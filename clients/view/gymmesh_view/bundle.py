@@ -95,7 +95,9 @@ def _write(
     data.mkdir(parents=True, exist_ok=True)
     (folder / _MARK).write_text("A bundle of gym-cli view.\n")
     for name in STATIC:
-        (folder / name).write_bytes(_page_file(name))
+        # index.html says that there is a bundle beside it.
+        page = static_file(name).replace(b'<html lang="en">', b'<html lang="en" data-bundle>')
+        (folder / name).write_bytes(page)
     summaries: list[Json] = []
     piece: dict[str, Any] = {}
     size = first = written = 0
@@ -138,19 +140,10 @@ def _tokens(reading: Reading, key: str, detail: Json) -> Json:
     }
 
 
-def _page_file(name: str) -> bytes:
-    """A file of the page; index.html says that there is a bundle beside it."""
-    return static_file(name).replace(b'<html lang="en">', b'<html lang="en" data-bundle>')
-
-
 def _chosen(reading: Reading, filters: Filters, sort: Sort, limit: int) -> list[Json]:
     rows: list[Json] = []
-    while len(rows) < limit:
-        most = min(_PAGE, limit - len(rows))
-        page = reading.store.listed(filters, sort, len(rows), most)
+    while page := reading.store.listed(filters, sort, len(rows), min(_PAGE, limit - len(rows))):
         rows += page
-        if len(page) < most:
-            break
     return rows
 
 
@@ -164,11 +157,8 @@ def _searched(row: Json, detail: Json) -> str:
 
 
 def _script(path: Path, name: str, value: Any) -> int:
-    """A script that hands a part of the data to the page; its size.
-
-    The data is a text for JSON.parse and no object of JavaScript, in which `__proto__` would be
-    more than a key.
-    """
+    """A script that hands a part of the data to the page; its size."""
+    # A text for JSON.parse and no object of JavaScript, in which `__proto__` is more than a key.
     text = to_json(value).decode("utf-8", "replace")
     script = f"gymmeshPart({json.dumps(name)}, {json.dumps(text)});\n"
     path.write_text(script, encoding="ascii")

@@ -13,11 +13,11 @@ from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
 from gymmesh_data import StoredRollout, stored_rollout
 from gymmesh_responses import dumps
-from gymmesh_view.index.store import RowPlace, Store
+from gymmesh_view.index.store import Store
 from gymmesh_view.rollout.call_tokens import tokens_of
 from gymmesh_view.rollout.detail import detail_of, items_of_thread
 from gymmesh_view.rollout.traced import traced
-from gymmesh_view.rows.places import read_row
+from gymmesh_view.rows.places import RowPlace, read_row
 from gymmesh_view.rows.sources import ViewSource
 from gymmesh_view.rows.summary import Json, actors_in, clean, row_of
 
@@ -50,55 +50,38 @@ class Reading:
         """One rollout, in all its parts. Raises UserError where there is none."""
         summary, place = self.store.place(key)
         rollout = self._rollout(place)
-        told = self._traced(place, rollout, summary["attempt"])
-        detail = detail_of(rollout, told["actors"])
-        detail["timeline"]["spans"] = told["spans"]
+        detail = detail_of(rollout)
+        run = self.sources[place.source].run if place.source < len(self.sources) else None
+        if run is not None and rollout.rollout_id:
+            spans = traced(run.rows, rollout.rollout_id, summary["attempt"])
+            detail["timeline"]["spans"] = spans
         return {"summary": summary} | detail
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
         """The sampled tokens of a model call. Raises UserError where there is no such rollout.
-
-        Args:
-            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+        `thread`: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
         """
-        summary, place = self.store.place(key)
+        _, place = self.store.place(key)
         rollout = self._rollout(place)
-        if not thread:
-            return tokens_of(rollout.output, call)
-        actors = (
-            actors_in(rollout.row) or self._traced(place, rollout, summary["attempt"])["actors"]
-        )
-        return tokens_of(items_of_thread(actors, thread), call)
+        output = items_of_thread(actors_in(rollout.row), thread) if thread else rollout.output
+        return tokens_of(output, call)
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
-        return self._line(place)
-
-    def _traced(self, place: RowPlace, rollout: StoredRollout, attempt: int) -> Json:
-        run = self.sources[place.source].run if place.source < len(self.sources) else None
-        if run is None or not rollout.rollout_id:
-            return {"spans": [], "actors": {}}
-        return traced(run.rows, rollout.rollout_id, attempt)
+        return read_row(place)
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"
-        rollout = stored_rollout(row_of(self._line(place), where), where)
+        rollout = stored_rollout(row_of(read_row(place), where), where)
         if clean(rollout.rollout_id) != place.rollout_id:
             raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
         return rollout
 
-    def _line(self, place: RowPlace) -> bytes:
-        return read_row(place.path, place.offset, place.inner, place.length, place.extent)
-
 
 def run_state(ended: Json | None, collected: bool) -> str:
     """`running`, `finished`, `ended early`, or `not ended`: its collector was killed, or is not to
-    be found since it was started without control.
-
-    Args:
-        ended: what the run's journal says of its end.
-        collected: whether its collector is at work.
+    be found since it was started without control. `ended`: what the run's journal says of its end.
     """
     if ended is None:
         return "running" if collected else "not ended"

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ _NO_SESSION: Final = (
 )
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Answer = Callable[[web.Request], Json]
 
 
 class ViewServer:
@@ -73,9 +75,7 @@ class ViewServer:
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[ViewServer]:
         """Serve on 127.0.0.1 for as long as the context lasts; port 0 lets the system choose.
-
-        Raises:
-            UserError: the port is taken.
+        Raises UserError where the port is taken.
         """
         runner = web.AppRunner(
             self._application(), access_log=None, max_line_size=16_384, shutdown_timeout=2
@@ -101,17 +101,8 @@ class ViewServer:
         application.router.add_get("/", self._page)
         application.router.add_get("/app.js", self._static)
         application.router.add_get("/app.css", self._static)
-        for name, answer in (
-            ("status", self._status),
-            ("rollouts", self._rollouts),
-            ("count", self._count),
-            ("facets", self._facets),
-            ("rollout", self._rollout),
-            ("tokens", self._tokens),
-            ("task", self._task),
-            ("overview", self._overview),
-        ):
-            application.router.add_get(f"/api/{name}", _answering(answer))
+        for name, answer in _answers(self._reading).items():
+            application.router.add_get(f"/api/{name}", partial(self._answered, answer))
         application.router.add_get("/api/raw", self._raw)
         return application
 
@@ -119,8 +110,8 @@ class ViewServer:
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if _host_of(request.host) not in _HOSTS:
             response: web.StreamResponse = web.Response(status=421, text="wrong host\n")
-        elif not self._known(request) and not (
-            request.path == "/" and self._right(request.query.get("token", ""), self.token)
+        elif not _same(request.cookies.get(self._cookie, ""), self._session) and not (
+            request.path == "/" and _same(request.query.get("token", ""), self.token)
         ):
             response = web.Response(status=403, text=_NO_SESSION)
         else:
@@ -130,13 +121,6 @@ class ViewServer:
                 response = web.Response(status=error.status, text=f"{error.reason}\n")
         response.headers.update(_HEADERS)
         return response
-
-    def _known(self, request: web.Request) -> bool:
-        return self._right(request.cookies.get(self._cookie, ""), self._session)
-
-    @staticmethod
-    def _right(said: str, expected: str) -> bool:
-        return hmac.compare_digest(said.encode("utf-8", "replace"), expected.encode())
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
         if "token" in request.query:
@@ -151,36 +135,13 @@ class ViewServer:
     async def _static(self, request: web.Request) -> web.StreamResponse:
         return _file(request.path.removeprefix("/"))
 
-    async def _status(self, request: web.Request) -> Any:
-        return await self._read(self._reading.status)
-
-    async def _rollouts(self, request: web.Request) -> Any:
-        filters, sort = parse_filters(_query(request)), parse_sort(_one(request, "sort", "order"))
-        offset = _whole(request, "offset", 0, _MOST_OFFSET)
-        limit = _whole(request, "limit", 100, _MOST_ROWS)
-        store = self._reading.store
-        return {"rows": await self._read(store.listed, filters, sort, offset, limit)}
-
-    async def _count(self, request: web.Request) -> Any:
-        filters = parse_filters(_query(request))
-        return {"count": await self._read(self._reading.store.counted, filters)}
-
-    async def _facets(self, request: web.Request) -> Any:
-        return await self._read(self._reading.store.facets)
-
-    async def _rollout(self, request: web.Request) -> Any:
-        return await self._read(self._reading.rollout, _one(request, "key"))
-
-    async def _tokens(self, request: web.Request) -> Any:
-        call = _whole(request, "call", 0, 1 << 31)
-        thread = _whole(request, "thread", 0, 1 << 31)
-        return await self._read(self._reading.tokens, _one(request, "key"), call, thread)
-
-    async def _task(self, request: web.Request) -> Any:
-        return {"rows": await self._read(self._reading.store.repeats, _one(request, "task"))}
-
-    async def _overview(self, request: web.Request) -> Any:
-        return await self._read(self._reading.store.overview, parse_filters(_query(request)))
+    async def _answered(self, answer: _Answer, request: web.Request) -> web.StreamResponse:
+        status = 200
+        try:
+            said = await self._read(answer, request)
+        except UserError as error:
+            status, said = 400, {"error": str(error)}
+        return web.Response(body=to_json(said), status=status, content_type="application/json")
 
     async def _raw(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -194,24 +155,35 @@ class ViewServer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read, *values)
 
 
-def _answering(answer: Callable[[web.Request], Awaitable[Any]]) -> _Handler:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        status = 200
-        try:
-            said: Json = await answer(request)
-        except UserError as error:
-            status, said = 400, {"error": str(error)}
-        return web.Response(body=to_json(said), status=status, content_type="application/json")
+def _answers(reading: Reading) -> dict[str, _Answer]:
+    """What is at each path of the API, as JSON values; all of it reads files."""
+    store = reading.store
 
-    return handler
+    def rollouts(request: web.Request) -> Json:
+        filters, sort = parse_filters(_query(request)), parse_sort(_one(request, "sort", "order"))
+        offset = _whole(request, "offset", 0, _MOST_OFFSET)
+        limit = _whole(request, "limit", 100, _MOST_ROWS)
+        return {"rows": store.listed(filters, sort, offset, limit)}
+
+    def tokens(request: web.Request) -> Json:
+        call = _whole(request, "call", 0, 1 << 31)
+        thread = _whole(request, "thread", 0, 1 << 31)
+        return reading.tokens(_one(request, "key"), call, thread)
+
+    return {
+        "status": lambda request: reading.status(),
+        "rollouts": rollouts,
+        "count": lambda request: {"count": store.counted(parse_filters(_query(request)))},
+        "facets": lambda request: store.facets(),
+        "rollout": lambda request: reading.rollout(_one(request, "key")),
+        "tokens": tokens,
+        "task": lambda request: {"rows": store.repeats(_one(request, "task"))},
+        "overview": lambda request: store.overview(parse_filters(_query(request))),
+    }
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page.
-
-    Raises:
-        UserError: it was not built.
-    """
+    """A file of the built page. Raises UserError where it was not built."""
     try:
         return files("gymmesh_view").joinpath("static", name).read_bytes()
     except OSError:
@@ -223,6 +195,10 @@ def static_file(name: str) -> bytes:
 def _file(name: str) -> web.Response:
     kind, _, charset = STATIC[name].partition("; charset=")
     return web.Response(body=static_file(name), content_type=kind, charset=charset)
+
+
+def _same(said: str, expected: str) -> bool:
+    return hmac.compare_digest(said.encode("utf-8", "replace"), expected.encode())
 
 
 def _host_of(host: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +19,6 @@ from gymmesh_runtime.extras import Extra
 EXTRA: Final = Extra("parquet", ("pyarrow",))
 # A row group of Parquet, and a batch of Arrow: in memory as a whole.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
-
-
-def require_pyarrow() -> None:
-    """Raises ConfigError when pyarrow is missing; the text says what to install."""
-    EXTRA.require("an export of this format")
 
 
 def pack_parquet(lines: Path, target: Path, losses: Counter[str]) -> None:
@@ -75,25 +71,24 @@ def rollout_schema() -> Any:
     """The columns of `parquet` and `arrow`."""
     import pyarrow as pa
 
+    text, whole, number = pa.string(), pa.int64(), pa.float64()
     sample = {
         "input_ids": pa.list_(pa.int32()),
         "mask": pa.list_(pa.int8()),
         "logprobs": pa.list_(pa.float32()),
     }
-    outcome = {"name": pa.string(), "outcome": pa.string(), "calls": pa.int64()}
-    texts = ("task_id", "rollout_id", "run_id")
+    outcome = {"name": text, "outcome": text, "calls": whole}
     return pa.schema(
-        dict.fromkeys(texts, pa.string())
-        | {"repeat_index": pa.int64(), "attempt": pa.int64()}
-        | dict.fromkeys(("environment", "agent", "model", "stop_reason"), pa.string())
-        | {"reward": pa.float64(), "verified": pa.bool_(), "verification": pa.string()}
-        | {"steps_taken": pa.int64(), "tools_used": pa.list_(pa.string())}
-        | {"tool_outcomes": pa.list_(pa.struct(outcome))}
-        | {"weights_versions": pa.list_(pa.int64())}
-        | dict.fromkeys(("input_tokens", "output_tokens"), pa.int64())
-        | {"started_at": pa.float64(), "duration_us": pa.int64(), "prompt_length": pa.int64()}
-        | {"messages": pa.list_(_message_type({"parts": pa.string()})), "tools": pa.string()}
-        | {"task": pa.string(), "samples": pa.list_(pa.struct(sample))}
+        dict.fromkeys(("task_id", "rollout_id", "run_id"), text)
+        | dict.fromkeys(("repeat_index", "attempt"), whole)
+        | dict.fromkeys(("environment", "agent", "model", "stop_reason"), text)
+        | {"reward": number, "verified": pa.bool_(), "verification": text}
+        | {"steps_taken": whole, "tools_used": pa.list_(text)}
+        | {"tool_outcomes": pa.list_(pa.struct(outcome)), "weights_versions": pa.list_(whole)}
+        | {"input_tokens": whole, "output_tokens": whole}
+        | {"started_at": number, "duration_us": whole, "prompt_length": whole}
+        | {"messages": pa.list_(_message_type({"parts": text})), "tools": text}
+        | {"task": text, "samples": pa.list_(pa.struct(sample))}
     )
 
 
@@ -135,10 +130,9 @@ def _tools_type(lines: Path, losses: Counter[str]) -> tuple[Any, set[bytes]]:
     found, counts = dict[bytes, Any](), Counter[bytes]()
     for chunk in _chunks(lines, Counter()):
         for line in chunk.splitlines():
-            tools = read_line(line)["tools"]
-            if tools is not None:
+            if (tools := read_line(line)["tools"]) is not None:
                 key = dumps(tools)
-                found.setdefault(key, tools)
+                found[key] = tools
                 counts[key] += 1
     kept = _alike(found)
     # Where no rollout has tools the column is there all the same, and empty.
@@ -155,17 +149,15 @@ def _alike(found: dict[bytes, Any]) -> dict[bytes, Any]:
     """Those that have a type in common: mostly all."""
     import pyarrow as pa
 
-    try:
+    apart = (pa.ArrowInvalid, pa.ArrowTypeError)
+    with suppress(*apart):
         pa.array(list(found.values()))
         return found
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        kept: dict[bytes, Any] = {}
+    kept: dict[bytes, Any] = {}
     for key, tools in found.items():
-        try:
+        with suppress(*apart):
             pa.array([*kept.values(), tools])
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            continue
-        kept[key] = tools
+            kept[key] = tools
     return kept
 
 

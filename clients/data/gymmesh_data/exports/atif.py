@@ -58,10 +58,9 @@ def _final_metrics(rollout: StoredRollout, steps: int) -> Json:
     metrics: Json = {"total_steps": steps, "extra": {"reward": rollout.reward}}
     usage = object_of(rollout.row["response"], "usage")
     names = {"input_tokens": "total_prompt_tokens", "output_tokens": "total_completion_tokens"}
-    for ours, theirs in names.items():
-        if type(usage.get(ours)) is int:
-            metrics[theirs] = usage[ours]
-    return metrics
+    return metrics | {
+        theirs: usage[ours] for ours, theirs in names.items() if type(usage.get(ours)) is int
+    }
 
 
 class _Steps:
@@ -108,10 +107,9 @@ class _Steps:
             result["source_call_id"] = message["tool_call_id"]
         else:
             result["extra"] = {"tool_call_id": message["tool_call_id"]}
-            step = self.steps[-1] if self.steps else None
-        if step is None:
-            step = {"step_id": 1, "source": "system", "message": ""}
-            self.steps.append(step)
+            if not self.steps:
+                self.steps.append({"step_id": 1, "source": "system", "message": ""})
+            step = self.steps[-1]
         step.setdefault("observation", {"results": []})["results"].append(result)
 
 

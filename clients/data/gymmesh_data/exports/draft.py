@@ -15,18 +15,15 @@ from typing import Any, Final
 from gymmesh_client import UserError
 from gymmesh_client.replacing import make_folder, write_whole
 from gymmesh_data.exports.summary import ExportSummary
+from gymmesh_data.exports.writing import CHANGED, DAMAGED, INTERRUPTED, NOTHING_BEGUN
 
 NOTE: Final = "export.json"
 """The file of the folder that says what is finished; gone when all is."""
 
 
 class FolderDraft:
-    """Where a folder is made.
-
-    Args:
-        output: the name that it takes in the end.
-        made_of: what its files depend on, as JSON values: the same again, or they do not belong
-            together.
+    """Where a folder is made that is called `output` in the end. `made_of`: what its files depend
+    on, as JSON values: the same again, or they do not belong together.
     """
 
     def __init__(self, output: Path, made_of: Any) -> None:
@@ -51,10 +48,7 @@ class FolderDraft:
             if not self._note.exists():
                 raise UserError(f"{self.path}: is there already, and not ours; move it away")
             if not overwrite:
-                raise UserError(
-                    f"{self.path}: an export was interrupted here; go on with --resume, or start "
-                    "anew with --overwrite"
-                )
+                raise UserError(f"{self.path}: {INTERRUPTED}")
             shutil.rmtree(self.path)
         make_folder(self.path)
         self._begun = True
@@ -68,8 +62,7 @@ class FolderDraft:
         if said is None:
             return None
         summary = ExportSummary.of_dict(said)
-        there = not summary.records or (self.path / file).exists()
-        return summary if there else None
+        return summary if not summary.records or (self.path / file).exists() else None
 
     def finish(self, file: str, summary: ExportSummary) -> None:
         """A file is whole and on disk; one without records is none. Raises OSError."""
@@ -98,18 +91,12 @@ class FolderDraft:
 
     def _kept(self) -> dict[str, dict[str, Any]]:
         if not self._note.exists():
-            raise UserError(
-                f"{self._note}: is not there, so there is no export to go on with; leave out "
-                "--resume"
-            )
+            raise UserError(f"{self._note}: {NOTHING_BEGUN}")
         try:
             said = json.loads(self._note.read_text())
             made_of, finished = said["made_of"], dict(said["finished"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self._note}: is damaged; start anew with --overwrite") from None
+            raise UserError(f"{self._note}: {DAMAGED}") from None
         if made_of != self._made_of:
-            raise UserError(
-                f"{self.path}: was made of other rollouts or with other options; start anew with "
-                "--overwrite"
-            )
+            raise UserError(f"{self.path}: {CHANGED}")
         return finished

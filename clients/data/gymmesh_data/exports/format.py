@@ -12,12 +12,12 @@ from typing import Final, TypeAlias
 from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import TOKEN_KEYS, Json, StoredRollout
 from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import NoTokens, samples_of
+from gymmesh_runtime.extras import Extra
 
 _NO_SEQUENCE: Final = "token ids that make no sequence"
-_LISTS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 class TokenPlace(Enum):
@@ -30,13 +30,8 @@ class TokenPlace(Enum):
 
 @dataclass(slots=True)
 class Taken:
-    """A rollout that an export takes.
-
-    Attributes:
-        rollout: as its row has it.
-        said: its messages, in the style of the format.
-        with_tokens: whether token ids are asked for.
-        style: how its messages are written.
+    """A rollout that an export takes, and its messages in the style of the format. `with_tokens`:
+    whether token ids are asked for.
     """
 
     rollout: StoredRollout
@@ -72,7 +67,11 @@ class Taken:
                 said = conversation_of(one, self.style)
                 self.said.losses += said.losses
                 said.losses = self.said.losses
-                said.prompt_length = _first_answer(said)
+                # It may be asked for its first answer in its own conversation.
+                while said.prompt_length < len(said.messages) and (
+                    said.messages[said.prompt_length]["role"] != "assistant"
+                ):
+                    said.prompt_length += 1
                 found.append(Taken(one, said, self.with_tokens, self.style))
             yield actor, found
 
@@ -83,7 +82,7 @@ class Taken:
         item = self.said.token_items.get(place)
         if item is None or not self.with_tokens:
             return None
-        if all(isinstance(item[key], list) for key in _LISTS if key in item):
+        if all(isinstance(item[key], list) for key in TOKEN_KEYS if key in item):
             return item
         self.said.losses[_NO_SEQUENCE] += 1
         return None
@@ -123,7 +122,7 @@ class TaskFacts:
 
 OfRollout: TypeAlias = Callable[[Taken], Iterator[Json]]
 OfPair: TypeAlias = Callable[[Pair, PairFacts], Json]
-# What is kept of a task's first rollout, and the record that this makes when all have been read.
+# What is kept of a task's first rollout, and the record made of it when all have been read.
 KeptOfTask: TypeAlias = Callable[[Taken], Json]
 OfTask: TypeAlias = Callable[[Json, TaskFacts], Json]
 # From the file of JSON lines to what the format is: a file or a folder that is not there yet.
@@ -135,7 +134,6 @@ class Format:
     """A format; exactly one of `of_rollout`, `of_pair` and `of_task` is there.
 
     Attributes:
-        summary: what it is, in one line.
         style: how its messages are written.
         demonstrations: whether only rollouts worth imitating belong in it.
         of_rollout: the records of a rollout. Raises NoTokens.
@@ -143,12 +141,11 @@ class Format:
         of_task: what is kept of a task, and the record of it.
         tokens: what place it has for token ids.
         pack: makes something else of the JSON lines; None where they are what it is.
-        check: raises ConfigError where a library that it needs is missing.
+        needs: the libraries of `pack`.
         reads: which parts of a row it is made of.
         actors: whether it has a place for what actors beside the root agent said.
     """
 
-    summary: str
     style: ChatStyle = field(default_factory=ChatStyle)
     demonstrations: bool = False
     of_rollout: OfRollout | None = None
@@ -156,7 +153,7 @@ class Format:
     of_task: tuple[KeptOfTask, OfTask] | None = None
     tokens: TokenPlace = TokenPlace.NONE
     pack: Pack | None = None
-    check: Callable[[], None] | None = None
+    needs: Extra | None = None
     reads: RowParts = RowParts.ALL
     actors: bool = False
 
@@ -165,14 +162,6 @@ class Format:
         if self.reads is RowParts.TOKENS and distinct:
             return RowParts.CHAT_AND_TOKENS
         return self.reads
-
-
-def _first_answer(said: Conversation) -> int:
-    """Where an actor first answers: it may be asked for that in its own conversation."""
-    place = said.prompt_length
-    while place < len(said.messages) and said.messages[place]["role"] != "assistant":
-        place += 1
-    return place
 
 
 def has_tokens(rollout: StoredRollout) -> bool:

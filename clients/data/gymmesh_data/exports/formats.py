@@ -39,101 +39,61 @@ _OF_OPENAI: Final = ChatStyle(keep_reasoning=False, developer_role=True)
 
 FORMATS: Final[Mapping[str, Format]] = {
     "messages": Format(
-        "every rollout as chat messages with reward and metadata",
         of_rollout=chat.messages,
         reads=RowParts.CHAT_AND_TOKENS,
         tokens=TokenPlace.BESIDE,
         actors=True,
     ),
     "sft": Format(
-        "demonstrations for supervised fine-tuning (TRL)",
         style=_OF_TEMPLATES,
         demonstrations=True,
         of_rollout=chat.sft,
         reads=RowParts.CHAT,
     ),
-    "tokens": Format(
-        "exact token ids with masks and log probabilities",
-        of_rollout=chat.tokens,
-        reads=RowParts.TOKENS,
-        tokens=TokenPlace.ONLY,
-    ),
-    "dpo": Format(
-        "preference pairs (TRL)", style=_OF_TEMPLATES, of_pair=chat.dpo, reads=RowParts.CHAT
-    ),
-    "trl": Format(
-        "tasks for online RL with TRL's GRPOTrainer",
-        of_task=(trainers.kept_of_task, trainers.trl_task),
-    ),
-    "verl": Format(
-        "tasks for online RL with veRL", of_task=(trainers.kept_without_tools, trainers.verl_task)
-    ),
+    "tokens": Format(of_rollout=chat.tokens, reads=RowParts.TOKENS, tokens=TokenPlace.ONLY),
+    "dpo": Format(style=_OF_TEMPLATES, of_pair=chat.dpo, reads=RowParts.CHAT),
+    "trl": Format(of_task=(trainers.kept_of_task, trainers.trl_task)),
+    "verl": Format(of_task=(trainers.kept_without_tools, trainers.verl_task)),
     "verl-sft": Format(
-        "demonstrations for veRL's supervised fine-tuning (Parquet)",
         demonstrations=True,
         of_rollout=trainers.verl_sft,
         reads=RowParts.CHAT,
         pack=arrow.pack_verl,
-        check=arrow.require_pyarrow,
+        needs=arrow.EXTRA,
     ),
-    "nemo-rl": Format(
-        "tasks for online RL with NeMo RL and NeMo Gym",
-        of_task=(trainers.kept_of_task, trainers.nemo_rl_task),
-    ),
-    "openrlhf": Format(
-        "tasks for online RL with OpenRLHF",
-        of_task=(trainers.kept_without_tools, trainers.openrlhf_task),
-    ),
+    "nemo-rl": Format(of_task=(trainers.kept_of_task, trainers.nemo_rl_task)),
+    "openrlhf": Format(of_task=(trainers.kept_without_tools, trainers.openrlhf_task)),
     "openrlhf-sft": Format(
-        "demonstrations for OpenRLHF's supervised fine-tuning",
         demonstrations=True,
         of_rollout=trainers.openrlhf_sft,
         reads=RowParts.CHAT,
     ),
-    "openrlhf-dpo": Format(
-        "preference pairs for OpenRLHF", of_pair=trainers.openrlhf_dpo, reads=RowParts.CHAT
-    ),
+    "openrlhf-dpo": Format(of_pair=trainers.openrlhf_dpo, reads=RowParts.CHAT),
     "openai": Format(
-        "demonstrations for OpenAI's fine-tuning",
         style=_OF_OPENAI,
         demonstrations=True,
         of_rollout=chat.openai,
         reads=RowParts.CHAT,
     ),
-    "openai-dpo": Format(
-        "preference pairs for OpenAI's fine-tuning",
-        style=_OF_OPENAI,
-        of_pair=chat.openai_dpo,
-        reads=RowParts.CHAT,
-    ),
+    "openai-dpo": Format(style=_OF_OPENAI, of_pair=chat.openai_dpo, reads=RowParts.CHAT),
     "parquet": Format(
-        "every rollout in typed columns, token ids as lists (Parquet)",
         of_rollout=table.table_row,
         tokens=TokenPlace.BESIDE,
         pack=arrow.pack_parquet,
-        check=arrow.require_pyarrow,
+        needs=arrow.EXTRA,
     ),
     "arrow": Format(
-        "the columns of parquet as a stream of Arrow",
         of_rollout=table.table_row,
         tokens=TokenPlace.BESIDE,
         pack=arrow.pack_arrow,
-        check=arrow.require_pyarrow,
+        needs=arrow.EXTRA,
     ),
-    "atif": Format(
-        "trajectories of ATIF v1.8 (Harbor)",
-        style=_OF_TEMPLATES,
-        of_rollout=atif.trajectory,
-        tokens=TokenPlace.BESIDE,
-    ),
+    "atif": Format(style=_OF_TEMPLATES, of_rollout=atif.trajectory, tokens=TokenPlace.BESIDE),
     "inspect": Format(
-        "a log of Inspect (.eval)",
         of_rollout=inspect_log.sample,
         tokens=TokenPlace.BESIDE,
         pack=inspect_log.pack_eval,
     ),
-    "otel": Format(
-        "GenAI spans of OpenTelemetry as OTLP JSON", of_rollout=otel.trace, tokens=TokenPlace.BESIDE
-    ),
+    "otel": Format(of_rollout=otel.trace, tokens=TokenPlace.BESIDE),
 }
 """By the name that `gym-cli export --format` has."""

@@ -5,8 +5,7 @@ card (README.md) that tells what is where.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import yaml
 
@@ -14,13 +13,14 @@ from gymmesh_data.exports.format import Format, TokenPlace
 from gymmesh_data.exports.formats import FORMATS
 from gymmesh_data.exports.summary import ExportSummary
 from gymmesh_data.exports.table import table_row
+from gymmesh_data.rollout import Json
 
 # configuration: the format of its files, and what they are, for the card. All are JSON lines:
 # `datasets` reads the files of a folder by one loader, and only JSON keeps the arguments of tool
 # calls as each row has them.
 CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
     "rollouts": (
-        Format("rows of a table", of_rollout=table_row, tokens=TokenPlace.BESIDE),
+        Format(of_rollout=table_row, tokens=TokenPlace.BESIDE),
         "every rollout, with its exact tokens",
     ),
     "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),
@@ -29,30 +29,29 @@ CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file of the folder. path: within it, with slashes."""
-
-    config: str
-    split: str
-    path: str
-    summary: ExportSummary
+Files: TypeAlias = Mapping[tuple[str, str], ExportSummary]
+"""What came of the files of a folder, by configuration and split."""
 
 
-def card(name: str, files: Sequence[DataFile], environments: Sequence[str]) -> str:
+def path_of(config: str, split: str) -> str:
+    """Where a file of the folder is within it, with slashes."""
+    return f"{config}/{split}.jsonl"
+
+
+def card(name: str, files: Files, environments: Sequence[str]) -> str:
     """The text of README.md.
 
     Args:
         files: all that have records.
         environments: whose rollouts these are, for people.
     """
-    configs = list[dict[str, Any]]()
-    for config in dict.fromkeys(one.config for one in files):
-        data = [{"split": f.split, "path": f.path} for f in files if f.config == config]
-        configs.append({"config_name": config, "data_files": data})
+    data: dict[str, list[Json]] = {}
+    for config, split in files:
+        data.setdefault(config, []).append({"split": split, "path": path_of(config, split)})
+    configs: list[Json] = [{"config_name": name, "data_files": of} for name, of in data.items()]
     if configs:
         configs[0]["default"] = True
-    largest = max((one.summary.records for one in files), default=0)
+    largest = max((one.records for one in files.values()), default=0)
     size = next((word for most, word in _SIZES if largest < most), "n>1M")
     head = {
         "pretty_name": name,
@@ -63,8 +62,8 @@ def card(name: str, files: Sequence[DataFile], environments: Sequence[str]) -> s
     }
     front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
     rows = "\n".join(
-        f"| {one.config} | {one.split} | {one.summary.records} | {CONFIGS[one.config][1]} |"
-        for one in files
+        f"| {config} | {split} | {one.records} | {CONFIGS[config][1]} |"
+        for (config, split), one in files.items()
     )
     losses = _losses(files)
     return (
@@ -73,15 +72,15 @@ def card(name: str, files: Sequence[DataFile], environments: Sequence[str]) -> s
         "gymmesh.\n\n| configuration | split | records | what they are |\n|---|---|---|---|\n"
         f"{rows}\n{losses}\n"
         "```python\nfrom datasets import load_dataset\n\n"
-        f'load_dataset("PATH", "{files[0].config if files else "rollouts"}")\n```\n'
+        f'load_dataset("PATH", "{next(iter(data), "rollouts")}")\n```\n'
     )
 
 
-def _losses(files: Sequence[DataFile]) -> str:
+def _losses(files: Files) -> str:
     told = [
-        f"- {one.config}, {one.split}: {count} {what}"
-        for one in files
-        for what, count in sorted(one.summary.losses.items())
+        f"- {config}, {split}: {count} {what}"
+        for (config, split), one in files.items()
+        for what, count in sorted(one.losses.items())
     ]
     return "\nNot carried:\n\n" + "\n".join(told) + "\n" if told else ""
 

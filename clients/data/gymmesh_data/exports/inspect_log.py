@@ -22,7 +22,7 @@ from typing import Any, Final
 from gymmesh_data.exports.chat import metadata_of
 from gymmesh_data.exports.format import Taken
 from gymmesh_data.exports.lines import line_of, read_line, without_surrogates
-from gymmesh_data.rollout import Json, list_of, object_of, text_of
+from gymmesh_data.rollout import Json, object_of, objects_of, text_of
 from gymmesh_data.tasks import answer_of, task_of
 from gymmesh_responses import CodecError, loads
 
@@ -54,7 +54,10 @@ def sample(taken: Taken) -> Iterator[Json]:
         metadata["tools"] = said.tools
     began = _began(object_of(rollout.metadata, "timings"))
     yield {
-        "id": _name(rollout.task_id),
+        # It is part of a member's path: no part of it leads upwards.
+        "id": "/".join(
+            "__" if part in ("", ".", "..") else part for part in rollout.task_id.split("/")
+        ),
         "epoch": max(rollout.repeat_index, 0) + 1,
         "uuid": rollout.rollout_id or None,
         "input": [_message(one, model, taken) for one in said.prompt],
@@ -170,8 +173,8 @@ def _scores(taken: Taken) -> Json:
     """The reward, where there is one, and its components."""
     rollout, scores = taken.rollout, Json()
     verification = object_of(rollout.row, "verification")
-    for part in list_of(verification, "components"):
-        if isinstance(part, dict) and isinstance(part.get("value"), int | float):
+    for part in objects_of(verification, "components"):
+        if isinstance(part.get("value"), int | float):
             scores[str(part.get("name"))] = {"value": part["value"]}
     if rollout.reward is not None:
         score: Json = {"value": rollout.reward}
@@ -241,11 +244,6 @@ def _began(timings: Json) -> str | None:
     if not isinstance(began, int | float) or not 0 < began < 1e10:
         return None
     return datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
-
-
-def _name(task_id: str) -> str:
-    """The sample's id, which is part of a member's path: no part of it leads upwards."""
-    return "/".join("__" if part in ("", ".", "..") else part for part in task_id.split("/"))
 
 
 def _key(one: Json) -> bytes:

@@ -20,8 +20,7 @@ def line_of(record: JsonValue) -> bytes:
     What was read from JSON has no NaN, which orjson would write as null; what orjson refuses (large
     integers, unpaired surrogates) the codec writes, at a fraction of the speed.
 
-    Raises:
-        CodecError: it is no JSON.
+    Raises CodecError where it is no JSON.
     """
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)

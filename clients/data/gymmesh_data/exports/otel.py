@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gymmesh_data.exports.chat import as_text
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.rollout import Json, object_of, text_of
+from gymmesh_data.rollout import TOKEN_KEYS, Json, object_of, text_of
 
 _INTERNAL, _CLIENT = 1, 3  # SpanKind of OTLP
 _SCOPE: Final = {"name": "gymmesh"}
@@ -51,6 +51,8 @@ class _Spans:
         self._trace_id = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         self._model = text_of(rollout.row["response"], "model")
         self._start, self._end = _times(object_of(rollout.metadata, "timings"))
+        reason = rollout.text("stop_reason")
+        self._finish = _FINISH.get(reason, reason.lower() or "stop")
         self._told = 0  # messages that an earlier span has
         if said.messages:
             said.losses["times of single calls"] += 1
@@ -66,7 +68,7 @@ class _Spans:
             "gen_ai.request.model": self._model,
             "gen_ai.agent.name": agent,
             "gen_ai.conversation.id": rollout.rollout_id,
-            "gen_ai.response.finish_reasons": [self._finish()],
+            "gen_ai.response.finish_reasons": [self._finish],
             "gen_ai.usage.input_tokens": usage.get("input_tokens"),
             "gen_ai.usage.output_tokens": usage.get("output_tokens"),
             "gen_ai.tool.definitions": as_text(said.tools) if said.tools else None,
@@ -80,39 +82,33 @@ class _Spans:
             attributes["gymmesh.weights_versions"] = as_text(versions)
         span = self._span(f"invoke_agent {agent}".strip(), _INTERNAL, attributes)
         if rollout.reward is not None:
-            verdict = {
-                "gen_ai.evaluation.name": "reward",
-                "gen_ai.evaluation.score.value": rollout.reward,
-            }
-            span["events"] = [
-                {
-                    "name": "gen_ai.evaluation.result",
-                    "timeUnixNano": str(self._end),
-                    "attributes": _attributes(verdict),
-                }
-            ]
+            named = {"gen_ai.evaluation.name": "reward"}
+            verdict = _attributes(named | {"gen_ai.evaluation.score.value": rollout.reward})
+            event = {"name": "gen_ai.evaluation.result", "timeUnixNano": str(self._end)}
+            span["events"] = [event | {"attributes": verdict}]
 
     def chat(self, place: int, message: Json) -> None:
         """The span of the model call that wrote a message, and those of its tool calls."""
         said = self._taken.said
         read = said.messages[self._told : place]
         self._told = place + 1
+        finish = self._finish if place == len(said.messages) - 1 else "stop"
+        if message.get("tool_calls"):
+            finish = "tool_call"
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "gymmesh",
             "gen_ai.request.model": self._model,
             "gen_ai.conversation.id": self._taken.rollout.rollout_id,
             "gen_ai.input.messages": as_text([_message(one) for one in read]),
-            "gen_ai.output.messages": as_text(
-                [_message(message) | {"finish_reason": self._finish_of(place, message)}]
-            ),
+            "gen_ai.output.messages": as_text([_message(message) | {"finish_reason": finish}]),
         }
         item = self._taken.call_tokens(place)
         if item is not None:
             attributes["gen_ai.usage.output_tokens"] = len(item["generation_token_ids"])
-            for key in ("prompt_token_ids", "generation_token_ids", "generation_log_probs"):
-                if key in item:
-                    attributes[f"gymmesh.{key}"] = as_text(item[key])
+            attributes |= {
+                f"gymmesh.{key}": as_text(item[key]) for key in TOKEN_KEYS if key in item
+            }
         self._span(f"chat {self._model}".strip(), _CLIENT, attributes)
         for call in message.get("tool_calls", ()):
             function, name = call["function"], call["function"]["name"]
@@ -129,10 +125,9 @@ class _Spans:
 
     def _result(self, place: int, call_id: str) -> Any:
         """What a call in the message there was answered: some models use ids again later on."""
-        for message in islice(self._taken.said.messages, place + 1, None):
-            if message["role"] == "tool" and message["tool_call_id"] == call_id:
-                return message["content"]
-        return None
+        later = islice(self._taken.said.messages, place + 1, None)
+        results = (one for one in later if one["role"] == "tool")
+        return next((one["content"] for one in results if one["tool_call_id"] == call_id), None)
 
     def _span(self, name: str, kind: int, attributes: dict[str, Any]) -> Json:
         number = len(self.spans)
@@ -151,16 +146,6 @@ class _Spans:
         self.spans.append(span)
         return span
 
-    def _finish_of(self, place: int, message: Json) -> str:
-        if message.get("tool_calls"):
-            return "tool_call"
-        last = place == len(self._taken.said.messages) - 1
-        return self._finish() if last else "stop"
-
-    def _finish(self) -> str:
-        reason = self._taken.rollout.text("stop_reason")
-        return _FINISH.get(reason, reason.lower() or "stop")
-
 
 def _times(timings: Json) -> tuple[int, int]:
     """Nanoseconds since 1970; zero where the row does not say."""
@@ -175,12 +160,8 @@ def _message(message: Json) -> Json:
         parts.append({"type": "reasoning", "content": message["reasoning_content"]})
     content = message["content"]
     if message["role"] == "tool":
-        return {
-            "role": "tool",
-            "parts": [
-                {"type": "tool_call_response", "id": message["tool_call_id"], "response": content}
-            ],
-        }
+        answer = {"type": "tool_call_response", "id": message["tool_call_id"], "response": content}
+        return {"role": "tool", "parts": [answer]}
     if isinstance(content, str):
         parts.append({"type": "text", "content": content})
     elif content is not None:

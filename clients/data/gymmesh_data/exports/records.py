@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from gymmesh_data.actors import actors_of
-from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of, numbered_calls
+from gymmesh_data.conversation import Conversation, conversation_of, numbered_calls
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -23,17 +24,19 @@ from gymmesh_data.exports.format import (
     TokenPlace,
     has_tokens,
 )
-from gymmesh_data.exports.lines import line_of
+from gymmesh_data.exports.lines import line_of, read_line
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.pairs import choose_pairs, pair_of
 from gymmesh_data.rollout import StoredRollout, is_answer
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.selection import share_of
-from gymmesh_responses import loads
+from gymmesh_responses import JsonValue, loads
 
 _NOT_CARRIED = "token ids of rollouts"
 _OF_ACTORS = "conversations of actors"
+# What is not judged is worse than any reward, and told from 0 by being no number.
+_NOT_JUDGED: Final = float("-inf")
 
 
 def records(
@@ -43,196 +46,159 @@ def records(
     summary: ExportSummary,
     spool: Path,
 ) -> Iterator[bytes]:
-    """The lines of an export, each with its newline. What is counted goes to `summary`.
-
-    Args:
-        spool: where a file may stand meanwhile.
-
-    Raises:
-        UserError: a rollout's row is malformed.
+    """The lines of an export, each with its newline. What is counted goes to `summary`. `spool`:
+    where a file may stand meanwhile. Raises UserError where a rollout's row is malformed.
     """
-    style = replace(form.style, keep_reasoning=form.style.keep_reasoning and options.reasoning)
-    selected = _selected(rollouts, options, summary)
+    making = _Records(form, options, summary, spool)
+    selected = making.selected(rollouts)
     if form.of_task is not None:
-        yield from _task_lines(selected, style, form.of_task, options, summary, spool)
-        return
-    chosen = _chosen(selected, style, form, options, summary)
-    if form.of_pair is not None:
-        yield from _pair_lines(chosen, form.of_pair, options, summary, spool)
-        return
-    assert form.of_rollout is not None
-    if options.selection.per_task is None:
-        for taken in chosen:
-            yield _lines(taken, form.of_rollout, summary)
-    else:
-        yield from _best_lines(chosen, form.of_rollout, options.selection.per_task, summary, spool)
+        yield from making.of_tasks(selected, *form.of_task)
+    elif form.of_pair is not None:
+        yield from making.of_pairs(making.chosen(selected), form.of_pair)
+    elif form.of_rollout is not None:
+        yield from making.of_rollouts(making.chosen(selected), form.of_rollout)
 
 
-def _selected(
-    rollouts: Iterable[StoredRollout], options: ExportOptions, summary: ExportSummary
-) -> Iterator[StoredRollout]:
-    """The rollouts that the selection takes."""
-    selection, part = options.selection, options.part
-    for rollout in rollouts:
-        if part is not None and not part[0] <= share_of(rollout.task_id) < part[1]:
-            continue
-        summary.rollouts += 1
-        refusal = selection.refusal(rollout)
-        if refusal:
-            summary.left_out[refusal] += 1
-        else:
-            yield rollout
+class _Records:
+    """One export: its format and options, and where it counts."""
 
+    def __init__(
+        self, form: Format, options: ExportOptions, summary: ExportSummary, spool: Path
+    ) -> None:
+        self._form = form
+        self._options = options
+        self._summary = summary
+        self._spool = spool
+        reasoning = form.style.keep_reasoning and options.reasoning
+        self._style = replace(form.style, keep_reasoning=reasoning)
 
-def _chosen(
-    selected: Iterable[StoredRollout],
-    style: ChatStyle,
-    form: Format,
-    options: ExportOptions,
-    summary: ExportSummary,
-) -> Iterator[Taken]:
-    """The rollouts that have something to tell, and not what another one told, with their messages.
-
-    Token ids and conversations of actors that the format has no place for are counted.
-    """
-    distinct, known = options.selection.distinct, set[bytes]()
-    # Ids alone need no messages, but where these tell one rollout from another.
-    in_words = distinct or form.tokens is not TokenPlace.ONLY
-    for rollout in selected:
-        said = conversation_of(rollout, style) if in_words else Conversation()
-        if not (said.answered if in_words else any(map(is_answer, rollout.output))):
-            summary.left_out["without an answer"] += 1
-            continue
-        if distinct:
-            told = line_of([numbered_calls(said.messages), said.tools])
-            digest = blake2b(told, digest_size=16).digest()
-            if digest in known:
-                summary.left_out["the same as another"] += 1
+    def selected(self, rollouts: Iterable[StoredRollout]) -> Iterator[StoredRollout]:
+        """The rollouts that the selection takes."""
+        summary, part = self._summary, self._options.part
+        for rollout in rollouts:
+            if part is not None and not part[0] <= share_of(rollout.task_id) < part[1]:
                 continue
-            known.add(digest)
-        if form.tokens is TokenPlace.NONE and said.token_items:
-            said.losses[_NOT_CARRIED] += 1
-        if not form.actors:
-            for actor in actors_of(rollout):
-                said.losses[_OF_ACTORS] += len(actor.conversations)
-        yield Taken(rollout, said, options.tokens, style)
+            summary.rollouts += 1
+            if refusal := self._options.selection.refusal(rollout):
+                summary.left_out[refusal] += 1
+            else:
+                yield rollout
 
-
-def _lines(taken: Taken, of_rollout: OfRollout, summary: ExportSummary) -> bytes:
-    """The lines of a rollout; none where it has no token ids and the format is made of them."""
-    try:
-        lines = b"".join(map(line_of, of_rollout(taken)))
-    except NoTokens:
-        summary.left_out["without token ids"] += 1
-        return b""
-    if taken.said.losses:
-        summary.losses += taken.said.losses
-    return lines
-
-
-def _best_lines(
-    chosen: Iterable[Taken], of_rollout: OfRollout, most: int, summary: ExportSummary, path: Path
-) -> Iterator[bytes]:
-    """The lines of each task's best rollouts; of equal ones the first."""
-    with Spool(path) as spool:
-        for taken in chosen:
-            lines = _lines(taken, of_rollout, summary)
-            if lines:
-                # Not judged is worse than any reward.
-                reward = taken.rollout.reward
-                task, _ = spool.task(_task_key(taken.rollout))
-                spool.add(task, float("-inf") if reward is None else reward, lines)
-        for scored in spool.tasks():
-            ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
-            if len(ranked) > most:
-                summary.left_out["not among the best of its task"] += len(ranked) - most
-            for number in sorted(number for _, number in ranked[:most]):
-                yield spool.content(number)
-
-
-def _task_lines(
-    selected: Iterable[StoredRollout],
-    style: ChatStyle,
-    of_task: tuple[KeptOfTask, OfTask],
-    options: ExportOptions,
-    summary: ExportSummary,
-    path: Path,
-) -> Iterator[bytes]:
-    """A line for each task, in the order of their first rollouts."""
-    keep, make = of_task
-    with Spool(path) as spool:
+    def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
+        """The rollouts that have something to tell, and not what another one told; token ids and
+        actors that the format has no place for are counted.
+        """
+        form, summary, distinct = self._form, self._summary, self._options.selection.distinct
+        known = set[bytes]()
+        # Ids alone need no messages, but where these tell one rollout from another.
+        in_words = distinct or form.tokens is not TokenPlace.ONLY
         for rollout in selected:
-            task, is_new = spool.task(_task_key(rollout))
-            content = b""
-            if is_new:
-                # What came after its beginning is none of its task's.
-                begun = msgspec.structs.replace(rollout, output=[])
-                taken = Taken(rollout, conversation_of(begun, style))
-                content = line_of(keep(taken))
-                summary.losses += taken.said.losses
-            if has_tokens(rollout):
-                summary.losses[_NOT_CARRIED] += 1
-            # Not judged is told from 0 by being no number.
-            spool.add(task, float("-inf") if rollout.reward is None else rollout.reward, content)
-        for number, scored in enumerate(spool.tasks()):
-            rewards = [reward for reward, _ in scored if reward != float("-inf")]
-            facts = TaskFacts(number, rewards, len(scored), options.agent)
-            kept = loads(spool.content(scored[0][1]))
-            assert isinstance(kept, dict)  # written by us a moment ago
-            yield line_of(make(kept, facts))
+            said = conversation_of(rollout, self._style) if in_words else Conversation()
+            if not (said.answered if in_words else any(map(is_answer, rollout.output))):
+                summary.left_out["without an answer"] += 1
+                continue
+            if distinct:
+                digest = _digest([numbered_calls(said.messages), said.tools])
+                if digest in known:
+                    summary.left_out["the same as another"] += 1
+                    continue
+                known.add(digest)
+            if form.tokens is TokenPlace.NONE and said.token_items:
+                said.losses[_NOT_CARRIED] += 1
+            if not form.actors:
+                for actor in actors_of(rollout):
+                    said.losses[_OF_ACTORS] += len(actor.conversations)
+            yield Taken(rollout, said, self._options.tokens, self._style)
+
+    def of_rollouts(self, chosen: Iterable[Taken], of_rollout: OfRollout) -> Iterator[bytes]:
+        """The lines of rollouts: of all, or of each task's best; of equal ones the first."""
+        most = self._options.selection.per_task
+        if most is None:
+            for taken in chosen:
+                yield self._lines(taken, of_rollout)
+            return
+        with Spool(self._spool) as spool:
+            for taken in chosen:
+                if lines := self._lines(taken, of_rollout):
+                    task = spool.number(_task_key(taken.rollout))
+                    spool.add(task, _score(taken.rollout), lines)
+            for scored in spool.tasks():
+                ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
+                if len(ranked) > most:
+                    self._summary.left_out["not among the best of its task"] += len(ranked) - most
+                for number in sorted(number for _, number in ranked[:most]):
+                    yield spool.content(number)
+
+    def of_tasks(
+        self, selected: Iterable[StoredRollout], keep: KeptOfTask, make: OfTask
+    ) -> Iterator[bytes]:
+        """A line for each task, in the order of their first rollouts."""
+        losses, tasks = self._summary.losses, 0
+        with Spool(self._spool) as spool:
+            for rollout in selected:
+                task, content = spool.number(_task_key(rollout)), b""
+                if task > tasks:  # a new one
+                    tasks = task
+                    # What came after its beginning is none of its task's.
+                    begun = msgspec.structs.replace(rollout, output=[])
+                    taken = Taken(rollout, conversation_of(begun, self._style))
+                    content = line_of(keep(taken))
+                    losses.update(taken.said.losses)
+                if has_tokens(rollout):
+                    losses[_NOT_CARRIED] += 1
+                spool.add(task, _score(rollout), content)
+            for number, scored in enumerate(spool.tasks()):
+                rewards = [reward for reward, _ in scored if reward != _NOT_JUDGED]
+                facts = TaskFacts(number, rewards, len(scored), self._options.agent)
+                yield line_of(make(read_line(spool.content(scored[0][1])), facts))
+
+    def of_pairs(self, chosen: Iterable[Taken], of_pair: OfPair) -> Iterator[bytes]:
+        """A line for each pair of a task's rollouts."""
+        summary, rules = self._summary, self._options.pairs
+        with Spool(self._spool) as spool:
+            for taken in chosen:
+                rollout, said = taken.rollout, taken.said
+                if rollout.reward is None:
+                    summary.left_out["without a reward"] += 1
+                    continue
+                summary.losses.update(said.losses)
+                content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
+                spool.add(spool.number(_task_key(rollout)), rollout.reward, content)
+            for scored in spool.tasks():
+                pairs = list(choose_pairs([(one[0], one) for one in scored], rules))
+                if not pairs:
+                    summary.left_out["tasks without two rewards that are apart"] += 1
+                for both in pairs:
+                    better, worse = (loads(spool.content(number)) for _, number in both)
+                    pair = pair_of(better[2], worse[2], rules)
+                    if pair is None or better[3] != worse[3]:
+                        summary.left_out["pairs that do not part in an answer"] += 1
+                        continue
+                    ids, rewards = (better[1], worse[1]), (both[0][0], both[1][0])
+                    yield line_of(of_pair(pair, PairFacts(better[0], ids, rewards, better[3])))
+
+    def _lines(self, taken: Taken, of_rollout: OfRollout) -> bytes:
+        """A rollout's lines; none where it has no token ids and the format is made of them."""
+        try:
+            lines = b"".join(map(line_of, of_rollout(taken)))
+        except NoTokens:
+            self._summary.left_out["without token ids"] += 1
+            return b""
+        self._summary.losses.update(taken.said.losses)
+        return lines
+
+
+def _score(rollout: StoredRollout) -> float:
+    return _NOT_JUDGED if rollout.reward is None else rollout.reward
 
 
 def _task_key(rollout: StoredRollout) -> str:
     """What tells a task from all others: ids are only unique within a task file, and the rollouts
     may be of several, so the environment and the prompt belong to it.
     """
-    given = line_of(rollout.row["responses_create_params"].get("input"))
-    digest = blake2b(given, digest_size=16).hexdigest()
-    return "\0".join((rollout.text("environment"), digest, rollout.task_id))
+    given = _digest(rollout.row["responses_create_params"].get("input")).hex()
+    return "\0".join((rollout.text("environment"), given, rollout.task_id))
 
 
-def _pair_lines(
-    chosen: Iterable[Taken],
-    of_pair: OfPair,
-    options: ExportOptions,
-    summary: ExportSummary,
-    path: Path,
-) -> Iterator[bytes]:
-    with Spool(path) as spool:
-        for taken in chosen:
-            rollout, said = taken.rollout, taken.said
-            if rollout.reward is None:
-                summary.left_out["without a reward"] += 1
-                continue
-            if said.losses:
-                summary.losses += said.losses
-            content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
-            task, _ = spool.task(_task_key(rollout))
-            spool.add(task, rollout.reward, content)
-        for scored in spool.tasks():
-            pairs = list(choose_pairs(scored, options.pairs))
-            if not pairs:
-                summary.left_out["tasks without two rewards that are apart"] += 1
-            rewards = {number: reward for reward, number in scored}
-            for better, worse in pairs:
-                line = _pair_line(spool, (better, worse), rewards, of_pair, options)
-                if line:
-                    yield line
-                else:
-                    summary.left_out["pairs that do not part in an answer"] += 1
-
-
-def _pair_line(
-    spool: Spool,
-    numbers: tuple[int, int],
-    rewards: dict[int, float],
-    of_pair: OfPair,
-    options: ExportOptions,
-) -> bytes:
-    better, worse = (loads(spool.content(number)) for number in numbers)
-    pair = pair_of(better[2], worse[2], options.pairs)
-    if pair is None or better[3] != worse[3]:
-        return b""
-    both = (rewards[numbers[0]], rewards[numbers[1]])
-    facts = PairFacts(better[0], (better[1], worse[1]), both, better[3])
-    return line_of(of_pair(pair, facts))
+def _digest(value: JsonValue) -> bytes:
+    return blake2b(line_of(value), digest_size=16).digest()

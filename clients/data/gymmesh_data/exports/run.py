@@ -14,11 +14,10 @@ from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
 from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS
-from gymmesh_data.exports.hub import CONFIGS, DataFile, card
+from gymmesh_data.exports.hub import CONFIGS, card, path_of
 from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
-from gymmesh_data.selection import Selection
 from gymmesh_data.sources import files_of, read_rollouts
 
 HUB: Final = "hf"
@@ -69,8 +68,8 @@ def _export(
     resume: bool = False,
 ) -> ExportSummary:
     summary = ExportSummary()
-    if form.check is not None:
-        form.check()
+    if form.needs is not None:
+        form.needs.require("an export of this format")
     file = LineFile(output)
     written = (file.path, file.part, file.checkpoint, file.spool, file.packed)
     refuse_inputs(written, {"the export": files_of(inputs)})
@@ -83,11 +82,9 @@ def _export(
             summary.records += some.count(b"\n")
             yield some
 
-    def pack(source: Path, target: Path) -> None:
-        assert form.pack is not None
-        form.pack(source, target, summary.losses)
-
-    file.write(lines(), resume=resume, pack=None if form.pack is None else pack)
+    pack = form.pack
+    packed = None if pack is None else lambda rows, target: pack(rows, target, summary.losses)
+    file.write(lines(), resume=resume, pack=packed)
     return summary
 
 
@@ -113,7 +110,8 @@ def export_hub(
     """
     options = options or ExportOptions()
     if output.exists():
-        ours = _is_ours(output)
+        made = {"README.md", NOTE, *CONFIGS}
+        ours = output.is_dir() and {one.name for one in output.iterdir()} <= made
         if not (overwrite and ours):
             fix = "replace it with --overwrite" if ours else "move it away"
             raise UserError(f"{output}: is there already; {fix}, or choose another --output")
@@ -136,17 +134,8 @@ def export_hub(
     return total
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder has nothing that an export does not make."""
-    if not folder.is_dir():
-        return False
-    return {one.name for one in folder.iterdir()} <= {"README.md", NOTE, *CONFIGS}
-
-
 def _made_of(inputs: Sequence[Path], options: ExportOptions, test: float) -> Any:
-    """What the files of a folder depend on: which rollouts (the files' sizes and times), and the
-    options.
-    """
+    """What a folder's files depend on: the options, and the rollouts (sizes and times of files)."""
     rows = list[list[str | int]]()
     for path in inputs:
         files = OutputFiles(path)
@@ -162,17 +151,16 @@ def _made_of(inputs: Sequence[Path], options: ExportOptions, test: float) -> Any
 def _fill(
     inputs: Sequence[Path], draft: FolderDraft, options: ExportOptions, test: float
 ) -> ExportSummary:
-    """Write the files of a folder, and its card. Returns what came of all of them; the rollouts
-    are those read once.
-    """
+    """Write the files of a folder, and its card. What came of them; rollouts are counted once."""
     splits = {"train": (0.0, 1.0 - test), "test": (1.0 - test, 1.0)} if test else {"train": None}
-    files, total = list[DataFile](), ExportSummary()
+    files, total = dict[tuple[str, str], ExportSummary](), ExportSummary()
     for config, (form, _) in CONFIGS.items():
         chosen = options.selection
         if form.demonstrations:
-            chosen = _worth_imitating(chosen)
+            least = _DEMONSTRATION if chosen.min_reward is None else chosen.min_reward
+            chosen = replace(chosen, min_reward=least, distinct=True)
         for split, part in splits.items():
-            path = f"{config}/{split}.jsonl"
+            path = path_of(config, split)
             some = replace(options, selection=chosen, part=part)
             summary = draft.finished(path)
             if summary is None:
@@ -186,7 +174,7 @@ def _fill(
             for what, count in summary.losses.items():
                 total.losses[f"{what} ({config})"] += count
             if summary.records:
-                files.append(DataFile(config, split, path, summary))
+                files[config, split] = summary
     readme = draft.path / "README.md"
     readme.touch(OWNER_ONLY)
     text = card(draft.output.name, files, sorted(options.selection.environments))
@@ -194,15 +182,8 @@ def _fill(
     return total
 
 
-def _worth_imitating(selection: Selection) -> Selection:
-    least = _DEMONSTRATION if selection.min_reward is None else selection.min_reward
-    return replace(selection, min_reward=least, distinct=True)
-
-
 def _together(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines, as many as make a write worth its while. Of the same lines always the same, so
-    that an export can go on where an earlier one ended.
-    """
+    """Lines by the block; the same lines make the same blocks, so that an export can be resumed."""
     held, size = list[bytes](), 0
     for line in lines:
         held.append(line)

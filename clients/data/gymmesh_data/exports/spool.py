@@ -10,6 +10,9 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +27,10 @@ _TABLES: Final = """
         place INTEGER NOT NULL,
         size INTEGER NOT NULL
     );
+"""
+_TASK: Final = """
+    INSERT INTO tasks (task_id) VALUES (?)
+    ON CONFLICT (task_id) DO UPDATE SET task_id = task_id RETURNING number
 """
 _BUFFER_BYTES: Final = 64 * 1024
 # Tasks whose numbers are in memory: some 10 MB.
@@ -43,25 +50,13 @@ class Spool:
         # Closed by `__exit__`.
         self._contents = tempfile.TemporaryFile(dir=path.parent, buffering=_BUFFER_BYTES)  # noqa: SIM115
         self._size = 0
-        self._known: dict[str, int] = {}
+        #: The number of a task: 1, 2, 3 … in the order in which they first came.
+        self.number = lru_cache(_MOST_KNOWN)(self._number)
 
-    def task(self, task_id: str) -> tuple[int, bool]:
-        """A task's number, and whether it had none yet."""
-        known = self._known.get(task_id)
-        if known is not None:
-            return known, False
+    def _number(self, task_id: str) -> int:
         # Text with an unpaired surrogate is none for SQLite.
         name = task_id.encode("utf-8", "surrogatepass")
-        found = self._base.execute("SELECT number FROM tasks WHERE task_id = ?", (name,)).fetchone()
-        if found is None:
-            number = self._base.execute("INSERT INTO tasks (task_id) VALUES (?)", (name,)).lastrowid
-            assert number is not None
-        else:
-            number = int(found[0])
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[task_id] = number
-        return number, found is None
+        return int(self._base.execute(_TASK, (name,)).fetchone()[0])
 
     def add(self, task: int, reward: float, content: bytes) -> None:
         """Keep a rollout's content. task: its number."""
@@ -76,18 +71,9 @@ class Spool:
         """The rollouts of each task: reward and number; tasks and rollouts in their order."""
         self._contents.flush()
         self._base.execute("CREATE INDEX IF NOT EXISTS by_task ON rollouts (task, number, reward)")
-        found: list[tuple[float, int]] = []
-        last = None
-        for task, number, reward in self._base.execute(
-            "SELECT task, number, reward FROM rollouts ORDER BY task, number"
-        ):
-            if task != last and found:
-                yield found
-                found = []
-            last = task
-            found.append((reward, number))
-        if found:
-            yield found
+        rows = self._base.execute("SELECT task, number, reward FROM rollouts ORDER BY task, number")
+        for _, rollouts in groupby(rows, key=itemgetter(0)):
+            yield [(reward, number) for _, number, reward in rollouts]
 
     def content(self, number: int) -> bytes:
         """What was kept of a rollout, once `tasks` has begun."""

@@ -35,11 +35,9 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class ExportSummary:
-    """What came of an export.
+    """What came of an export: how many rollouts were read, and records written.
 
     Attributes:
-        rollouts: how many were read.
-        records: how many records were written.
         left_out: rollouts (of pairs: pairs) that are not in the file, by why.
         losses: what stood in the rollouts that were taken and has no place in the format, by what.
     """

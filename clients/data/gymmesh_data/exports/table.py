@@ -8,7 +8,7 @@ from typing import Final
 
 from gymmesh_data.exports.chat import as_text, metadata_of
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.rollout import Json, list_of, object_of, text_of
+from gymmesh_data.rollout import Json, list_of, object_of, objects_of, text_of
 from gymmesh_data.tasks import task_of
 
 MISFIT: Final = "values that are not of their column's type"
@@ -36,7 +36,9 @@ def table_row(taken: Taken) -> Iterator[Json]:
         "steps_taken": _whole(told, "steps_taken", losses),
         "tools_used": [one for one in list_of(told, "tools_used") if isinstance(one, str)],
         "tool_outcomes": [
-            _outcome(one, losses) for one in list_of(told, "tool_outcomes") if isinstance(one, dict)
+            {"name": text_of(one, "name"), "outcome": text_of(one, "outcome")}
+            | {"calls": _whole(one, "calls", losses)}
+            for one in objects_of(told, "tool_outcomes")
         ],
         "weights_versions": [one for one in list_of(told, "weights_versions") if type(one) is int],
         "input_tokens": _whole(usage, "input_tokens", losses),
@@ -51,20 +53,11 @@ def table_row(taken: Taken) -> Iterator[Json]:
     }
 
 
-def _outcome(said: Json, losses: Counter[str]) -> Json:
-    return {
-        "name": text_of(said, "name"),
-        "outcome": text_of(said, "outcome"),
-        "calls": _whole(said, "calls", losses),
-    }
-
-
 def _message(message: Json) -> Json:
     """A message with a text for its content; parts (images) as JSON text beside it."""
-    content = message["content"]
-    if content is None or isinstance(content, str):
-        return message
-    return {**message, "content": None, "parts": as_text(content)}
+    if isinstance(message["content"], list):
+        return message | {"content": None, "parts": as_text(message["content"])}
+    return message
 
 
 def _whole(value: Json, key: str, losses: Counter[str]) -> int | None:

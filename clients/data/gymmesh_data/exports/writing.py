@@ -21,6 +21,13 @@ from typing import BinaryIO, Final
 from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_used, write_whole
 
+# Why an export cannot go on, or begin; after the path of what is there, or should be.
+INTERRUPTED: Final = (
+    "an export was interrupted here; go on with --resume, or start anew with --overwrite"
+)
+NOTHING_BEGUN: Final = "is not there, so there is no export to go on with; leave out --resume"
+DAMAGED: Final = "is damaged; start anew with --overwrite"
+CHANGED: Final = "was made of other rollouts or with other options; start anew with --overwrite"
 _CHECKPOINT_S: Final = 5.0
 
 
@@ -39,15 +46,9 @@ class LineFile:
         refuse_used(self.path, overwrite=overwrite)
         # Without a checkpoint there is nothing to go on with, nor to lose.
         if self.checkpoint.exists() and self.part.exists() and not (overwrite or resume):
-            raise UserError(
-                f"{self.part}: an export was interrupted here; go on with --resume, or start anew "
-                "with --overwrite"
-            )
+            raise UserError(f"{self.part}: {INTERRUPTED}")
         if resume and not self.checkpoint.exists():
-            raise UserError(
-                f"{self.checkpoint}: is not there, so there is no export to go on with; leave out "
-                "--resume"
-            )
+            raise UserError(f"{self.checkpoint}: {NOTHING_BEGUN}")
 
     def write(
         self,
@@ -58,11 +59,8 @@ class LineFile:
     ) -> int:
         """Write the lines, and give the file its name. Returns the bytes that were there already.
 
-        Args:
-            pack: makes the file of the lines, where it is not these lines themselves.
-
-        Raises:
-            UserError: the disk takes no more, or what is there was made of something else.
+        `pack`: makes the file of the lines, where it is not these lines themselves. Raises
+        UserError where the disk takes no more, or what is there was made of something else.
         """
         try:
             make_folder(self.path.parent)
@@ -71,7 +69,7 @@ class LineFile:
             with os.fdopen(os.open(self.part, flags, OWNER_ONLY), "r+b") as file:
                 self._lock(file)
                 if os.fstat(file.fileno()).st_size < kept:
-                    raise self._changed()
+                    raise UserError(f"{self.part}: {CHANGED}")
                 file.truncate(kept)
                 file.seek(kept)
                 if not kept:
@@ -79,7 +77,10 @@ class LineFile:
                 try:
                     self._write(file, lines, kept, crc)
                 except BaseException:
-                    self._forget_if_empty()
+                    # Leave nothing to be overwritten where there is nothing to go on with.
+                    if self._kept() == (0, 0):
+                        self.part.unlink()
+                        self.checkpoint.unlink()
                     raise
                 file.flush()
                 os.fsync(file.fileno())
@@ -125,14 +126,14 @@ class LineFile:
             if size > kept:
                 file.write(line)
             elif size == kept and crc != kept_crc:
-                raise self._changed()
+                raise UserError(f"{self.part}: {CHANGED}")
             if size - len(line) < kept < size:
-                raise self._changed()
+                raise UserError(f"{self.part}: {CHANGED}")
             if size > kept and time.monotonic() >= due:
                 self._note(file, size, crc)
                 due = time.monotonic() + _CHECKPOINT_S
         if size < kept:
-            raise self._changed()
+            raise UserError(f"{self.part}: {CHANGED}")
 
     def _note(self, file: BinaryIO, size: int, crc: int) -> None:
         """Say how much is on disk; whole lines only."""
@@ -140,21 +141,9 @@ class LineFile:
         os.fsync(file.fileno())
         write_whole(self.checkpoint, json.dumps({"bytes": size, "crc32": crc}))
 
-    def _forget_if_empty(self) -> None:
-        """Leave nothing that has to be overwritten where there is nothing to go on with."""
-        if self._kept() == (0, 0):
-            self.part.unlink()
-            self.checkpoint.unlink()
-
     def _kept(self) -> tuple[int, int]:
         try:
             said = json.loads(self.checkpoint.read_text())
             return int(said["bytes"]), int(said["crc32"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self.checkpoint}: is damaged; start anew with --overwrite") from None
-
-    def _changed(self) -> UserError:
-        return UserError(
-            f"{self.part}: was made of other rollouts or with other options; start anew with "
-            "--overwrite"
-        )
+            raise UserError(f"{self.checkpoint}: {DAMAGED}") from None

@@ -17,18 +17,15 @@ import zstandard
 from gymmesh_client.problems import UserError, unreadable
 
 _ZSTD: Final = 93
-_LOCAL_HEADER: Final = struct.Struct(
-    "<4s22xHH"
-)  # PKZIP's APPNOTE 4.3.7: the two lengths at its end
+# PKZIP's APPNOTE 4.3.7; the two lengths are at its end.
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 # An archive is another's file: what a member may grow to in memory.
 _LARGEST: Final = 1 << 30
 
 
 def members(path: Path, prefix: str) -> Iterator[tuple[str, bytes]]:
-    """The members whose names begin with `prefix`, in their order: name and content.
-
-    Raises:
-        UserError: the archive or a member cannot be read.
+    """The members whose names begin with `prefix`, in their order: name and content. Raises
+    UserError where the archive or a member cannot be read.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.exports.arrow import EXTRA
 from gymmesh_data.imports.archive import members
+from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.sources import lines_of
 from gymmesh_responses import CodecError, loads
 
@@ -28,15 +29,8 @@ _LISTS: Final = ("data", "rows", "train", "samples")
 _BATCH_ROWS: Final = 1024
 
 
-class NotJson:
-    """A line that is no JSON. why: in a few words."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-
 def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of a file or a folder: place and row; NotJson for a line that cannot be read.
+    """The rows of a file or a folder: place and row; RowRefused for one that is no JSON.
 
     Raises:
         UserError: a file cannot be read, or is of a kind that is not known.
@@ -67,7 +61,7 @@ def _of_bytes(text: bytes) -> Any:
     try:
         return loads(text)
     except CodecError as error:
-        return NotJson(str(error))
+        return RowRefused(f"is not JSON: {error}")
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -101,20 +95,18 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _json_row(row: Any) -> Any:
-    """A row of a table, with null for NaN, as which tables have numbers that are missing; NotJson
-    for one with an infinite number, which JSON does not have.
-    """
+    """A row of a table, with null for NaN, as which tables have numbers that are missing."""
     try:
         return _without_nan(row)
-    except ValueError as error:
-        return NotJson(str(error))
+    except RowRefused as refused:
+        return refused
 
 
 def _without_nan(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             return None
-        raise ValueError(f"{value} is not a JSON number")
+        raise RowRefused(f"is not JSON: {value} is not a JSON number")
     if isinstance(value, dict):
         return {key: _without_nan(one) for key, one in value.items()}
     return [_without_nan(one) for one in value] if isinstance(value, list) else value

@@ -10,8 +10,7 @@ from typing import Any, Final
 from gymmesh_client.rows import OWN_KEYS
 from gymmesh_client.tasks.checks import check_params, check_row
 from gymmesh_data.imports.items import RowRefused
-from gymmesh_data.rollout import Json, is_answer
-from gymmesh_responses import dumps_sorted
+from gymmesh_data.rollout import Json, is_answer, made_id
 
 # Keys of a task's row that gymmesh reads itself; a column of one of these names must be what it is.
 _TASK_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
@@ -51,10 +50,8 @@ class Imported:
 
 
 def task_row(imported: Imported, environment: str) -> Json:
-    """A task for `gym-cli collect`. environment: of tasks that name none; may be empty.
-
-    Raises:
-        RowRefused: it would be no task.
+    """A task for `gym-cli collect`. environment: of tasks that name none; may be empty. Raises
+    RowRefused where it would be no task.
     """
     params: Json = {"input": imported.prompt}
     if imported.tools:
@@ -75,12 +72,11 @@ def task_row(imported: Imported, environment: str) -> Json:
 def rollout_row(imported: Imported, environment: str, repeat: int, source: str) -> Json:
     """A finished rollout, as `gym-cli collect` would have written it.
 
+    Raises RowRefused where the model says nothing in it.
+
     Args:
         repeat: which repeat of its task, where the row does not say.
         source: the format that it was imported from.
-
-    Raises:
-        RowRefused: the model says nothing in it.
     """
     if not any(is_answer(item) for item in imported.output):
         raise RowRefused("the model says nothing in it; import it with --as tasks")
@@ -88,6 +84,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
     task_id = task.get("task_id") or made_id(task)
     params = task.pop("responses_create_params")
     number = repeat if imported.repeat is None else imported.repeat
+    digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
     calls = [item for item in imported.output if item.get("type") == "function_call"]
     judged = imported.reward is not None
     given = task.pop("metadata") if isinstance(task.get("metadata"), dict) else {}
@@ -103,7 +100,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
         },
         "reward": imported.reward,
         "task_id": task_id,
-        "rollout_id": _rollout_id(task_id, number),
+        "rollout_id": f"im-{digest[:20]}-{number}",
         "repeat_index": number,
         "environment": task.get("environment") or environment,
         "verification": {
@@ -129,11 +126,6 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
     return row | {key: value for key, value in task.items() if key not in row and key not in extras}
 
 
-def made_id(task: Json) -> str:
-    """An id made of the content, the same for the repeats of a task."""
-    return hashlib.sha256(dumps_sorted(task)).hexdigest()[:16]
-
-
 def number_of(value: Any) -> float | None:
     """A reward: a finite number, or what is as good as one; None for anything else."""
     if not isinstance(value, bool | int | float):
@@ -146,21 +138,12 @@ def number_of(value: Any) -> float | None:
 
 
 def reward_of(row: Json) -> float | None:
-    """The `reward` of a row; None where it has none.
-
-    Raises:
-        RowRefused: it is no number.
-    """
+    """The `reward` of a row; None where it has none. Raises RowRefused where it is no number."""
     value = row.get("reward")
     number = number_of(value)
     if number is None and value is not None:
         raise RowRefused("reward: must be a finite number or null")
     return number
-
-
-def _rollout_id(task_id: str, repeat: int) -> str:
-    digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"im-{digest[:20]}-{repeat}"
 
 
 def _steps(output: list[Json]) -> int:

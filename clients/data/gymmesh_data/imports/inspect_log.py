@@ -20,10 +20,8 @@ _LIMITS: Final = {"message": "MAX_STEPS", "token": "MAX_OUTPUT_TOKENS", "context
 
 
 def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
-    """A sample, and its scores by name; None for one that is no number.
-
-    Raises:
-        RowRefused: it is no sample, or its run failed.
+    """A sample, and its scores by name; None for one that is no number. Raises RowRefused where it
+    is no sample, or its run failed.
     """
     if "input" not in sample or "id" not in sample:
         raise RowRefused("has no id and input; this is no sample of a log of Inspect")
@@ -44,11 +42,10 @@ def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
     imported.payload = _payload(sample, told)
     output = object_of(sample, "output")
     imported.model, imported.usage = text_of(output, "model"), object_of(output, "usage")
-    choices = list_of(output, "choices")
-    if choices and isinstance(choices[0], dict):
-        imported.stop_reason = _STOPS.get(str(choices[0].get("stop_reason")), "")
-    limit = sample.get("limit")
-    if isinstance(limit, dict):
+    match list_of(output, "choices"):
+        case [dict(choice), *_]:
+            imported.stop_reason = _STOPS.get(str(choice.get("stop_reason")), "")
+    if isinstance(limit := sample.get("limit"), dict):
         imported.stop_reason = _LIMITS.get(str(limit.get("type")), "AGENT_RULE")
     if isinstance(told.get("stop_reason"), str):
         imported.stop_reason = told["stop_reason"]

@@ -13,13 +13,8 @@ class RowRefused(Exception):
 
 
 def items_of(messages: Any, where: str) -> list[Json]:
-    """The items of some messages, or of a text, which is a user's.
-
-    Args:
-        where: the key, for messages.
-
-    Raises:
-        RowRefused: they are no messages.
+    """The items of some messages, or of a text, which is a user's. `where`: the key, for messages.
+    Raises RowRefused where they are no messages.
     """
     if isinstance(messages, str):
         return [{"type": "message", "role": "user", "content": messages}]
@@ -37,10 +32,8 @@ def first_answer(items: list[Json]) -> int:
 
 
 def tools_of(tools: Any, where: str) -> list[Json]:
-    """Tools, in the form of either API or as JSON text, in the form of the Responses API.
-
-    Raises:
-        RowRefused: they are no tools.
+    """Tools, in the form of either API or as JSON text, in the form of the Responses API. Raises
+    RowRefused where they are no tools.
     """
     if isinstance(tools, str):
         tools = _json(tools, where)

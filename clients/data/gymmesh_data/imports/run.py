@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports.lines import line_of
-from gymmesh_data.imports.files import NotJson, rows_of
-from gymmesh_data.imports.imported import Imported, made_id, rollout_row, task_row
+from gymmesh_data.imports.files import rows_of
+from gymmesh_data.imports.imported import Imported, rollout_row, task_row
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns
-from gymmesh_data.rollout import Json
+from gymmesh_data.rollout import Json, made_id
 from gymmesh_responses import CodecError
 
+_Note: TypeAlias = Callable[[str, str], tuple[int, str]]
 _MOST_SENTENCES: Final = 20
 _REFERENCE: Final = "reference_answer"
 
@@ -29,7 +31,6 @@ class Imports:
     """How rows are read.
 
     Attributes:
-        columns: which column is what.
         environment: of tasks that name none; may be empty.
         made: whether they become tasks or finished rollouts.
         skip_invalid: leave out rows that cannot be taken, rather than write nothing.
@@ -43,12 +44,10 @@ class Imports:
 
 @dataclass(slots=True)
 class ImportSummary:
-    """What came of an import.
+    """What came of an import: how many rows were read, and records written.
 
     Attributes:
-        rows: how many were read.
-        records: how many were written.
-        refused: how many could not be taken.
+        refused: rows that could not be taken.
         repeated: tasks that another row had before, which are written once.
         problems: the first sentences on rows that could not be taken.
     """
@@ -121,16 +120,16 @@ def _lines(
     """The lines of an import; rows that cannot be taken go to `left_out`."""
     read = IMPORT_FORMATS[name]
     make = _rollout if options.made == "rollouts" else _task
-    with _Seen() as seen:
+    with _seen() as note:
         for path in inputs:
             for where, row in rows_of(path):
                 summary.rows += 1
                 try:
-                    if isinstance(row, NotJson):
-                        raise RowRefused(f"is not JSON: {row.why}")
+                    if isinstance(row, RowRefused):
+                        raise row
                     if not isinstance(row, dict):
                         raise RowRefused("must be a JSON object")
-                    line = make(read(row, options.columns), options, name, seen)
+                    line = make(read(row, options.columns), options, name, note)
                 except (RowRefused, CodecError) as refused:
                     summary.refused += 1
                     left_out.write(line_of({"place": where, "reason": str(refused)}))
@@ -144,7 +143,7 @@ def _lines(
                     yield line
 
 
-def _task(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes:
+def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes:
     """The line of a task; none for one that was there before, since repeats are collected."""
     said = [
         part["text"]
@@ -159,68 +158,55 @@ def _task(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes
     if imported.task_id:
         # Logs have a task's repeats, each with keys of its own; the conversation tells tasks apart.
         told = made_id(row["responses_create_params"])
-        known = seen.add(f"id {imported.task_id}", told)
-        if known is not None and known != told:
+        count, first = note(f"id {imported.task_id}", told)
+        if first != told:
             raise RowRefused(f"task_id: {imported.task_id!r} is another task's already")
     else:
-        known = seen.add(f"row {made_id(row)}", "")
-    return b"" if known is not None else line_of(row)
+        count, _ = note(f"row {made_id(row)}", "")
+    return b"" if count else line_of(row)
 
 
-def _rollout(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes:
+def _rollout(imported: Imported, options: Imports, name: str, note: _Note) -> bytes:
     told = imported.task_id or made_id(task_row(imported, options.environment))
-    count = seen.count(told)
+    count, _ = note(f"task {told}", "")
     row: Json = rollout_row(imported, options.environment, count, name)
-    if imported.repeat is not None and seen.add(f"{told}/{imported.repeat}", "") is not None:
+    if imported.repeat is not None and note(f"repeat {imported.repeat} of {told}", "")[0]:
         raise RowRefused(
             f"repeat {imported.repeat} of task {told!r} was there before; import each run by itself"
         )
     return line_of(row)
 
 
-class _Seen:
-    """What was seen of tasks, on disk, so that memory is flat."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._base = sqlite3.connect(Path(self._folder.name) / "seen.db", isolation_level=None)
-        self._base.executescript(
+@contextmanager
+def _seen() -> Iterator[_Note]:
+    """Gives a function that notes a key: how often it was noted before, and with what at first. It
+    is kept on disk, so that memory is flat.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(sqlite3.connect(Path(folder) / "seen.db", isolation_level=None)) as base,
+    ):
+        base.executescript(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-            "CREATE TABLE seen (key BLOB PRIMARY KEY, value TEXT) WITHOUT ROWID;"
-            "CREATE TABLE counts (key BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID;"
+            "CREATE TABLE seen (key BLOB PRIMARY KEY, value TEXT, count INTEGER) WITHOUT ROWID;"
         )
-        self._base.execute("BEGIN")
+        base.execute("BEGIN")
 
-    def add(self, key: str, value: str) -> str | None:
-        """Note a key; what it was noted with before, or None."""
-        name = key.encode("utf-8", "surrogatepass")
-        found = self._base.execute("SELECT value FROM seen WHERE key = ?", (name,)).fetchone()
-        if found is not None:
-            return str(found[0])
-        self._base.execute("INSERT INTO seen VALUES (?, ?)", (name, value))
-        return None
+        def note(key: str, value: str) -> tuple[int, str]:
+            count, first = base.execute(
+                "INSERT INTO seen VALUES (?, ?, 0) ON CONFLICT (key) DO UPDATE "
+                "SET count = count + 1 RETURNING count, value",
+                (key.encode("utf-8", "surrogatepass"), value),
+            ).fetchone()
+            return int(count), str(first)
 
-    def count(self, key: str) -> int:
-        """How often it was asked for this key before."""
-        name = key.encode("utf-8", "surrogatepass")
-        found = self._base.execute(
-            "INSERT INTO counts VALUES (?, 0) ON CONFLICT (key) DO UPDATE SET count = count + 1 "
-            "RETURNING count",
-            (name,),
-        ).fetchone()
-        return int(found[0])
-
-    def __enter__(self) -> _Seen:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._base.close()
-        self._folder.cleanup()
+        yield note
 
 
 def _told(summary: ImportSummary) -> str:
-    more = summary.refused - len(summary.problems)
-    lines = [*summary.problems, *([f"and {more} more"] if more else [])]
+    lines, more = list(summary.problems), summary.refused - len(summary.problems)
+    if more:
+        lines.append(f"and {more} more")
     count = "1 row" if summary.refused == 1 else f"{summary.refused} rows"
     fix = f"{count} cannot be taken, and nothing was written; leave them out with --skip-invalid"
     return "\n".join([*lines, fix])

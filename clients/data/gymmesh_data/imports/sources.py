@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from gymmesh_data.imports.imported import Imported, number_of, reward_of
 from gymmesh_data.imports.inspect_log import of_sample
 from gymmesh_data.imports.items import RowRefused, first_answer, items_of, tools_of
-from gymmesh_data.rollout import Json, list_of, object_of, text_of
+from gymmesh_data.rollout import Json, list_of, object_of, objects_of, text_of
 
 _INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query", "instruction")
 _ANSWERS: Final = (
@@ -83,8 +83,7 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
 def of_messages(row: Json, columns: Columns) -> Imported:
     """Messages of a conversation, or a prompt and what came of it. Raises RowRefused."""
     known = {"messages", "tools", "reward", "metadata", "samples", "task_id"}
-    metadata = row.get("metadata")
-    told: Json = metadata if isinstance(metadata, dict) else {}
+    told = object_of(row, "metadata")
     # An export's own, which say what this rollout's actors did; else a column of that name.
     known |= {"actors"} if _are_actors(row.get("actors")) else set()
     answer = next((key for key in ("completion", "response") if row.get(key) is not None), "")
@@ -104,14 +103,11 @@ def of_messages(row: Json, columns: Columns) -> Imported:
         raise RowRefused("has neither messages nor prompt; for other columns use --format hf")
     if answer and not imported.output:
         known.add(answer)
-        said = row[answer]
-        if isinstance(said, str):
-            said = [{"role": "assistant", "content": said}]
-        imported.output = items_of(said, answer)
+        imported.output = _answers(row[answer], answer)
     imported.tools = tools_of(row.get("tools"), "tools")
     imported.reward = reward_of(row)
     imported.payload = {key: value for key, value in row.items() if key not in known}
-    left: Any = {key: told[key] for key in told if key not in _TOLD} if told else metadata
+    left = {key: told[key] for key in told if key not in _TOLD} if told else row.get("metadata")
     if left:
         imported.payload["metadata"] = left
     for key in ("environment", "tags"):
@@ -145,8 +141,8 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
     if isinstance(sample.get("input"), list):
         imported.prompt = items_of(sample["input"], "sample.input")
     said: Any = sample.get("output")
-    if isinstance(sample.get("choices"), list) and sample["choices"]:
-        said = [choice.get("message") for choice in sample["choices"] if isinstance(choice, dict)]
+    if list_of(sample, "choices"):
+        said = [choice.get("message") for choice in objects_of(sample, "choices")]
     elif not isinstance(said, list) and isinstance(sample.get("output_text"), str):
         said = [{"role": "assistant", "content": sample["output_text"]}]
     if isinstance(said, list):
@@ -155,8 +151,7 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
     imported.stop_reason = _FINISH.get(str(sample.get("finish_reason")), "")
     scores = {
         str(one.get("name")): number_of(one.get("score", one.get("passed")))
-        for one in list_of(row, "results")
-        if isinstance(one, dict)
+        for one in objects_of(row, "results")
     }
     _put_reward(imported, scores, columns)
     return imported
@@ -166,10 +161,8 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     """A line of verifiers' results. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
         raise RowRefused("has no prompt and completion; this is no line of verifiers' results")
-    said = row["completion"]
-    if isinstance(said, str):
-        said = [{"role": "assistant", "content": said}]
-    imported = Imported(items_of(row["prompt"], "prompt"), items_of(said, "completion"))
+    prompt = items_of(row["prompt"], "prompt")
+    imported = Imported(prompt, _answers(row["completion"], "completion"))
     imported.tools = tools_of(row.get("tools", row.get("tool_defs")), "tools")
     imported.task_id = _id_of(row) or _text_of(row.get("example_id"))
     if isinstance(row.get("task"), str) and imported.task_id:
@@ -224,11 +217,16 @@ def _parted(items: list[Json]) -> Imported:
     """Items up to the last message of the user, and what the model says to it: data sets have
     earlier answers for context.
     """
-    last = max(
-        (place for place, item in enumerate(items) if item.get("role") == "user"), default=-1
-    )
-    cut = last + 1 + first_answer(items[last + 1 :])
+    after = max((at for at, item in enumerate(items, 1) if item.get("role") == "user"), default=0)
+    cut = after + first_answer(items[after:])
     return Imported(items[:cut], items[cut:])
+
+
+def _answers(said: Any, where: str) -> list[Json]:
+    """The items of messages, or of a text, which is the model's."""
+    return items_of(
+        [{"role": "assistant", "content": said}] if isinstance(said, str) else said, where
+    )
 
 
 def _guess(

@@ -8,7 +8,6 @@ resampling.py     bootstrap and sign-flip test (numpy)
 health.py         what looks wrong (pure)
 report.py         `profile`
 comparison.py     `compare`
-reading.py        completed and failed rollouts of runs and files
 html.py           pieces of a page (matplotlib)
 page.py           a profile as one HTML file
 compared.py       comparisons as one HTML file

@@ -33,10 +33,6 @@ class TaskChange:
         """After less before."""
         return round(self.after - self.before, 12)
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "difference": self.difference}
-
 
 @dataclass(frozen=True, slots=True)
 class McNemar:
@@ -90,7 +86,6 @@ class Comparison:
 
     def to_dict(self, most: int) -> dict[str, Any]:
         """For JSON, with so many of the tasks that changed most; docs/profile.md has the keys."""
-        wins, losses = self.wins, self.losses
         return {
             "before": self.before,
             "after": self.after,
@@ -100,14 +95,18 @@ class Comparison:
             "other_prompts": self.other_prompts,
             "mean_before": self.mean_before,
             "mean_after": self.mean_after,
-            "difference": self.difference.to_dict(),
-            "pass_at": {str(k): figure.to_dict() for k, figure in self.pass_at.items()},
+            "difference": asdict(self.difference),
+            "pass_at": {str(k): asdict(figure) for k, figure in self.pass_at.items()},
             "sign_flip": {"p": self.p, "exact": self.exact, "corrected": self.corrected},
             "mcnemar": self.mcnemar and asdict(self.mcnemar),
-            "wins": wins,
-            "losses": losses,
-            "ties": len(self.changes) - wins - losses,
-            "changed_most": [one.to_dict() for one in self.changes[:most] if one.difference],
+            "wins": self.wins,
+            "losses": self.losses,
+            "ties": len(self.changes) - self.wins - self.losses,
+            "changed_most": [
+                asdict(one) | {"difference": one.difference}
+                for one in self.changes[:most]
+                if one.difference
+            ],
         }
 
 
@@ -188,11 +187,9 @@ def _figures(
                 sums[place] = after - pass_at_k(one.judged, one.solved, k)
                 weights[place] = 1.0
         columns.append((sums, weights))
-    figures = figures_of(columns, options)
-    difference = figures[0]
+    difference, *figures = figures_of(columns, options)
     assert difference is not None  # every weight is 1
-    by_k = {k: one for k, one in zip(ks, figures[1:], strict=True) if one is not None}
-    return difference, by_k
+    return difference, {k: one for k, one in zip(ks, figures, strict=True) if one is not None}
 
 
 def _mcnemar(pairs: list[tuple[TaskTotals, TaskTotals]]) -> McNemar | None:

@@ -139,9 +139,7 @@ class TimeBin:
 @dataclass(slots=True)
 class TimeSeries:
     """Rollouts by when they started: at most 64 spans, twice as long whenever there are more.
-
-    Attributes:
-        width_s: how long a span is, in seconds.
+    `width_s`: how long a span is, in seconds.
     """
 
     width_s: int = 1

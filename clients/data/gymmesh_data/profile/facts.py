@@ -7,7 +7,7 @@ text) are left out, and `Unread` counts them by key, so that the report can say 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -16,7 +16,13 @@ from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of
 from gymmesh_responses import CodecError, dumps, loads
 
 Unread = Counter[str]
-_STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"}
+_STAGES: Final = {
+    "all": "duration_us",
+    "model": "model_us",
+    "tools": "tools_us",
+    "verify": "verify_us",
+}
+_OF_STAGES: Final = "verification.stages duration_us"
 _MANY_TOOLS: Final = 3
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
 _GREATEST: Final = 1e150
@@ -37,99 +43,54 @@ class Fields:
     difficulty: str = "difficulty"
 
 
-@dataclass(slots=True)
 class Facts:
-    """One rollout, as far as it is counted.
+    """One rollout, as far as it is counted. Raises UserError for a reward beyond all sense."""
 
-    Attributes:
-        labels: the groups that its task is in: pairs of a kind and a name.
-        reward: None where it failed or was not judged.
-        failure: boundary, reason and component; None for a completed one.
-        tokens: by kind: input, cached, output, reasoning; those that the row has.
-        latency_s: seconds by stage.
-        calls: tool calls by name; invalid: those of no such tool, or whose arguments are no object.
-        answered: tool calls by name and outcome, where the row says it; they have those of other
-            actors, too, and not those that were not answered.
-        prompt: 8 bytes of the input that its task gave.
-        identity: 8 bytes of the rollout's id; empty where the row has none.
-        content: 8 bytes of what the model and the tools said.
-        empty: whether the model said and called nothing.
-        all_at_once: whether one model call called every tool that there is, of three or more.
-    """
+    def __init__(self, rollout: StoredRollout, fields: Fields, unread: Unread) -> None:
+        if abs(rollout.reward or 0.0) > _GREATEST:
+            raise UserError(
+                f"{rollout.where}: reward: is too large for statistics: {rollout.reward:g}"
+            )
+        row, metadata, rollout_id = rollout.row, rollout.metadata, rollout.rollout_id
+        verdict, timings = object_of(row, "verification"), object_of(metadata, "timings")
+        self.environment = rollout.text("environment")
+        self.task_id = rollout.task_id
+        # The groups that its task is in: pairs of a kind and a name.
+        self.labels = _labels(rollout, fields)
+        # None where it failed or was not judged.
+        self.reward = None if rollout.failed else rollout.reward
+        # Boundary, reason and component; None for a completed one.
+        self.failure = _failure(object_of(row, "failure")) if rollout.failed else None
+        self.stop_reason = rollout.text("stop_reason")
+        self.status = str(verdict.get("status") or "")
+        # 8 bytes of the input that its task gave, and of its id; empty where the row has none.
+        self.prompt = _digest(dumps(row["responses_create_params"].get("input")))
+        self.identity = _digest(rollout_id.encode("utf-8", "surrogatepass")) if rollout_id else b""
+        self.started_at = _number(timings, "started_at", "metadata.timings.started_at", unread)
+        answer = object_of(verdict, "evidence").get(fields.answer, row.get(fields.answer))
+        self.answer = None if answer is None else _digest(dumps(answer))
+        # By kind: input, cached, output, reasoning; those that the row has.
+        self.tokens = _tokens(object_of(row["response"], "usage"), unread)
+        self.latency_s = _latency(timings, verdict, unread)
+        # Tool calls by name and by outcome, where the row says it; they have those of other actors,
+        # too, and not those that were not answered.
+        self.answered = _answered(metadata, unread)
+        self.components = _components(verdict, unread)
+        self._read_output(rollout)
+        steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
+        if steps is not None:
+            self.steps = int(steps)
 
-    environment: str
-    task_id: str
-    labels: tuple[tuple[str, str], ...]
-    reward: float | None
-    failure: tuple[str, str, str] | None
-    stop_reason: str
-    status: str
-    prompt: bytes
-    identity: bytes
-    content: bytes
-    started_at: float | None
-    steps: int | None
-    turns: int
-    answer: bytes | None
-    empty: bool
-    all_at_once: bool
-    tokens: dict[str, int] = field(default_factory=dict)
-    latency_s: dict[str, float] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-    invalid: Counter[str] = field(default_factory=Counter)
-    answered: Counter[tuple[str, str]] = field(default_factory=Counter)
-    components: list[tuple[str, float]] = field(default_factory=list)
-
-
-def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
-    """What there is to count of a rollout. Raises UserError for a reward beyond all sense."""
-    if abs(rollout.reward or 0.0) > _GREATEST:
-        raise UserError(f"{rollout.where}: reward: is too large for statistics: {rollout.reward:g}")
-    row, verdict = rollout.row, object_of(rollout.row, "verification")
-    metadata, timings = rollout.metadata, object_of(rollout.metadata, "timings")
-    told = _Output(rollout)
-    steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
-    started = _number(timings, "started_at", "metadata.timings.started_at", unread)
-    return Facts(
-        environment=rollout.text("environment"),
-        task_id=rollout.task_id,
-        labels=_labels(rollout, fields),
-        reward=None if rollout.failed else rollout.reward,
-        failure=_failure(object_of(row, "failure")) if rollout.failed else None,
-        stop_reason=rollout.text("stop_reason"),
-        status=str(verdict.get("status") or ""),
-        prompt=_digest(dumps(row["responses_create_params"].get("input"))),
-        identity=_digest(rollout.rollout_id.encode("utf-8", "surrogatepass"))
-        if rollout.rollout_id
-        else b"",
-        content=_digest(dumps(told.said)),
-        started_at=started,
-        steps=told.steps if steps is None else int(steps),
-        turns=told.turns,
-        answer=_answer(row, verdict, fields.answer),
-        empty=not told.calls and not told.spoke,
-        all_at_once=told.all_at_once,
-        tokens=_tokens(object_of(rollout.row["response"], "usage"), unread),
-        latency_s=_latency(timings, verdict, unread),
-        calls=told.calls,
-        invalid=told.invalid,
-        answered=_answered(metadata, unread),
-        components=_components(verdict, unread),
-    )
-
-
-class _Output:
-    """What the items of a rollout's output tell."""
-
-    def __init__(self, rollout: StoredRollout) -> None:
-        self.calls: Counter[str] = Counter()
-        self.invalid: Counter[str] = Counter()
-        self.said: list[Any] = []
+    def _read_output(self, rollout: StoredRollout) -> None:
+        """What the items tell: calls, steps, turns, and what looks odd."""
+        self.calls = Counter[str]()
+        self.invalid = Counter[str]()  # of no such tool, or with arguments that are no object
         self.steps = self.turns = 0
-        self.spoke = self.all_at_once = False
+        # Whether one model call called every tool that there is, of three or more.
+        self.all_at_once = False
         offered = {str(tool.get("name")) for tool in rollout.tools if tool.get("name")}
-        together: set[str] = set()
-        answering = False
+        said, together = list[Any](), set[str]()
+        answering = spoke = False
         for item in rollout.output:
             kind = item.get("type", "message")
             theirs = kind == "function_call_output" or item.get("role") in ("user", "system")
@@ -140,28 +101,27 @@ class _Output:
                 self.steps += 1
             answering = not theirs
             if kind == "function_call":
-                together.add(self._call(item, offered))
+                name, arguments = str(item.get("name")), item.get("arguments")
+                self.calls[name] += 1
+                if (offered and name not in offered) or not _is_object(arguments):
+                    self.invalid[name] += 1
+                together.add(name)
                 if len(offered) >= _MANY_TOOLS and together >= offered:
                     self.all_at_once = True
-                self.said.append([item.get("name"), item.get("arguments")])
+                said.append([item.get("name"), arguments])
             else:
-                self.said.append(item.get("content", item.get("output")))
-                self.spoke = self.spoke or (kind == "message" and not theirs and _speaks(item))
-
-    def _call(self, item: Json, offered: set[str]) -> str:
-        name = str(item.get("name"))
-        self.calls[name] += 1
-        if (offered and name not in offered) or not _is_object(item.get("arguments")):
-            self.invalid[name] += 1
-        return name
+                said.append(item.get("content", item.get("output")))
+                spoke = spoke or (kind == "message" and not theirs and _speaks(item))
+        self.empty = not self.calls and not spoke
+        # 8 bytes of what the model and the tools said.
+        self.content = _digest(dumps(said))
 
 
 def _speaks(item: Json) -> bool:
     content = item.get("content")
     if isinstance(content, str):
         return bool(content.strip())
-    parts = content if isinstance(content, list) else []
-    texts = (part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict))
+    texts = (part.get("text") or part.get("refusal") for part in objects_of(item, "content"))
     return any(isinstance(text, str) and text.strip() for text in texts)
 
 
@@ -174,12 +134,13 @@ def _is_object(arguments: Any) -> bool:
         return False
 
 
-def _answered(metadata: Json, unread: Unread) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
+def _answered(metadata: Json, unread: Unread) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
     for part in objects_of(metadata, "tool_outcomes"):
         calls = _number(part, "calls", "metadata.tool_outcomes calls", unread)
         if calls is not None and part.get("outcome") != _UNANSWERED:
-            found[str(part.get("name")), str(part.get("outcome"))] += int(calls)
+            outcomes = found.setdefault(str(part.get("name")), Counter())
+            outcomes[str(part.get("outcome"))] += int(calls)
     return found
 
 
@@ -200,11 +161,6 @@ def _failure(failure: Json) -> tuple[str, str, str]:
     return boundary or "(none)", reason, component
 
 
-def _answer(row: Json, verdict: Json, key: str) -> bytes | None:
-    answer = object_of(verdict, "evidence").get(key, row.get(key))
-    return None if answer is None else _digest(dumps(answer))
-
-
 def _tokens(usage: Json, unread: Unread) -> dict[str, int]:
     places = {
         "input": (usage, "input_tokens"),
@@ -212,34 +168,35 @@ def _tokens(usage: Json, unread: Unread) -> dict[str, int]:
         "output": (usage, "output_tokens"),
         "reasoning": (object_of(usage, "output_tokens_details"), "reasoning_tokens"),
     }
-    found = {
-        name: _number(part, key, f"response.usage {key}", unread)
+    numbers = (
+        (name, _number(part, key, f"response.usage {key}", unread))
         for name, (part, key) in places.items()
-    }
-    return {name: int(value) for name, value in found.items() if value is not None}
+    )
+    return {name: int(value) for name, value in numbers if value is not None}
 
 
 def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
+    numbers = [
+        (name, _number(timings, key, f"metadata.timings.{key}", unread))
+        for name, key in _STAGES.items()
+    ]
+    numbers += [
+        (f"verify: {part.get('name')}", _number(part, "duration_us", _OF_STAGES, unread))
+        for part in objects_of(verdict, "stages")
+    ]
     found: dict[str, float] = {}
-    for name, key in (*_STAGES.items(), ("verify", "verify_us")):
-        value = _number(timings, key, f"metadata.timings.{key}", unread)
+    for name, value in numbers:
         if value is not None:
-            found[name] = value / 1e6
-    for stage in objects_of(verdict, "stages"):
-        value = _number(stage, "duration_us", "verification.stages duration_us", unread)
-        if value is not None:
-            name = f"verify: {stage.get('name')}"
             found[name] = found.get(name, 0.0) + value / 1e6
     return found
 
 
 def _components(verdict: Json, unread: Unread) -> list[tuple[str, float]]:
-    found = []
-    for part in objects_of(verdict, "components"):
-        value = _number(part, "value", "verification.components value", unread)
-        if value is not None:
-            found.append((str(part.get("name")), value))
-    return found
+    numbers = (
+        (str(part.get("name")), _number(part, "value", "verification.components value", unread))
+        for part in objects_of(verdict, "components")
+    )
+    return [(name, value) for name, value in numbers if value is not None]
 
 
 def _number(part: Json, key: str, name: str, unread: Unread) -> float | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from gymmesh_data.profile.distributions import TimeBin
 from gymmesh_data.profile.totals import Totals
@@ -25,10 +25,6 @@ class HealthWarning:
     name: str
     text: str
     figures: Mapping[str, float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def warnings_of(totals: Totals) -> list[HealthWarning]:
@@ -88,7 +84,7 @@ def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     if unjudged:
         text = f"{unjudged} rollouts have no reward; they count in no figure, not as 0"
         yield HealthWarning("unjudged", text, {"rollouts": unjudged})
-    cut = totals.signs.cut_short
+    cut = totals.cut_short
     if totals.reward.count and cut / totals.reward.count > _FEW:
         text = (
             f"{cut} of {totals.reward.count} rollouts were cut short by a limit of steps, tokens "
@@ -98,19 +94,18 @@ def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
 
 
 def _hacking(totals: Totals) -> Iterator[HealthWarning]:
-    signs = totals.signs
-    if signs.empty_solved:
-        text = f"{signs.empty_solved} rollouts solved their task without an answer or a tool call"
-        yield HealthWarning("rewarded_empty_answers", text, {"rollouts": signs.empty_solved})
-    if signs.at_once_solved:
+    if totals.empty_solved:
+        text = f"{totals.empty_solved} rollouts solved their task without an answer or a tool call"
+        yield HealthWarning("rewarded_empty_answers", text, {"rollouts": totals.empty_solved})
+    if totals.at_once_solved:
         text = (
-            f"{signs.at_once_solved} rollouts solved their task after calling every tool at once "
-            f"({signs.at_once} did so)"
+            f"{totals.at_once_solved} rollouts solved their task after calling every tool at once "
+            f"({totals.at_once} did so)"
         )
-        figures = {"solved": signs.at_once_solved, "rollouts": signs.at_once}
+        figures = {"solved": totals.at_once_solved, "rollouts": totals.at_once}
         yield HealthWarning("all_tools_at_once", text, figures)
     slope = length_correlation(totals)
-    if slope is not None and abs(slope) > _HALF and signs.tokens.count >= _LEAST:
+    if slope is not None and abs(slope) > _HALF and totals.lengths.count >= _LEAST:
         kind = "longer" if slope > 0 else "shorter"
         text = f"{kind} rollouts have higher rewards (correlation {slope:.2f}): is length rewarded?"
         yield HealthWarning("length_rewarded", text, {"correlation": slope})
@@ -119,11 +114,10 @@ def _hacking(totals: Totals) -> Iterator[HealthWarning]:
 
 def length_correlation(totals: Totals) -> float | None:
     """Pearson's correlation of output tokens and reward; None where one of them is constant."""
-    signs = totals.signs
-    tokens, rewards, count = signs.tokens, signs.rewards, signs.tokens.count
+    tokens, rewards, count = totals.lengths, totals.length_rewards, totals.lengths.count
     if count < 2 or not tokens.deviation or not rewards.deviation:
         return None
-    shared = signs.products - tokens.total * rewards.total / count
+    shared = totals.products - tokens.total * rewards.total / count
     return max(-1.0, min(1.0, shared / (count - 1) / (tokens.deviation * rewards.deviation)))
 
 

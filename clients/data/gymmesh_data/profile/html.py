@@ -63,7 +63,7 @@ def figure_text(figure: Figure | None) -> str:
     """A mean with its error and interval."""
     if figure is None:
         return "–"
-    error = "" if figure.error is None else f" ± {figure.error:.3f}"
+    error = "" if figure.standard_error is None else f" ± {figure.standard_error:.3f}"
     interval = figure.interval
     told = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
     return f"{figure.value:.3f}{error}{told}"

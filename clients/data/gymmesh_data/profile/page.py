@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gymmesh_data.profile.distributions import Distribution
 from gymmesh_data.profile.html import (
@@ -46,17 +46,11 @@ def page_of(profile: Profile) -> str:
 
 
 def _cards(profile: Profile, rollouts: dict[str, int]) -> str:
-    found = [
-        ("mean reward", figure_text(profile.mean)),
-        *(
-            (f"pass@{k}", figure_text(figure))
-            for k, figure in profile.estimates.get("pass_at", {}).items()
-        ),
-        ("judged", str(rollouts["judged"])),
-        ("failed", str(rollouts["failed"])),
-        ("without a reward", str(rollouts["unjudged"])),
-    ]
-    return cards(found)
+    found = {"mean reward": profile.mean}
+    found |= {f"pass@{k}": one for k, one in profile.estimates.get("pass_at", {}).items()}
+    names = {"judged": "judged", "failed": "failed", "unjudged": "without a reward"}
+    counts = [(name, str(rollouts[key])) for key, name in names.items()]
+    return cards([*((name, figure_text(one)) for name, one in found.items()), *counts])
 
 
 def _tables(profile: Profile) -> Iterable[str]:
@@ -65,7 +59,10 @@ def _tables(profile: Profile) -> Iterable[str]:
         "Groups",
         ("group", "tasks", "judged", "failed", "mean reward", "pass@1"),
         [
-            (f"{one.kind}: {one.name}", one.tasks, one.judged, one.failed, *_two(one))
+            (
+                *(f"{one.kind}: {one.name}", one.tasks, one.judged, one.failed),
+                *map(figure_text, (one.mean, one.pass_rate)),
+            )
             for one in profile.groups
         ],
     )
@@ -88,10 +85,6 @@ def _tables(profile: Profile) -> Iterable[str]:
         ("Latency in seconds", totals.latency),
     ):
         yield _spread(title, found)
-
-
-def _two(group: Any) -> tuple[str, str]:
-    return figure_text(group.mean), figure_text(group.pass_rate)
 
 
 def _spread(title: str, found: dict[str, Distribution]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +20,7 @@ from gymmesh_data.rollout import StoredRollout
 
 _MOST_GROUPS: Final = 50
 _MOST_MAJORITY: Final = 32  # exact counting of votes takes long beyond
-_BANDS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+_BANDS: Final = (0.0, 0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,15 @@ class Figure:
     """A mean over tasks.
 
     Attributes:
-        error: the standard error, clustered by task; None for a single task.
+        standard_error: clustered by task; None for a single task.
         interval: from the bootstrap over tasks; None without numpy or with a single task.
         tasks: how many tasks count in it.
     """
 
     value: float
-    error: float | None
+    standard_error: float | None
     interval: tuple[float, float] | None
     tasks: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        named = asdict(self)
-        return {"value": named.pop("value"), "standard_error": named.pop("error"), **named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +72,9 @@ class GroupFigures:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "tasks": self.tasks,
-            "judged": self.judged,
-            "failed": self.failed,
-            "mean_reward": self.mean and self.mean.to_dict(),
-            "pass_at_1": self.pass_rate and self.pass_rate.to_dict(),
-        }
+        named = asdict(self)
+        mean, rate = named.pop("mean"), named.pop("pass_rate")
+        return named | {"mean_reward": mean, "pass_at_1": rate}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +118,10 @@ class Profile:
             "confidence": self.options.confidence,
             "rollouts": self.rollouts(),
             "tasks": {"all": len(totals.tasks), **self.bands},
-            "mean_reward": self.mean and self.mean.to_dict(),
+            "mean_reward": self.mean and asdict(self.mean),
             "median_reward": median and {"value": median[0], "interval": median[1]},
             "estimates": {
-                name: {str(k): figure.to_dict() for k, figure in by_k.items()}
+                name: {str(k): asdict(figure) for k, figure in by_k.items()}
                 for name, by_k in self.estimates.items()
             },
             "groups": [one.to_dict() for one in self.groups],
@@ -149,13 +140,13 @@ class Profile:
             "latency_s": {name: d.to_dict() for name, d in sorted(totals.latency.items())},
             "tools": {name: asdict(one) for name, one in sorted(totals.tools.items())},
             "failures": [
-                {"boundary": cause[0], "reason": cause[1], "component": cause[2], "count": count}
-                for cause, count in sorted(totals.failures.items())
+                {"boundary": boundary, "reason": reason, "component": component, "count": count}
+                for (boundary, reason, component), count in sorted(totals.failures.items())
             ],
             "stop_reasons": dict(sorted(totals.stop_reasons.items())),
             "length_correlation": length_correlation(totals),
             "over_time": [{"started_at": at, **asdict(one)} for at, one in totals.series],
-            "health": [one.to_dict() for one in self.warnings],
+            "health": [asdict(one) for one in self.warnings],
             "not_read": dict(sorted(totals.unread.items())),
         }
 
@@ -190,27 +181,20 @@ def profile(
     """
     options = options or ProfileOptions()
     totals = totals_of(list(paths), options.solved_at, options.fields, on_rollout)
-    return profile_of(totals, tuple(map(str, paths)), options)
-
-
-def profile_of(totals: Totals, inputs: tuple[str, ...], options: ProfileOptions) -> Profile:
-    """The profile of totals."""
     tasks = [task for task in totals.tasks.values() if task.judged]
-    columns = _columns(tasks)
-    figures = figures_of([column for _, _, column in columns], options)
+    most = max((task.judged for task in tasks), default=0)
+    columns = [one for k in powers(most) for one in _estimates_at(tasks, k)]
+    figures = figures_of([_rewards(tasks), *(column for _, _, column in columns)], options)
     estimates: dict[str, dict[int, Figure]] = {}
-    mean: Figure | None = None
-    for (name, k, _), figure in zip(columns, figures, strict=True):
-        if name == "mean":
-            mean = figure
-        elif figure is not None:
+    for (name, k, _), figure in zip(columns, figures[1:], strict=True):
+        if figure is not None:
             estimates.setdefault(name, {})[k] = figure
     groups, left_out = _groups(totals, options)
     return Profile(
-        inputs,
+        tuple(map(str, paths)),
         options,
         totals,
-        mean,
+        figures[0],
         _median(tasks, options),
         estimates,
         groups,
@@ -235,8 +219,9 @@ def figures_of(
         if told is None:
             found.append(None)
             continue
-        error = None if math.isnan(told[1]) else told[1]
-        found.append(Figure(told[0], error, interval, sum(map(bool, weights))))
+        mean, error = told
+        tasks = sum(map(bool, weights))
+        found.append(Figure(mean, None if math.isnan(error) else error, interval, tasks))
     return found
 
 
@@ -251,24 +236,19 @@ def bands_of(tasks: Sequence[TaskTotals]) -> dict[str, int]:
     counts = dict.fromkeys((*names, "always_solved"), 0)
     for task in tasks:
         rate = task.pass_rate or 0.0
-        name = next((n for n, top in zip(names, _BANDS, strict=True) if rate <= top), names[-1])
-        counts["always_solved" if rate == 1.0 else name] += 1
+        counts["always_solved" if rate == 1.0 else names[bisect_left(_BANDS, rate)]] += 1
     return counts
 
 
 _Averaged = tuple[str, int, resampling.Column]
 
 
-def _columns(tasks: list[TaskTotals]) -> list[_Averaged]:
-    """What is averaged over the tasks: names, k, and each task's sum and weight."""
-    rewards = [round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]
-    columns: list[_Averaged] = [("mean", 0, rewards)]
-    for k in powers(max((task.judged for task in tasks), default=0)):
-        columns += _columns_at(tasks, k)
-    return columns
+def _rewards(tasks: list[TaskTotals]) -> resampling.Column:
+    return [round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]
 
 
-def _columns_at(tasks: list[TaskTotals], k: int) -> Iterator[_Averaged]:
+def _estimates_at(tasks: list[TaskTotals], k: int) -> Iterator[_Averaged]:
+    """What is estimated for k: the name, k, and each task's sum and weight."""
     enough = array("d", (task.judged >= k for task in tasks))
 
     def column(estimate: Callable[[TaskTotals], float]) -> resampling.Column:
@@ -301,13 +281,12 @@ def _median(
     means = sorted(task.mean or 0.0 for task in tasks)
     if not means:
         return None
-    middle = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
     interval = None
     if options.resamples and resampling.available():
         interval = resampling.bootstrap_median(
             means, resamples=options.resamples, seed=options.seed, confidence=options.confidence
         )
-    return middle, interval
+    return statistics.median(means), interval
 
 
 def _groups(totals: Totals, options: ProfileOptions) -> tuple[list[GroupFigures], list[str]]:
@@ -326,8 +305,7 @@ def _groups(totals: Totals, options: ProfileOptions) -> tuple[list[GroupFigures]
 
 
 def _group(kind: str, name: str, tasks: list[TaskTotals], options: ProfileOptions) -> GroupFigures:
-    rewards = [round(task.reward, 12) for task in tasks], [float(task.judged) for task in tasks]
     rates = [task.pass_rate or 0.0 for task in tasks], [float(task.judged > 0) for task in tasks]
-    mean, rate = figures_of([rewards, rates], options)
+    mean, rate = figures_of([_rewards(tasks), rates], options)
     judged, failed = sum(task.judged for task in tasks), sum(task.failed for task in tasks)
     return GroupFigures(kind, name, len(tasks), judged, failed, mean, rate)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 Interval = tuple[float, float]
@@ -37,9 +37,8 @@ def bootstrap(
     Tasks that are alike in all columns are drawn together, by a multinomial, which is the same
     distribution.
 
-    Args:
-        columns: for each mean the tasks' sums and weights, as `estimators.ratio` takes them; all
-            of one length.
+    `columns`: for each mean the tasks' sums and weights, as `estimators.ratio` takes them; all of
+    one length.
 
     Returns:
         For each column an interval; None where fewer than two tasks have a weight.
@@ -50,23 +49,18 @@ def bootstrap(
         return [None] * len(columns)
     table = np.array([part for column in columns for part in column], dtype=float).T
     alike, times = np.unique(table, axis=0, return_counts=True)
-    tasks, random = len(table), np.random.default_rng(seed)
     drawn: list[Any] = []
-    for size in _batches(resamples, len(alike)):
-        counts = random.multinomial(tasks, times / tasks, size=size).astype(float)
-        sums = counts @ alike
+    for counts in _resamples(times, resamples, seed):
+        sums = counts.astype(float) @ alike
         with np.errstate(invalid="ignore", divide="ignore"):
             drawn.append(sums[:, 0::2] / sums[:, 1::2])
-    means, tail = np.concatenate(drawn), (1 - confidence) / 2
+    means = np.concatenate(drawn)
     found: list[Interval | None] = []
     for place, (_, weights) in enumerate(columns):
         one = means[:, place]
         one = one[~np.isnan(one)]
-        if np.count_nonzero(weights) < 2 or not len(one):
-            found.append(None)
-        else:
-            low, high = np.quantile(one, [tail, 1 - tail])
-            found.append((float(low), float(high)))
+        enough = np.count_nonzero(weights) >= 2 and len(one)
+        found.append(_interval(one, confidence) if enough else None)
     return found
 
 
@@ -79,15 +73,31 @@ def bootstrap_median(
     if len(values) < 2:
         return None
     alike, times = np.unique(np.array(values, dtype=float), return_counts=True)
-    tasks, random = len(values), np.random.default_rng(seed)
-    drawn: list[Any] = []
-    for size in _batches(resamples, len(alike)):
-        below = np.cumsum(random.multinomial(tasks, times / tasks, size=size), axis=1)
+    tasks, drawn = len(values), list[Any]()
+    for counts in _resamples(times, resamples, seed):
+        below = np.cumsum(counts, axis=1)
         lower = alike[(below <= (tasks - 1) // 2).sum(axis=1)]
         upper = alike[(below <= tasks // 2).sum(axis=1)]
         drawn.append((lower + upper) / 2)
+    return _interval(np.concatenate(drawn), confidence)
+
+
+def _resamples(times: Any, resamples: int, seed: int) -> Iterator[Any]:
+    """Tasks drawn with replacement, a batch at a time: how often each kind was, of which there are
+    so many.
+    """
+    import numpy as np
+
+    tasks, random = int(times.sum()), np.random.default_rng(seed)
+    for size in _batches(resamples, len(times)):
+        yield random.multinomial(tasks, times / tasks, size=size)
+
+
+def _interval(drawn: Any, confidence: float) -> Interval:
+    import numpy as np
+
     tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(drawn), [tail, 1 - tail])
+    low, high = np.quantile(drawn, [tail, 1 - tail])
     return float(low), float(high)
 
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from gymmesh_client import UserError
 from gymmesh_data.profile.distributions import Distribution, TimeBin, TimeSeries
-from gymmesh_data.profile.facts import Facts, Fields, Unread, facts_of
-from gymmesh_data.profile.reading import read_outcomes
+from gymmesh_data.profile.facts import Facts, Fields, Unread
 from gymmesh_data.rollout import CUT_SHORT, StoredRollout
+from gymmesh_data.sources import read_outcomes
 
 Labels = tuple[tuple[str, str], ...]
 _ERROR: Final = "TOOL_ERROR"
@@ -104,29 +104,10 @@ class ToolTotals:
 
 
 @dataclass(slots=True)
-class Signs:
-    """What health warnings are made of, counted over judged rollouts.
-
-    Attributes:
-        products: sum of output tokens times reward, over rollouts that have both; tokens and
-            rewards hold these rollouts' own.
-    """
-
-    cut_short: int = 0
-    empty_solved: int = 0
-    at_once: int = 0
-    at_once_solved: int = 0
-    products: float = 0.0
-    tokens: Distribution = field(default_factory=Distribution)
-    rewards: Distribution = field(default_factory=Distribution)
-
-
-@dataclass(slots=True)
 class Totals:
     """All that a profile is made of."""
 
     solved_at: float = 1.0
-    fields: Fields = field(default_factory=Fields)
     tasks: dict[tuple[str, str], TaskTotals] = field(default_factory=dict)
     completed: int = 0
     repeated_rows: int = 0
@@ -143,7 +124,15 @@ class Totals:
     unjudged: Counter[str] = field(default_factory=Counter)
     unread: Unread = field(default_factory=Counter)
     series: TimeSeries = field(default_factory=TimeSeries)
-    signs: Signs = field(default_factory=Signs)
+    # What health warnings are made of, counted over judged rollouts.
+    cut_short: int = 0
+    empty_solved: int = 0
+    at_once: int = 0
+    at_once_solved: int = 0
+    # Of those whose output tokens are known: these, their rewards, and the sum of the products.
+    lengths: Distribution = field(default_factory=Distribution)
+    length_rewards: Distribution = field(default_factory=Distribution)
+    products: float = 0.0
     _labels: dict[Labels, Labels] = field(default_factory=dict)
 
     def add(self, one: Facts) -> None:
@@ -174,19 +163,15 @@ class Totals:
     def _add_completed(self, one: Facts) -> None:
         self.completed += 1
         self.stop_reasons[one.stop_reason or "(none)"] += 1
-        if one.steps is not None:
-            self.steps.add(one.steps)
+        self.steps.add(one.steps)
         self.turns.add(one.turns)
         self.calls.add(one.calls.total())
         for kinds, values in ((self.tokens, one.tokens), (self.latency, one.latency_s)):
             for name, value in values.items():
                 kinds.setdefault(name, Distribution()).add(value)
-        outcomes: dict[str, dict[str, int]] = {}
-        for (name, outcome), count in one.answered.items():
-            outcomes.setdefault(name, {})[outcome] = count
-        for name in one.calls | dict.fromkeys(outcomes, 0):
+        for name in one.calls | dict.fromkeys(one.answered, 0):
             tool = self.tools.setdefault(name, ToolTotals())
-            tool.add(one.calls[name], one.invalid[name], outcomes.get(name, {}))
+            tool.add(one.calls[name], one.invalid[name], one.answered.get(name, {}))
         if one.started_at is not None:
             reward, tokens = one.reward, one.tokens.get("output", 0)
             judged = reward is not None
@@ -209,19 +194,15 @@ class Totals:
         self.reward.add(reward)
         for name, value in one.components:
             self.components.setdefault(name, Distribution()).add(value)
-        self._add_signs(one, reward, solved)
-
-    def _add_signs(self, one: Facts, reward: float, solved: bool) -> None:
-        signs = self.signs
-        signs.cut_short += one.stop_reason in CUT_SHORT
-        signs.empty_solved += one.empty and solved
-        signs.at_once += one.all_at_once
-        signs.at_once_solved += one.all_at_once and solved
+        self.cut_short += one.stop_reason in CUT_SHORT
+        self.empty_solved += one.empty and solved
+        self.at_once += one.all_at_once
+        self.at_once_solved += one.all_at_once and solved
         tokens = one.tokens.get("output")
         if tokens is not None:
-            signs.products += tokens * reward
-            signs.tokens.add(tokens)
-            signs.rewards.add(reward)
+            self.products += tokens * reward
+            self.lengths.add(tokens)
+            self.length_rewards.add(reward)
 
 
 def totals_of(
@@ -232,17 +213,14 @@ def totals_of(
 ) -> Totals:
     """The totals of some runs and files, in one pass over their rows.
 
-    Args:
-        on_rollout: called with each as it is read.
-
-    Raises:
-        UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
+    `on_rollout`: called with each as it is read. Raises UserError where a file cannot be read, has
+    a row that is no rollout's, or there are no rows.
     """
-    totals = Totals(solved_at, fields or Fields())
+    totals = Totals(solved_at)
     for rollout in read_outcomes(paths):
         if on_rollout is not None:
             on_rollout(rollout)
-        totals.add(facts_of(rollout, totals.fields, totals.unread))
+        totals.add(Facts(rollout, fields or Fields(), totals.unread))
     if not totals.tasks:
         names = ", ".join(map(str, paths))
         raise UserError(f"{names}: no rollouts there yet; collect some with gym-cli collect")

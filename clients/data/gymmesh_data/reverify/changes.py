@@ -8,6 +8,7 @@ from typing import Any, Final
 
 # Rewards of a continuous kind would otherwise fill the table.
 _MOST_KINDS: Final = 12
+_COUNTS: Final = ("judged", "changed", "raised", "lowered", "failed")
 
 
 @dataclass(slots=True)
@@ -17,12 +18,9 @@ class OfEnvironment:
     Attributes:
         judged: rollouts with a new verdict.
         changed: of these, those with another reward, or with one now or before alone.
-        raised: of these, those with a higher reward than before.
-        lowered: those with a lower one.
+        raised, lowered: of these, those with a higher and a lower reward than before.
         failed: rollouts that could not be judged; their old verdict counts nowhere.
-        both: rollouts with a reward before and now.
-        old_sum: of the rewards of these before.
-        new_sum: now.
+        both: rollouts with a reward before and now; old_sum, new_sum: the sums of these rewards.
     """
 
     judged: int = 0
@@ -40,12 +38,10 @@ class VerdictChanges:
     """What judging again came to.
 
     Attributes:
-        environments: the figures of each, by name.
         kinds: how often a reward became another, as `0 -> 1`; none where there is no reward.
         kept: rollouts that were judged before an interruption.
         left_out: rollouts that are not judged, by the reason.
-        causes: why rollouts could not be judged.
-        first_failure: the first of these, in words.
+        causes: why rollouts could not be judged; first_failure: the first of these, in words.
     """
 
     environments: dict[str, OfEnvironment] = field(default_factory=dict)
@@ -57,7 +53,7 @@ class VerdictChanges:
 
     def add(self, environment: str, old: float | None, new: float | None) -> None:
         """Count a new verdict."""
-        one = self._of(environment)
+        one = self.environments.setdefault(environment, OfEnvironment())
         one.judged += 1
         if old is not None and new is not None:
             one.both += 1
@@ -71,7 +67,7 @@ class VerdictChanges:
 
     def add_failure(self, environment: str, reason: str, message: str) -> None:
         """Count a rollout that could not be judged."""
-        self._of(environment).failed += 1
+        self.environments.setdefault(environment, OfEnvironment()).failed += 1
         self.causes[reason] += 1
         self.first_failure = self.first_failure or f"{reason}: {message}"
 
@@ -99,11 +95,7 @@ class VerdictChanges:
             "kept_from_earlier": self.kept,
             "environments": {
                 name: {
-                    "judged": one.judged,
-                    "changed": one.changed,
-                    "raised": one.raised,
-                    "lowered": one.lowered,
-                    "failed": one.failed,
+                    **{key: getattr(one, key) for key in _COUNTS},
                     "mean_reward_before": _mean(one.old_sum, one.both),
                     "mean_reward": _mean(one.new_sum, one.both),
                 }
@@ -123,22 +115,16 @@ class VerdictChanges:
             means = (_mean(one.old_sum, one.both), _mean(one.new_sum, one.both))
             said = ("-" if mean is None else f"{mean:.3f}" for mean in means)
             lines.append((name, *map(str, counts), str(one.failed), *said))
-        wide = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-        rows = [
-            "  ".join(
-                word.ljust(width) if at == 0 else word.rjust(width)
-                for at, (word, width) in enumerate(zip(line, wide, strict=True))
-            )
-            for line in lines
-        ]
+        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+        rows = []
+        for name, *words in lines:
+            right = (word.rjust(width) for word, width in zip(words, others, strict=True))
+            rows.append("  ".join([name.ljust(first), *right]))
         kinds = self.kinds.most_common()
         rows += [f"reward        {count} {kind}" for kind, count in kinds[:_MOST_KINDS]]
         if len(kinds) > _MOST_KINDS:
             rows.append(f"reward        {len(kinds) - _MOST_KINDS} other changes")
         return rows
-
-    def _of(self, environment: str) -> OfEnvironment:
-        return self.environments.setdefault(environment, OfEnvironment())
 
 
 def _mean(total: float, count: int) -> float | None:

@@ -8,7 +8,7 @@ before, the oldest first, and `verification.reverified` says when and by what th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rows import OWN_KEYS, status_dict, verification_row
@@ -16,6 +16,8 @@ from gymmesh_data.actors import rewarded
 from gymmesh_data.rollout import Json
 from gymmesh_data.tasks import evidence_keys
 from gymmesh_runtime.errors import MeshError, to_status
+
+_USAGE: Final = ("model", "calls", "input_tokens", "output_tokens")
 
 
 def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozenset[str]) -> Json:
@@ -26,15 +28,7 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
         known: keys that are the task's wherever they stand.
     """
     new: dict[str, Any] = verification_row(verdict)
-    usage = [
-        {
-            "model": one.model,
-            "calls": one.calls,
-            "input_tokens": one.input_tokens,
-            "output_tokens": one.output_tokens,
-        }
-        for one in verdict.model_usage
-    ]
+    usage = [{key: getattr(one, key) for key in _USAGE} for one in verdict.model_usage]
     new["reverified"] = origin | ({"model_usage": usage} if usage else {})
     new["previous"] = _verdicts_of(row)
     # Of keys that tasks have, too, the old value goes only where there is a new one.

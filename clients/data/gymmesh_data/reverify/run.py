@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -51,6 +51,7 @@ class ReverifyOptions:
     tasks: TaskSource | None = None
 
 
+_FAILED: Final = "failed rollouts, which have nothing to judge"
 # An environment, a run and a task.
 _GroupKey = tuple[str, str, str]
 
@@ -66,9 +67,7 @@ class _RolloutJob:
 
     @property
     def group(self) -> _GroupKey:
-        """Which rollouts it is judged together with, where that is done: those of its run, too,
-        since there may be several runs in the source.
-        """
+        """Which rollouts it is judged together with, where that is done; each run by itself."""
         rollout = self.rollout
         return (self.environment, str(rollout.row.get("run_id", "")), rollout.task_id)
 
@@ -78,10 +77,8 @@ class Reverification:
     """Judges rollouts; used once, from one event loop.
 
     Attributes:
-        source: the rollouts.
-        verifiers: prepared for all environments of these.
+        verifiers: prepared for all environments of the source.
         output: where the verdicts go; None: nowhere, they are only compared.
-        changes: counts them.
         stopped: set to start nothing more; what is being judged ends.
     """
 
@@ -105,7 +102,12 @@ class Reverification:
         """
         if self.options.tasks is None:
             self._tasks = self.source.tasks()
-        numbered = self._numbered()
+        jobs = self._jobs()
+        numbered: Iterator[tuple[_RolloutJob, int]] = (
+            ((job, 1) for job in jobs)
+            if self.output is None
+            else self.output.reserving(jobs, lambda job: job.rollout_id)
+        )
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.options.concurrency):
@@ -126,16 +128,9 @@ class Reverification:
             completed=changes.judged, failed=changes.failed, interrupted=self.stopped, why=why
         )
 
-    def _numbered(self) -> Iterator[tuple[_RolloutJob, int]]:
-        jobs = self._jobs()
-        if self.output is None:
-            return ((job, 1) for job in jobs)
-        return self.output.reserving(jobs, lambda job: job.rollout_id)
-
     def _jobs(self) -> Iterator[_RolloutJob]:
-        """The rollouts to judge, in the order of the source.
-
-        Behind the limit only those that belong to a group of which others are before it.
+        """The rollouts to judge, in the order of the source; behind the limit only the rest of
+        groups that begin before it.
         """
         taken, begun = 0, set[_GroupKey]()
         for rollout, path in self.source.rollouts():
@@ -144,7 +139,8 @@ class Reverification:
                 return
             if rollout.failed or not self.source.takes(rollout):
                 if not full:
-                    self._leave_out(rollout)
+                    why = _FAILED if rollout.failed else "of other environments"
+                    self.changes.left_out[why] += 1
                 continue
             job = _RolloutJob(rollout, path, self.source.environment_of(rollout), "")
             if full and job.group not in begun:
@@ -160,14 +156,6 @@ class Reverification:
                 yield job
             elif together:
                 self._groups.setdefault(job.group, []).append((job, None))
-
-    def _leave_out(self, rollout: StoredRollout) -> None:
-        why = (
-            "failed rollouts, which have nothing to judge"
-            if rollout.failed
-            else ("of other environments")
-        )
-        self.changes.left_out[why] += 1
 
     def _new_id(self, rollout: StoredRollout) -> str | None:
         """The rollout's id in the output; None where another row of the source had it."""
@@ -196,9 +184,8 @@ class Reverification:
             await self._judged(job, attempt, verdict)
 
     async def _work_on_groups(self, groups: Iterator[list[tuple[_RolloutJob, int | None]]]) -> None:
-        """Judge the repeats of tasks together; all of a task's rollouts have been read.
-
-        Members that an earlier session has judged are among them, and keep their verdicts.
+        """Judge the repeats of tasks together, with those that an earlier session has judged,
+        which keep their verdicts.
         """
         for group in groups:
             if self.stopped:
@@ -219,11 +206,7 @@ class Reverification:
                     writing.create_task(self._judged(job, attempt, verdict))
 
     async def _judge_together(self, group: list[_RolloutJob]) -> dict[str, pb.Verification]:
-        """The verdicts of a task's repeats, in whose order they are judged, by their ids.
-
-        Raises:
-            MeshError: there are none.
-        """
+        """The verdicts of a task's repeats by their ids. Raises MeshError."""
         request = verify_pb2.VerifyGroupRequest()
         for job in sorted(group, key=lambda job: job.rollout.repeat_index):
             one = self._request(job)

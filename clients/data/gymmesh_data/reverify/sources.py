@@ -16,7 +16,6 @@ from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_data.sources import distinct, files_of, is_run, read_rollouts
 
-_CHUNK: Final = 1 << 20
 _ENVIRONMENTS: Final = """
     SELECT DISTINCT environment FROM attempts WHERE current = 1 AND outcome = 'completed'
 """
@@ -93,8 +92,7 @@ class Source:
             for file in _row_files(path):
                 try:
                     with file.open("rb") as opened:
-                        while chunk := opened.read(_CHUNK):
-                            digest.update(chunk)
+                        hashlib.file_digest(opened, lambda: digest)
                 except OSError as error:
                     raise unreadable(file, error) from None
         return digest.hexdigest()

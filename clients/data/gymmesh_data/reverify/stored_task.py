@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import StoredRollout, object_of
+from gymmesh_data.rollout import TOKEN_KEYS, StoredRollout, object_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
-
-# What a collector adds to an item.
-_TOKENS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 def stored_task(rollout: StoredRollout, environment: str, known: Collection[str] = ()) -> pb.Task:
@@ -39,8 +36,7 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
             payload_json=dumps(payload_of(row, known)),
             tags=row.get("tags") or {},
         )
-        seed = seed_of(row)
-        if seed is not None:
+        if (seed := seed_of(row)) is not None:
             task.seed = seed
     except (CodecError, TypeError, ValueError) as error:
         raise UserError(f"{rollout.where}: holds no task: {error}") from None
@@ -49,10 +45,8 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
 
 def seed_of(row: dict[str, Any]) -> int | None:
     """The seed of a rollout's session: the task's, or the one that was drawn."""
-    for value in (row.get("seed"), object_of(row, "metadata").get("seed")):
-        if type(value) is int and -(2**63) <= value < 2**63:
-            return value
-    return None
+    seeds = (row.get("seed"), object_of(row, "metadata").get("seed"))
+    return next((one for one in seeds if type(one) is int and -(2**63) <= one < 2**63), None)
 
 
 def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
@@ -62,7 +56,8 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
         UserError: an item is none.
     """
     plain = [
-        {key: value for key, value in item.items() if key not in _TOKENS} for item in rollout.output
+        {key: value for key, value in item.items() if key not in TOKEN_KEYS}
+        for item in rollout.output
     ]
     try:
         return items_from_json(plain)
@@ -72,6 +67,5 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
 
 def stop_reason_of(rollout: StoredRollout) -> pb.StopReason.ValueType:
     """Why the rollout stopped; the model finished where the row does not say."""
-    name = f"STOP_REASON_{rollout.text('stop_reason')}"
     named: dict[str, pb.StopReason.ValueType] = dict(pb.StopReason.items())
-    return named.get(name) or pb.STOP_REASON_MODEL_FINISHED
+    return named.get(f"STOP_REASON_{rollout.text('stop_reason')}") or pb.STOP_REASON_MODEL_FINISHED

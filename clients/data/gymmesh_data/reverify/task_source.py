@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, TaskDefaults, TaskFile, TaskProblem, TaskReader, UserError
@@ -12,14 +11,8 @@ from gymmesh_client.run_file import TaskLines, read_run_file
 
 
 class TaskSource:
-    """Looks tasks up by their ids; some 100 bytes for each are in memory.
-
-    Args:
-        path: the task file.
-        reader: how its rows are read.
-
-    Raises:
-        UserError: the file cannot be read.
+    """Looks tasks up by their ids; some 100 bytes for each are in memory. Raises UserError where
+    the file cannot be read.
     """
 
     def __init__(self, path: Path, reader: TaskReader) -> None:
@@ -48,12 +41,9 @@ def tasks_of_run(path: Path) -> TaskSource | None:
             return None
     except (UserError, ValueError):
         return None
-    return TaskSource(file, _reader(said))
-
-
-def _reader(said: dict[str, Any]) -> TaskReader:
     defaults = TaskDefaults(str(said.get("environment") or "any"), str(said.get("agent") or "any"))
-    return TaskReader(defaults, number_repeated_ids=said.get("number_repeated_ids") is True)
+    numbered = said.get("number_repeated_ids") is True
+    return TaskSource(file, TaskReader(defaults, number_repeated_ids=numbered))
 
 
 def _key(task_id: str) -> bytes:

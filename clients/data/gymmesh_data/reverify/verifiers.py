@@ -107,17 +107,13 @@ class Verifiers:
 
     async def _keys(self, peer: Any) -> frozenset[str]:
         """The keys of the environment's example tasks; none where it does not give them."""
-        found: set[str] = set()
+        request = resource_pb2.ListTasksRequest(page_size=_EXAMPLES)
         try:
-            page = await peer.ListTasks(
-                resource_pb2.ListTasksRequest(page_size=_EXAMPLES), timeout=_HELLO_S
-            )
-            for task in page.tasks:
-                payload = loads(task.payload_json) if task.payload_json else {}
-                found.update(payload if isinstance(payload, dict) else ())
+            page = await peer.ListTasks(request, timeout=_HELLO_S)
+            payloads = [loads(task.payload_json) for task in page.tasks if task.payload_json]
         except (MeshError, CodecError):
             return frozenset()
-        return frozenset(found)
+        return frozenset().union(*(one for one in payloads if isinstance(one, dict)))
 
 
 def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:

@@ -1,11 +1,19 @@
-"""One class for each tracker, each over the tracker's own library; used in its process only."""
+"""One class for each tracker, each over the tracker's own library; used in its process only.
+
+Each has a run at the tracker, and four methods, which may raise what the library raises:
+
+begin     begins a run, or goes on with it; gives its `id`, and its `url` where there is one
+measures  logs measures; `step`: how many rollouts have an outcome
+table     logs a table of samples, in place of the one before where the tracker can
+end       ends the run, with its configuration as known now (empty: as it was)
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from gymmesh_data.track.measures import plain_name
 from gymmesh_data.track.names import TrackerRun
@@ -18,38 +26,12 @@ _LONGEST_KEY: Final = 250
 _LONGEST_VALUE: Final = 500
 
 
-class Tracker(Protocol):
-    """A run at a tracker. Every method may raise what the library raises."""
-
-    def begin(self, run: TrackerRun) -> dict[str, str]:
-        """Begin a run, or go on with it; its `id`, and `url` where there is one."""
-
-    def measures(self, step: int, values: Mapping[str, float]) -> None:
-        """Log measures; `step`: how many rollouts have an outcome."""
-
-    def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Log a table of samples, in place of the one before where the tracker can."""
-
-    def end(self, config: Mapping[str, Any], *, finished: bool) -> None:
-        """End the run, with its configuration as known now (empty: as it was)."""
-
-
-def tracker_of(name: str) -> Tracker:
-    """The tracker of this name; see `names.TRACKERS`."""
-    trackers: dict[str, type[Tracker]] = {
-        "mlflow": MlflowTracker,
-        "trackio": TrackioTracker,
-        "wandb": WandbTracker,
-    }
-    return trackers[name]()
-
-
 class WandbTracker:
     """Weights & Biases."""
 
     def begin(self, run: TrackerRun) -> dict[str, str]:
-        """As `Tracker`. What W&B would read of the machine by itself stays out: git remotes and
-        command lines may have credentials in them.
+        """What W&B would read of the machine by itself stays out: git remotes and command lines may
+        have credentials in them.
         """
         import wandb
 
@@ -112,9 +94,7 @@ class MlflowTracker:
 
     def measures(self, step: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
-        metrics = [self._metric(name, value, now, step) for name, value in values.items()]
-        for start in range(0, len(metrics), _BATCH):
-            self._client.log_batch(self._id, metrics=metrics[start : start + _BATCH])
+        self._log("metrics", [self._metric(*one, now, step) for one in values.items()])
 
     def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         # As MlflowClient.log_table writes and load_table reads it, without pandas.
@@ -145,9 +125,12 @@ class MlflowTracker:
         known = self._client.get_run(self._id).data.params
         values = {key[:_LONGEST_KEY]: value[:_LONGEST_VALUE] for key, value in flat(config)}
         new = [self._param(key, value) for key, value in values.items() if key not in known]
-        for start in range(0, len(new), _BATCH):
-            self._client.log_batch(self._id, params=new[start : start + _BATCH])
+        self._log("params", new)
         self._client.log_dict(self._id, dict(config), "run.json")
+
+    def _log(self, kind: str, found: list[Any]) -> None:
+        for start in range(0, len(found), _BATCH):
+            self._client.log_batch(self._id, **{kind: found[start : start + _BATCH]})
 
 
 class TrackioTracker:
@@ -180,6 +163,19 @@ class TrackioTracker:
 
     def end(self, config: Mapping[str, Any], *, finished: bool) -> None:
         self._library.finish()
+
+
+Tracker: TypeAlias = MlflowTracker | TrackioTracker | WandbTracker
+
+
+def tracker_of(name: str) -> Tracker:
+    """The tracker of this name; see `names.TRACKERS`."""
+    trackers: dict[str, type[Tracker]] = {
+        "mlflow": MlflowTracker,
+        "trackio": TrackioTracker,
+        "wandb": WandbTracker,
+    }
+    return trackers[name]()
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -129,8 +129,7 @@ class TrackerLink:
 
     def _send(self, message: dict[str, Any]) -> None:
         self.sent += 1
-        if not self._write(message):
-            self.lost += 1
+        self.lost += not self._write(message)
 
     def _write(self, message: dict[str, Any]) -> bool:
         process = self._process
@@ -192,12 +191,8 @@ async def _stopped(process: asyncio.subprocess.Process, *, gently: bool) -> None
     for number in (*([None] if gently else []), signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None:
             return
-        if number is not None:
-            _signal_group(process, number)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if number is not None:
+                os.killpg(process.pid, number)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _STOP_S)
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)

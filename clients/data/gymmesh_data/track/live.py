@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gymmesh_client import OutputError
 from gymmesh_client.run_file import RunDocument, read_run_file
 from gymmesh_client.run_file.file import write_document
+from gymmesh_data.rollout import object_of
 from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of
 from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
@@ -55,8 +56,17 @@ class Tracking:
         groups: Callable[[], Mapping[str, int] | None] = lambda: None,
     ) -> AsyncIterator[None]:
         """Tracks the run meanwhile, and ends it at the tracker."""
-        await self.link.begin(self._run(), self._keep)
-        sending = asyncio.create_task(self._keep_sending(figures, groups))
+        shard, run_id = self._output.shard, self._output.run_id
+        name = run_id if shard is None else f"{run_id}-shard-{shard.index}-of-{shard.of}"
+        run = TrackerRun(self._project, name, run_id, self._config(), id=self._known_id())
+        await self.link.begin(run, self._keep)
+
+        async def keep_sending() -> None:
+            while True:
+                await asyncio.sleep(_EVERY_S)
+                self._send(figures(), groups())
+
+        sending = asyncio.create_task(keep_sending())
         try:
             yield
         finally:
@@ -76,18 +86,10 @@ class Tracking:
         parts = [one for one in (self.link.loss, rows) if one]
         return f"{self.link.tracker}: {' and '.join(parts)}" if parts else ""
 
-    def _run(self) -> TrackerRun:
-        shard, run_id = self._output.shard, self._output.run_id
-        name = run_id if shard is None else f"{run_id}-shard-{shard.index}-of-{shard.of}"
-        return TrackerRun(self._project, name, run_id, self._config(), id=self._known_id())
-
     def _known_id(self) -> str:
         """The tracker's id of this run, if an earlier session began it in the same project."""
-        known = self._about().get("trackers")
-        mine = known.get(self.link.tracker) if isinstance(known, dict) else None
-        if not isinstance(mine, dict) or mine.get("project") != self._project:
-            return ""
-        return str(mine.get("id") or "")
+        mine = object_of(object_of(self._about(), "trackers"), self.link.tracker)
+        return str(mine.get("id") or "") if mine.get("project") == self._project else ""
 
     def _about(self) -> dict[str, Any]:
         return read_run_file(self._output.files.run, self._output.run_id)
@@ -98,11 +100,9 @@ class Tracking:
     def _keep(self, begun: dict[str, Any]) -> None:
         """Keep the tracker's id of the run in NAME.run.json, for the session that resumes it."""
         about = self._about()
-        known = about.get("trackers")
-        others = known if isinstance(known, dict) else {}
         mine = {key: str(begun[key]) for key in ("id", "url") if begun.get(key)}
         mine["project"] = self._project
-        trackers = others | {self.link.tracker: mine}
+        trackers = object_of(about, "trackers") | {self.link.tracker: mine}
         with suppress(OutputError):  # a disk that takes nothing more ends the run by itself
             if not self._output.closed:
                 self._output.describe(trackers=trackers)
@@ -117,13 +117,6 @@ class Tracking:
         place = self._samples.place()
         if place is not None and (sample := sample_of(row)) is not None:
             self._samples.put(place, sample)
-
-    async def _keep_sending(
-        self, figures: Callable[[], Figures], groups: Callable[[], Mapping[str, int] | None]
-    ) -> None:
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            self._send(figures(), groups())
 
     def _send(
         self, figures: Figures, groups: Mapping[str, int] | None, *, last: bool = False

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-import math
 import re
+import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +18,13 @@ from gymmesh_client.summary import SOLVED
 from gymmesh_responses import CodecError, loads
 
 if TYPE_CHECKING:
-    from gymmesh_client import Figures, RunSummary, Tally
+    from gymmesh_client import Figures, RunSummary
 
 # Of the names that a run brings itself, such as reasons of failures.
 _MOST_NAMES: Final = 40
 _LONGEST_NAME: Final = 80
+# Of these the greatest is measured, too.
+_WITH_MOST: Final = ("length/output_tokens", "length/model_calls", "staleness/recent")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -59,25 +62,6 @@ def figures_of(row: bytes) -> RowFigures | None:
     return None
 
 
-class Spread:
-    """The mean and the most of some numbers."""
-
-    __slots__ = ("count", "most", "total")
-
-    def __init__(self) -> None:
-        self.count, self.total, self.most = 0, 0.0, -math.inf
-
-    def add(self, value: float) -> None:
-        """Count a number."""
-        self.count += 1
-        self.total += value
-        self.most = max(self.most, value)
-
-    def mean(self) -> float:
-        """The mean; there must be a number."""
-        return self.total / self.count
-
-
 class Recent:
     """The rollouts that ended since the last time.
 
@@ -86,57 +70,44 @@ class Recent:
     """
 
     def __init__(self) -> None:
-        self._newest: int | None = None
+        self._newest = 0
+        self._numbers: defaultdict[str, list[float]] = defaultdict(list)
         #: Rows of which the figures could not be read.
         self.unread = 0
-        self._forget()
-
-    def _forget(self) -> None:
-        self._rewards, self._solved = Spread(), Spread()
-        self._tokens, self._steps, self._staleness = Spread(), Spread(), Spread()
 
     def add(self, row: RowFigures | None) -> None:
         """Count a rollout."""
         if row is None:
             self.unread += 1
             return
+        numbers = self._numbers
         if row.reward is not None:
-            self._rewards.add(row.reward)
-            self._solved.add(row.reward >= SOLVED)
+            numbers["reward/recent"].append(row.reward)
+            numbers["pass_rate/recent"].append(row.reward >= SOLVED)
         usage = row.response.usage if row.response else None
         if usage is not None and usage.output_tokens is not None:
-            self._tokens.add(usage.output_tokens)
+            numbers["length/output_tokens"].append(usage.output_tokens)
         about = row.metadata or _Metadata()
         if about.steps_taken is not None:
-            self._steps.add(about.steps_taken)
+            numbers["length/model_calls"].append(about.steps_taken)
         if about.weights_versions:
-            newest = max(about.weights_versions)
-            self._newest = newest if self._newest is None else max(self._newest, newest)
-            self._staleness.add(self._newest - min(about.weights_versions))
+            self._newest = max(self._newest, *about.weights_versions)
+            numbers["staleness/recent"].append(self._newest - min(about.weights_versions))
 
     def take(self) -> dict[str, float]:
         """The measures, and begin anew."""
         found: dict[str, float] = {}
-        for name, spread, with_most in (
-            ("reward/recent", self._rewards, False),
-            ("pass_rate/recent", self._solved, False),
-            ("length/output_tokens", self._tokens, True),
-            ("length/model_calls", self._steps, True),
-            ("staleness/recent", self._staleness, True),
-        ):
-            if spread.count:
-                found[name] = spread.mean()
-                if with_most:
-                    found[f"{name}_max"] = spread.most
-        self._forget()
+        for name, numbers in self._numbers.items():
+            found[name] = statistics.fmean(numbers)
+            if name in _WITH_MOST:
+                found[f"{name}_max"] = max(numbers)
+        self._numbers.clear()
         return found
 
 
 def measures_of(figures: Figures, groups: Mapping[str, int] | None = None) -> dict[str, float]:
-    """The measures of a run that goes on.
-
-    Args:
-        groups: counts of the groups for a trainer; None where there are none.
+    """The measures of a run that goes on. `groups`: counts of the groups for a trainer; None where
+    there are none.
     """
     tally = figures.tally
     found: dict[str, float] = {
@@ -156,7 +127,8 @@ def measures_of(figures: Figures, groups: Mapping[str, int] | None = None) -> di
         found |= {"reward/mean": tally.mean_reward, "pass_rate/mean": solved / judged}
     if tally.model_calls:
         found["latency/model_queue_s"] = tally.model_queue_us / tally.model_calls / 1e6
-    found |= _counted(tally)
+    kinds = ("failures", "causes", "retries", "stop_reasons", "unjudged")
+    found |= counted({kind: getattr(tally, kind) for kind in kinds})
     found |= {f"groups/{name}": count for name, count in (groups or {}).items()}
     return found
 
@@ -169,18 +141,13 @@ def measures_at_end(summary: RunSummary) -> dict[str, float]:
     return found
 
 
-def _counted(tally: Tally) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for kind, counts in (
-        ("failures", tally.failures),
-        ("causes", tally.causes),
-        ("retries", tally.retries),
-        ("stop_reasons", tally.stop_reasons),
-        ("unjudged", tally.unjudged),
-    ):
-        for name, count in most_of(counts.items()):
-            found[f"{kind}/{plain_name(name)}"] = count
-    return found
+def counted(kinds: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """What is counted by names, of each kind the most frequent."""
+    return {
+        f"{kind}/{plain_name(name)}": count
+        for kind, counts in kinds.items()
+        for name, count in most_of(counts.items())
+    }
 
 
 def most_of(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -6,21 +6,23 @@ Figures have the names that they have while a run goes on (measures.py), where t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_client import OutputFiles
 from gymmesh_client.run_file import read_run_file
 from gymmesh_data.track.link import TrackerLink
-from gymmesh_data.track.measures import most_of, plain_name
+from gymmesh_data.track.measures import counted, most_of, plain_name
 from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
 from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of_rollout
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Figure, Profile
     from gymmesh_data.rollout import StoredRollout
+
+_OPTIONS: Final = ("solved_at", "confidence", "resamples", "seed")
 
 
 class ProfileTracking:
@@ -31,13 +33,7 @@ class ProfileTracking:
         samples: the most rollouts in a table; 0: no table.
     """
 
-    def __init__(
-        self,
-        link: TrackerLink,
-        *,
-        project: str | None = None,
-        samples: int = 32,
-    ) -> None:
+    def __init__(self, link: TrackerLink, *, project: str | None = None, samples: int = 32) -> None:
         self.link = link
         self._project = project_of(link.tracker, project)
         self._samples: Reservoir[TableRow] = Reservoir(samples)
@@ -76,14 +72,8 @@ def profile_run(made: Profile, project: str, now: datetime) -> TrackerRun:
     files = OutputFiles(Path(made.inputs[0]))
     about = read_run_file(files.run) if len(made.inputs) == 1 else {}
     group = str(about.get("run_id") or files.stem)
-    options = made.options
-    asked = {
-        "inputs": list(made.inputs),
-        "solved_at": options.solved_at,
-        "confidence": options.confidence,
-        "resamples": options.resamples,
-        "seed": options.seed,
-    }
+    asked: dict[str, Any] = {"inputs": list(made.inputs)}
+    asked |= {key: getattr(made.options, key) for key in _OPTIONS}
     name = f"{group}-profile-{now:%Y%m%d-%H%M%S}"
     config = configuration_of(about) | {"profile": asked}
     return TrackerRun(project, name, group, config, kind="profile")
@@ -145,14 +135,11 @@ def _counts(made: Profile) -> dict[str, float]:
     for (boundary, reason, _), count in totals.failures.items():
         boundaries[boundary] += count
         causes[f"{boundary} {reason}".rstrip()] += count
-    kinds: Sequence[tuple[str, Mapping[str, int]]] = (
-        ("failures", boundaries),
-        ("causes", causes),
-        ("stop_reasons", totals.stop_reasons),
-        ("unjudged", totals.unjudged),
+    return counted(
+        {
+            "failures": boundaries,
+            "causes": causes,
+            "stop_reasons": totals.stop_reasons,
+            "unjudged": totals.unjudged,
+        }
     )
-    return {
-        f"{kind}/{plain_name(name)}": count
-        for kind, counts in kinds
-        for name, count in most_of(counts.items())
-    }

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, Generic, TypeVar
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, list_of, object_of, stored_rollout
+from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of, stored_rollout
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.text import mask_secrets
 
@@ -83,10 +83,8 @@ def _outcome(rollout: StoredRollout) -> str:
 
 def _prompt(rollout: StoredRollout) -> str:
     """What the user said last before the model did."""
-    for item in reversed(rollout.first_items):
-        if item.get("role") == "user":
-            return _text(item)
-    return ""
+    said = (item for item in reversed(rollout.first_items) if item.get("role") == "user")
+    return _text(next(said, {}))
 
 
 def _answer(rollout: StoredRollout) -> str:
@@ -107,8 +105,7 @@ def _text(item: Json) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
-    parts = [part for part in list_of(item, "content") if isinstance(part, dict)]
-    texts = [part.get("text") or part.get("refusal") for part in parts]
+    texts = [part.get("text") or part.get("refusal") for part in objects_of(item, "content")]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

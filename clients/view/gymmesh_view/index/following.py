@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,11 +79,7 @@ class FileFollower:
         return self._state.get("position", 0), _size(self.path)
 
     def batches(self) -> Iterator[Batch]:
-        """What is new since the last time.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """What is new since the last time. Raises UserError where the file cannot be read."""
         try:
             with self.path.open("rb") as file:
                 yield from self._batches(file.fileno())
@@ -144,10 +140,8 @@ class RunFollower:
         return sum(self._done.values()), sum(map(_size, paths))
 
     def batches(self) -> Iterator[Batch]:
-        """What is new since the last time.
-
-        Raises:
-            UserError: a file cannot be read, or is damaged.
+        """What is new since the last time. Raises UserError where a file cannot be read, or is
+        damaged.
         """
         with opened(self._files) as fd:
             if self._mark and self._mark != _mark(fd, self._position):
@@ -170,9 +164,7 @@ class RunFollower:
         return Batch(resets, [], [], self._stored())
 
     def _read_journal(self, fd: int, data: Any) -> tuple[Batch, bool]:
-        """Read on in the journal; what became of rows that are taken in, and whether there is
-        more.
-        """
+        """Read on in the journal: what became of rows taken in, and whether there was anything."""
         batch, outcomes, read = Batch(), 0, False
         for frame in frames_of(data, self._files, self._position, self._sequence):
             read = True
@@ -202,14 +194,12 @@ class RunFollower:
             return 0
         run.apply_to_run(record)
         if isinstance(record, Compacted):
-            self._reset((record.kind, record.shard), batch)
+            file = (record.kind, record.shard)
+            path = self._files.row_file(*file)
+            self._done[file] = 0
+            batch.resets.append(path)
+            batch.removed = [one for one in batch.removed if one[0] != path]
         return 0
-
-    def _reset(self, file: RowFile, batch: Batch) -> None:
-        path = self._files.row_file(*file)
-        self._done[file] = 0
-        batch.resets.append(path)
-        batch.removed = [one for one in batch.removed if one[0] != path]
 
     def _rows(self) -> Iterator[Batch]:
         """The rows that the journal names and that are not taken in yet."""
@@ -227,12 +217,12 @@ class RunFollower:
         fd = open_row_file(self._files, file, self._run.compacted)
         try:
             start = self._done.get(file, 0)
-            rows = placed_rows(path, fd, start, end, compressed=compressed)
+            rows: Iterator[Placed] = placed_rows(path, fd, start, end, compressed=compressed)
             while taken := list(islice(rows, _ROWS if start else _FIRST)):
                 # The last rows of a frame, and the next frame's first, may be in two batches.
                 while compressed and (row := next(rows, None)) is not None:
                     if row.offset != taken[-1].offset:
-                        rows = _again(row, rows)
+                        rows = chain([row], rows)
                         break
                     taken.append(row)
                 start = self._done[file] = taken[-1].end
@@ -266,11 +256,6 @@ class RunFollower:
         self._done = {(kind, shard): end for kind, shard, end in state["done"]}
 
 
-def _again(first: Placed, rest: Iterator[Placed]) -> Iterator[Placed]:
-    yield first
-    yield from rest
-
-
 def _mark(fd: int, position: int) -> str:
     """What tells a file from another one that has as many bytes."""
     start = max(0, position - _MARK)
@@ -281,13 +266,10 @@ def _whole_line(fd: int, size: int, last: Placed) -> bool:
     """Whether the last line of a file is whole: it ends in a newline, or is JSON without one."""
     if os.pread(fd, 1, size - 1) == b"\n":
         return True
-    if not last.line.rstrip().endswith(b"}"):
-        return False
     try:
-        loads(last.line)
+        return last.line.rstrip().endswith(b"}") and loads(last.line) is not None
     except ValueError:  # more of it is still to be written
         return False
-    return True
 
 
 def _size(path: Path) -> int:

@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,13 +33,16 @@ from gymmesh_view.index.tables import (
     delete_row,
     insert,
 )
-from gymmesh_view.index.trace_actors import forget, join, note, spoken_in
 from gymmesh_view.rows.sources import ViewSource, labels
 from gymmesh_view.rows.summary import Summary, row_of, summary_of
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400
 _MOST_PROBLEMS: Final = 50
+_FILE: Final = """
+    INSERT INTO files (source, run, path) VALUES (?, ?, ?)
+    ON CONFLICT (path) DO UPDATE SET path = path RETURNING id
+"""
 
 
 def index_path(sources: Sequence[ViewSource]) -> Path:
@@ -50,38 +54,29 @@ def index_path(sources: Sequence[ViewSource]) -> Path:
 
 
 class Indexer:
-    """Writes the index of some sources and follows them.
-
-    Args:
-        path: of the index.
-    """
+    """Writes the index of some sources and follows them; `path`: of the index."""
 
     def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
-        #: What is indexed.
         self.sources = sources
+        self.stopping = threading.Event()
         self._path = path
-        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock: int | None = None
 
     def prepare(self) -> None:
-        """Make the index's file where it is missing or of another version.
-
-        Raises:
-            UserError: it cannot be written.
+        """Make the index's file where it is missing or of another version. Raises UserError where
+        it cannot be written.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _remove_old(self._path.parent)
             self._lock = _locked(self._path.with_suffix(".lock"))
             if self._lock is not None and not self._usable():
-                for suffix in ("", "-wal", "-shm"):
-                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                _remove(self._path)
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
                 with contextlib.closing(connect(self._path, write=True)) as database:
                     database.executescript(TABLES)
                     _put(database, "version", VERSION)
-                    _put(database, "next", 1)
                     _put(database, "changes", 0)
                     _put(database, "progress", {"state": "indexing", "done": 0, "bytes": 0})
             os.utime(self._path)
@@ -96,7 +91,7 @@ class Indexer:
 
     def stop(self) -> None:
         """Stop; what was taken in stays. Idempotent."""
-        self._stop.set()
+        self.stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -105,10 +100,8 @@ class Indexer:
             self._lock = None
 
     def run_once(self) -> None:
-        """Index all that there is now, in this thread.
-
-        Raises:
-            UserError: something cannot be read or written.
+        """Index all that there is now, in this thread. Raises UserError where something cannot be
+        read or written.
         """
         if self._lock is None:
             raise UserError(f"{self._path}: another gym-cli view is at work in it")
@@ -120,7 +113,7 @@ class Indexer:
     def _run(self) -> None:
         with contextlib.closing(connect(self._path, write=True)) as database:
             work = _Work(self, database)
-            while not self._stop.is_set():
+            while not self.stopping.is_set():
                 try:
                     work.step()
                     work.finish("ready")
@@ -129,12 +122,7 @@ class Indexer:
                     # Another one, since this one knows names and places that were not kept.
                     work = _Work(self, database)
                     work.finish("stopped", said)
-                self._stop.wait(_POLL_S)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether to stop."""
-        return self._stop.is_set()
+                self.stopping.wait(_POLL_S)
 
     def _usable(self) -> bool:
         if not self._path.exists():
@@ -155,10 +143,10 @@ class _Work:
         self._names = Names(database)
         self._next = int(get(database, "next") or 1)
         self._changes = int(get(database, "changes") or 0)
-        self._files: dict[Path, int] = {}
+        self._file = cache(self._number_of)
         self._problems = list(get(database, "problems") or [])
         self._labels = labels([source.path for source in indexer.sources])
-        self._followers = [self._follower(number) for number in range(len(indexer.sources))]
+        self._followers = [self._follower(source) for source in indexer.sources]
         self._shown: Any = None
 
     def step(self) -> None:
@@ -166,17 +154,15 @@ class _Work:
         for number, follower in enumerate(self._followers):
             for batch in follower.batches():
                 self._take(number, batch)
-                if self._indexer.stopped:
+                if self._indexer.stopping.is_set():
                     return
-            self._take_actors(number)
 
     def finish(self, state: str, error: str = "") -> None:
         """Note what the index is now, where that is news."""
-        with _transaction(self._database, suppress=True):
+        with contextlib.suppress(sqlite3.Error), _transaction(self._database):
             self._progress(state, error)
 
-    def _follower(self, number: int) -> FileFollower | RunFollower:
-        source = self._indexer.sources[number]
+    def _follower(self, source: ViewSource) -> FileFollower | RunFollower:
         state = get(self._database, f"source {source.path}") or {}
         if source.run is None:
             return FileFollower(source.path, state)
@@ -195,10 +181,6 @@ class _Work:
             place = (placed.offset, placed.inner, placed.length, placed.extent)
             rows.append((path, one, place))
         with _transaction(self._database):
-            if batch.resets and source.run is not None:
-                # The same rows may come again, in other places.
-                forget(self._database, number)
-                _put(self._database, f"trace {source.path}", 0)
             for path in batch.resets:
                 delete_file(self._database, self._file(number, path))
                 self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
@@ -217,23 +199,6 @@ class _Work:
             _put(self._database, f"source {source.path}", batch.state)
             self._progress("indexing", "")
 
-    def _take_actors(self, number: int) -> None:
-        """What the trace of a run says of actors, which may be there before the row or after it."""
-        source = self._indexer.sources[number]
-        if source.run is None:
-            return
-        key = f"trace {source.path}"
-        for found, end in spoken_in(source.run.rows, int(get(self._database, key) or 0)):
-            with _transaction(self._database):
-                note(self._database, self._names, number, found)
-                _put(self._database, key, end)
-            if self._indexer.stopped:
-                return
-        with _transaction(self._database):
-            if join(self._database, number):
-                self._changes += 1
-                _put(self._database, "changes", self._changes)
-
     def _progress(self, state: str, error: str) -> None:
         sizes = [follower.size() for follower in self._followers]
         shown = {
@@ -248,17 +213,9 @@ class _Work:
             _put(self._database, "progress", shown)
             self._shown = shown
 
-    def _file(self, source: int, path: Path) -> int:
-        known = self._files.get(path)
-        if known is None:
-            name = str(path)
-            self._database.execute(
-                "INSERT OR IGNORE INTO files (source, run, path) VALUES (?, ?, ?)",
-                (source, self._labels[source], name),
-            )
-            found = self._database.execute("SELECT id FROM files WHERE path = ?", (name,))
-            known = self._files[path] = int(found.fetchone()[0])
-        return known
+    def _number_of(self, source: int, path: Path) -> int:
+        found = self._database.execute(_FILE, (source, self._labels[source], str(path)))
+        return int(found.fetchone()[0])
 
 
 def get(database: sqlite3.Connection, key: str) -> Any:
@@ -272,17 +229,11 @@ def _put(database: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def _transaction(database: sqlite3.Connection, *, suppress: bool = False) -> Iterator[None]:
-    """All or nothing; `suppress`: it does not matter whether it can be written."""
-    try:
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing."""
+    with database:
         database.execute("BEGIN IMMEDIATE")
         yield
-        database.execute("COMMIT")
-    except BaseException as error:
-        with contextlib.suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        if not (suppress and isinstance(error, sqlite3.Error)):
-            raise
 
 
 def _locked(path: Path) -> int | None:
@@ -301,5 +252,9 @@ def _remove_old(folder: Path) -> None:
     for path in folder.glob("*.sqlite"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _OLD_S:
-                for suffix in ("", "-wal", "-shm"):
-                    path.with_name(path.name + suffix).unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(index: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        index.with_name(index.name + suffix).unlink(missing_ok=True)

@@ -7,22 +7,23 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_view.index.indexing import get
 from gymmesh_view.index.tables import connect
-from gymmesh_view.rows.filters import Filters, Sort, order_of, where_of
+from gymmesh_view.rows.filters import ONE_OF, SETS, Filters, Sort, order_of, where_of
+from gymmesh_view.rows.places import RowPlace
 
 Json = dict[str, Any]
 
 _LISTED: Final = """
-    SELECT r.id, p.rollout_id, t.name, r.repeat, r.attempt, r.outcome, e.name, a.name, m.name,
-           r.reward, v.name, s.name, b.name, c.name, r.turns, r.tool_calls, r.input_tokens,
-           r.output_tokens, r.duration_us, r.started_at, r.flags, r.tags, p.title, f.source,
-           f.run, p.file, p.offset, p.inner
+    SELECT r.id, p.rollout_id, t.name AS task, r.repeat, r.attempt, r.outcome,
+           e.name AS environment, a.name AS agent, m.name AS model, r.reward, v.name AS verdict,
+           s.name AS stop, b.name AS boundary, c.name AS cause, r.turns, r.tool_calls,
+           r.input_tokens, r.output_tokens, r.duration_us, r.started_at, r.flags, r.tags, p.title,
+           f.source, f.run, p.file, p.offset, p.inner
     FROM rollouts r JOIN places p ON p.id = r.id JOIN files f ON f.id = r.file
     JOIN names t ON t.id = r.task JOIN names e ON e.id = r.environment
     JOIN names a ON a.id = r.agent JOIN names m ON m.id = r.model
@@ -33,38 +34,15 @@ _SEVERAL: Final = """
     SELECT p.rollout_id FROM places p JOIN rollouts r ON r.id = p.id
     WHERE p.rollout_id IN ({}) AND p.rollout_id != '' GROUP BY p.rollout_id HAVING COUNT(*) > 1
 """
-_KEYS: Final = (
-    "id", "rollout_id", "task", "repeat", "attempt", "outcome", "environment", "agent", "model",
-    "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
-    "output_tokens", "duration_us", "started_at", "flags", "tags", "title", "source", "run",
-)  # fmt: skip
-_FACETS: Final = (
-    "environment", "agent", "model", "stop", "boundary", "cause", "verdict", "tag", "tool", "actor",
-)  # fmt: skip
 _MOST_NAMES: Final = 200
 _MOST_REPEATS: Final = 500
 _BINS: Final = 24
 _KEPT: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlace:
-    """Where the row of a rollout is, and which file of which source that is."""
-
-    path: Path
-    source: int
-    offset: int
-    inner: int
-    length: int
-    extent: int
-    rollout_id: str
-
-
 class Store:
     """An index, open for reading; used from several threads, each with a connection of its own.
-
-    Args:
-        deep: from this offset on, it is looked whether the end of a list is nearer.
+    `deep`: from this offset on, it is looked whether the end of a list is nearer.
     """
 
     def __init__(self, path: Path, deep: int = 2_000) -> None:
@@ -132,7 +110,7 @@ class Store:
         """The names that filters may ask for, of each kind."""
         with self._reading() as database:
             found: Json = {}
-            for kind in _FACETS:
+            for kind in (*ONE_OF, *SETS):
                 names = database.execute(
                     "SELECT name FROM names WHERE kind = ? AND name != '' ORDER BY name LIMIT ?",
                     (kind, _MOST_NAMES + 1),
@@ -145,13 +123,8 @@ class Store:
             return found
 
     def place(self, key: str) -> tuple[Json, RowPlace]:
-        """A rollout's summary and where its row is.
-
-        Args:
-            key: what `listed` has as `key`.
-
-        Raises:
-            UserError: there is none.
+        """A rollout's summary and where its row is. `key`: what `listed` has as `key`. Raises
+        UserError where there is none.
         """
         with self._reading() as database:
             found = database.execute(*_by_key(key)).fetchone()
@@ -159,11 +132,8 @@ class Store:
                 raise UserError(
                     f"there is no rollout {key[:80]!r} here; it may have been tried again"
                 )
-            summary = self._rows(database, "SELECT ?", [found[0]])
-            if not summary:
-                raise UserError(f"the rollout {key[:80]!r} has just gone")
-            place = RowPlace(Path(found[1]), *found[2:])
-        return summary[0], place
+            (summary,) = self._rows(database, "SELECT ?", [found[0]])
+        return summary, RowPlace(Path(found[1]), *found[2:])
 
     def overview(self, filters: Filters) -> Json:
         """Aggregates over some rollouts: rewards, environments, turns, outcomes, failures."""
@@ -196,39 +166,37 @@ class Store:
             self._kept[key] = made
         return made
 
-    def _rows(self, database: sqlite3.Connection, ids: str, values: list[Any]) -> list[Json]:
-        numbers = [number for (number,) in database.execute(ids, values)]
+    def _rows(self, database: sqlite3.Connection, ids: str, asked: list[Any]) -> list[Json]:
+        numbers = [number for (number,) in database.execute(ids, asked)]
         marks = ", ".join("?" * len(numbers))
         by_id: dict[int, Json] = {}
-        for found in database.execute(f"{_LISTED} WHERE r.id IN ({marks})", numbers):
-            row = dict(zip(_KEYS, found, strict=False))
-            row["place"] = ".".join(map(str, found[len(_KEYS) :]))
+        found = database.execute(f"{_LISTED} WHERE r.id IN ({marks})", numbers)
+        keys = [name for name, *_ in found.description]
+        for values in found:
+            row = dict(zip(keys, values, strict=True))
+            row["key"] = ".".join(str(row.pop(part)) for part in ("file", "offset", "inner"))
             row["failed"] = bool(row.pop("outcome"))
             row["tags"] = self._set(database, row["tags"])
-            by_id[found[0]] = row
+            by_id[row["id"]] = row
         # Rows that were judged again, and merged ones, have the ids of those they were made of.
         names = sorted({row["rollout_id"] for row in by_id.values()} - {""})
         marks = ", ".join("?" * len(names))
         several = {name for (name,) in database.execute(_SEVERAL.format(marks), names)}
         for row in by_id.values():
-            place, name = row.pop("place"), row["rollout_id"]
+            place, name = row.pop("key"), row["rollout_id"]
             row["key"] = place if not name or name in several else name
         return [by_id[number] for number in numbers if number in by_id]
 
     def _set(self, database: sqlite3.Connection, number: int) -> list[str]:
         if not number:
             return []
+        query = (
+            "SELECT name FROM names WHERE id IN (SELECT name FROM sets WHERE id = ?) ORDER BY name"
+        )
         found: list[str] = self._remembered(
             database,
             ("set", number),
-            lambda: [
-                name
-                for (name,) in database.execute(
-                    "SELECT name FROM names WHERE id IN (SELECT name FROM sets WHERE id = ?) "
-                    "ORDER BY name",
-                    (number,),
-                )
-            ],
+            lambda: [name for (name,) in database.execute(query, (number,))],
         )
         return found
 
@@ -264,6 +232,9 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
     def all_of(query: str, *more: Any) -> list[tuple[Any, ...]]:
         return database.execute(query.format(where=where), [*more, *values]).fetchall()
 
+    def named(keys: tuple[str, ...], query: str) -> list[Json]:
+        return [dict(zip(keys, row, strict=True)) for row in all_of(query)]
+
     totals = all_of(
         "SELECT count(*), coalesce(sum(outcome), 0), count(reward), avg(reward), min(reward), "
         "max(reward), avg(turns), avg(output_tokens), avg(duration_us), count(DISTINCT task), "
@@ -274,29 +245,23 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
         "output_tokens", "duration_us", "tasks", "input_total", "output_total",
     )  # fmt: skip
     found: Json = {"totals": dict(zip(names, totals, strict=False))}
-    found["environments"] = [
-        {"name": name, "rollouts": count, "failed": failed, "mean_reward": mean, "turns": turns}
-        for name, count, failed, mean, turns in all_of(
-            "SELECT (SELECT name FROM names WHERE id = environment), count(*), sum(outcome), "
-            "avg(reward), avg(turns) FROM rollouts WHERE {where} GROUP BY environment "
-            "ORDER BY count(*) DESC LIMIT 50"
-        )
-    ]
-    found["stops"] = [
-        {"name": name, "count": count}
-        for name, count in all_of(
-            "SELECT (SELECT name FROM names WHERE id = stop), count(*) FROM rollouts "
-            "WHERE {where} AND outcome = 0 GROUP BY stop ORDER BY count(*) DESC"
-        )
-    ]
-    found["causes"] = [
-        {"boundary": boundary, "name": cause, "count": count}
-        for boundary, cause, count in all_of(
-            "SELECT (SELECT name FROM names WHERE id = boundary), "
-            "(SELECT name FROM names WHERE id = cause), count(*) FROM rollouts "
-            "WHERE {where} AND outcome = 1 GROUP BY boundary, cause ORDER BY count(*) DESC LIMIT 30"
-        )
-    ]
+    found["environments"] = named(
+        ("name", "rollouts", "failed", "mean_reward", "turns"),
+        "SELECT (SELECT name FROM names WHERE id = environment), count(*), sum(outcome), "
+        "avg(reward), avg(turns) FROM rollouts WHERE {where} GROUP BY environment "
+        "ORDER BY count(*) DESC LIMIT 50",
+    )
+    found["stops"] = named(
+        ("name", "count"),
+        "SELECT (SELECT name FROM names WHERE id = stop), count(*) FROM rollouts "
+        "WHERE {where} AND outcome = 0 GROUP BY stop ORDER BY count(*) DESC",
+    )
+    found["causes"] = named(
+        ("boundary", "name", "count"),
+        "SELECT (SELECT name FROM names WHERE id = boundary), "
+        "(SELECT name FROM names WHERE id = cause), count(*) FROM rollouts "
+        "WHERE {where} AND outcome = 1 GROUP BY boundary, cause ORDER BY count(*) DESC LIMIT 30",
+    )
     found["rewards"] = _histogram(all_of, "reward", totals[4], totals[5])
     found["turns"] = _histogram(all_of, "turns", *totals[-2:])
     return found

@@ -2,22 +2,23 @@
 
 The table `rollouts` is narrow, for filters and sorts read all of it: names are numbers into
 `names`, and the sets of a rollout's tags, tools and actors are numbers into `sets`. What only the
-rows on the screen need stands in `places`; `spoken` is what a trace says of actors, and whether it
-waits for its row.
+rows on the screen need stands in `places`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from gymmesh_client import UserError
+from gymmesh_view.rows.filters import ONE_OF, SETS
 from gymmesh_view.rows.summary import Summary
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of the tables and of what a row's summary is; an index of another version is made anew."""
 _KNOWN: Final = 50_000
 
@@ -46,18 +47,20 @@ TABLES: Final = """
     );
     CREATE INDEX places_at ON places (file, offset, inner);
     CREATE INDEX places_rollout ON places (rollout_id) WHERE rollout_id != '';
-    CREATE TABLE spoken (
-        source INTEGER, rollout_id TEXT, attempt INTEGER, actors INTEGER, waits INTEGER,
-        PRIMARY KEY (source, rollout_id, attempt)
-    ) WITHOUT ROWID;
-    CREATE INDEX spoken_waits ON spoken (source) WHERE waits;
     CREATE VIRTUAL TABLE words USING fts5 (body, content = '', detail = none);
 """
+# Columns that hold the number of a name, and those that hold that of a set of names, by their kind.
+_NAMED: Final = frozenset((*ONE_OF, "task"))
+_SETS: Final = {column: kind for kind, column in SETS.items()}
 COLUMNS: Final = (
     "id", "file", "outcome", "environment", "agent", "model", "task", "repeat", "attempt",
     "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
     "output_tokens", "duration_us", "started_at", "flags", "tags", "tools", "actors",
 )  # fmt: skip
+_NAME: Final = """
+    INSERT INTO names (kind, name) VALUES (?, ?)
+    ON CONFLICT (kind, name) DO UPDATE SET name = name RETURNING id
+"""
 _INSERT: Final = (
     f"INSERT INTO rollouts ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 )
@@ -90,7 +93,8 @@ class Names:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._known: dict[tuple[str, str], int] = {}
+        #: The number of a text of a kind; a new one where it has none yet.
+        self.number = lru_cache(_KNOWN)(self._number)
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         (most,) = database.execute("SELECT coalesce(max(id), 0) FROM sets").fetchone()
         self._last_set = int(most)
@@ -100,22 +104,8 @@ class Names:
         if len(members) < _KNOWN:
             self._sets |= {tuple(sorted(one)): number for number, one in members.items()}
 
-    def number(self, kind: str, name: str) -> int:
-        """The number of a text; a new one where it has none yet."""
-        key = (kind, name)
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        found = self._database.execute(
-            "SELECT id FROM names WHERE kind = ? AND name = ?", key
-        ).fetchone()
-        if found is None:
-            cursor = self._database.execute("INSERT INTO names (kind, name) VALUES (?, ?)", key)
-            found = (cursor.lastrowid,)
-        self._known[key] = number = int(found[0])
-        return number
+    def _number(self, kind: str, name: str) -> int:
+        return int(self._database.execute(_NAME, (kind, name)).fetchone()[0])
 
     def set_number(self, kind: str, names: Iterable[str]) -> int:
         """The number of a set of texts; 0 for none."""
@@ -137,11 +127,10 @@ def insert(
     names: Names,
     rows: Sequence[tuple[int, int, Summary, tuple[int, int, int, int]]],
 ) -> None:
-    """Put rows in: each with its id, its file, its summary and its place (offset, inner, length,
-    extent).
-    """
-    columns = [_columns(names, number, file, one) for number, file, one, _ in rows]
-    database.executemany(_INSERT, columns)
+    """Put rows in: each its id, file, summary and place (offset, inner, length, extent)."""
+    database.executemany(
+        _INSERT, [_columns(names, number, file, one) for number, file, one, _ in rows]
+    )
     database.executemany(
         "INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [(number, file, *place, one.rollout_id, one.title) for number, file, one, place in rows],
@@ -152,33 +141,17 @@ def insert(
     )
 
 
-def _columns(names: Names, number: int, file: int, one: Summary) -> tuple[object, ...]:
-    return (
-        number,
-        file,
-        one.outcome,
-        names.number("environment", one.environment),
-        names.number("agent", one.agent),
-        names.number("model", one.model),
-        names.number("task", one.task_id),
-        one.repeat,
-        one.attempt,
-        one.reward,
-        names.number("verdict", one.verdict),
-        names.number("stop", one.stop),
-        names.number("boundary", one.boundary),
-        names.number("cause", one.cause),
-        one.turns,
-        one.tool_calls,
-        one.input_tokens,
-        one.output_tokens,
-        one.duration_us,
-        one.started_at,
-        one.flags,
-        names.set_number("tag", one.tags),
-        names.set_number("tool", one.tools),
-        names.set_number("actor", one.actors),
-    )
+def _columns(names: Names, number: int, file: int, one: Summary) -> list[object]:
+    """The values of `COLUMNS`, most of which a summary has by the same name."""
+    values: list[object] = [number, file]
+    for column in COLUMNS[2:]:
+        value = getattr(one, column)
+        if column in _NAMED:
+            value = names.number(column, value)
+        elif column in _SETS:
+            value = names.set_number(_SETS[column], value)
+        values.append(value)
+    return values
 
 
 def delete_file(database: sqlite3.Connection, file: int) -> None:
@@ -189,14 +162,11 @@ def delete_file(database: sqlite3.Connection, file: int) -> None:
     database.execute("DELETE FROM places WHERE file = ?", (file,))
 
 
-def delete_row(database: sqlite3.Connection, file: int, offset: int, inner: int) -> bool:
-    """Take out the row at a place; whether there was one."""
-    at = (file, offset, inner)
+def delete_row(database: sqlite3.Connection, file: int, offset: int, inner: int) -> None:
+    """Take out the row at a place, if there is one."""
     found = database.execute(
-        "SELECT id FROM places WHERE file = ? AND offset = ? AND inner = ?", at
+        "SELECT id FROM places WHERE file = ? AND offset = ? AND inner = ?", (file, offset, inner)
     ).fetchone()
-    if found is None:
-        return False
-    database.execute("DELETE FROM rollouts WHERE id = ?", found)
-    database.execute("DELETE FROM places WHERE id = ?", found)
-    return True
+    if found is not None:
+        database.execute("DELETE FROM rollouts WHERE id = ?", found)
+        database.execute("DELETE FROM places WHERE id = ?", found)

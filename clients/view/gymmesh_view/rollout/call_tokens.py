@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from gymmesh_data.rollout import is_answer, list_of
-from gymmesh_view.rows.summary import Json, clean
+from gymmesh_data.rollout import list_of, objects_of
+from gymmesh_view.rows.summary import Json, call_numbers, clean
 
 _MOST: Final = 20_000
 
@@ -62,27 +62,18 @@ def tokens_of(output: list[Json], call: int) -> Json:
 
 def _calls(output: list[Json]) -> list[tuple[int, Json]]:
     """The last item of each model call with tokens, with the call's number among all calls."""
-    found: list[tuple[int, Json]] = []
-    number, inside = -1, False
-    for item in output:
-        own = is_answer(item)
-        if own:
-            number += not inside
-        tokens = "generation_token_ids" in item
-        if tokens:
-            found.append((number, item))
-        inside = own and not tokens
-    return found
+    numbered = zip(call_numbers(output), output, strict=True)
+    return [(number, item) for number, item in numbered if "generation_token_ids" in item]
 
 
 def _texts(item: Json) -> list[str]:
     """The text of each token, from the `logprobs` of the item's parts."""
-    texts: list[str] = []
-    for part in list_of(item, "content"):
-        for one in list_of(part, "logprobs") if isinstance(part, dict) else ():
-            if isinstance(one, dict) and isinstance(one.get("token"), str):
-                texts.append(clean(one["token"]))
-    return texts
+    return [
+        clean(one["token"])
+        for part in objects_of(item, "content")
+        for one in objects_of(part, "logprobs")
+        if isinstance(one.get("token"), str)
+    ]
 
 
 def _number(value: Any) -> bool:
@@ -92,7 +83,6 @@ def _number(value: Any) -> bool:
 def _common(before: list[Any], after: list[Any]) -> int:
     if after[: len(before)] == before:
         return len(before)
-    for place, (left, right) in enumerate(zip(before, after, strict=False)):
-        if left != right:
-            return place
-    return min(len(before), len(after))
+    pairs = enumerate(zip(before, after, strict=False))
+    apart = (place for place, (left, right) in pairs if left != right)
+    return next(apart, min(len(before), len(after)))

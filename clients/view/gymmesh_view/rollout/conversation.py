@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from gymmesh_data.rollout import TOKEN_KEYS
 from gymmesh_responses import CodecError, loads
 from gymmesh_view.rollout.images import shown_image
 from gymmesh_view.rows.summary import Json, clean, text_of
 
 _MOST_CHARS: Final = 200_000
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
-_TOKEN_KEYS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 def laid_out(value: Any) -> str:
@@ -75,7 +75,7 @@ def shown_item(item: Json) -> Json:
         if not parts:
             parts = [_text("(no readable text: it is encrypted, or was left out)")]
         return {"kind": "reasoning", "role": "assistant", "parts": parts}
-    rest = {key: value for key, value in item.items() if key not in _TOKEN_KEYS}
+    rest = {key: value for key, value in item.items() if key not in TOKEN_KEYS}
     return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(rest)]}
 
 
@@ -107,7 +107,7 @@ def _part(part: Any) -> Json:
             url = url.get("url")
         if isinstance(url, str):
             image, why = shown_image(url)
-            return {"as": "image", "text": image} if image else _note(clean(why))
+            return {"as": "image", "text": image} if image else {"as": "note", "text": clean(why)}
     return _json(part)
 
 
@@ -137,10 +137,6 @@ def _json(value: Any) -> Json:
 
 def _text(text: str) -> Json:
     return _cut({"as": "text"}, clean(text))
-
-
-def _note(text: str) -> Json:
-    return {"as": "note", "text": text}
 
 
 def _cut(part: Json, text: str) -> Json:

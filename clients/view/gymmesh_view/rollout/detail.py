@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
-from gymmesh_data.rollout import list_of, object_of
+from gymmesh_data.rollout import list_of, object_of, objects_of
 from gymmesh_view.rollout.call_tokens import calls_of
 from gymmesh_view.rollout.conversation import items_of, laid_out
 from gymmesh_view.rows.summary import Json, actors_in, clean, conversations_of, text_of
@@ -20,12 +20,8 @@ _SHOWN: Final = frozenset(
 )  # fmt: skip
 
 
-def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
-    """What a row says of a rollout, in the parts that a page has for it.
-
-    Args:
-        actors: those that its trace has, for a row that has none.
-    """
+def detail_of(rollout: StoredRollout) -> Json:
+    """What a row says of a rollout, in the parts that a page has for it."""
     row, metadata = rollout.row, rollout.metadata
     params = {
         key: value
@@ -40,12 +36,13 @@ def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
         "instructions": clean(rollout.instructions),
         "tools": [_tool(tool) for tool in rollout.tools],
         "items": items_of(rollout.first_items, rollout.output),
-        "actors": actors_shown(actors_in(row) or actors),
+        "actors": actors_shown(actors_in(row)),
         "calls": calls_of(rollout.output),
-        "forks": _forks(metadata),
-        "weights": [
-            one for one in list_of(rollout.metadata, "weights_versions") if type(one) is int
+        "forks": [
+            _texts(fork, "call_id", "reason") | {"common_tokens": _whole(fork.get("common_tokens"))}
+            for fork in objects_of(metadata, "token_forks")
         ],
+        "weights": [one for one in list_of(metadata, "weights_versions") if type(one) is int],
         "verification": _verification(row),
         "failure": _failure(row),
         "timeline": timeline_of(rollout),
@@ -63,21 +60,13 @@ def timeline_of(rollout: StoredRollout) -> Json:
     """
     timings = object_of(rollout.metadata, "timings")
     stages: list[Json] = []
-    for name, kind in (("model", "model"), ("tools", "tools"), ("verify", "verify")):
-        duration = _whole(timings.get(f"{name}_us"))
-        if duration:
-            stages.append({"name": name, "kind": kind, "duration_us": duration, "note": ""})
-    verification = object_of(rollout.row, "verification")
-    for stage in list_of(verification, "stages"):
-        if isinstance(stage, dict):
-            stages.append(
-                {
-                    "name": text_of(stage, "name"),
-                    "kind": "stage",
-                    "duration_us": _whole(stage.get("duration_us")),
-                    "note": text_of(stage, "note"),
-                }
-            )
+    for name in ("model", "tools", "verify"):
+        if duration := _whole(timings.get(f"{name}_us")):
+            stages.append({"name": name, "kind": name, "duration_us": duration, "note": ""})
+    for stage in objects_of(object_of(rollout.row, "verification"), "stages"):
+        duration = _whole(stage.get("duration_us"))
+        told = {"kind": "stage", "duration_us": duration, "note": text_of(stage, "note")}
+        stages.append({"name": text_of(stage, "name")} | told)
     return {"duration_us": _whole(timings.get("duration_us")), "stages": stages, "spans": []}
 
 
@@ -85,11 +74,8 @@ def _tool(tool: Json) -> Json:
     name = text_of(tool, "name") or text_of(tool, "type")
     rest = {key: value for key, value in tool.items() if key not in ("name", "description", "type")}
     shown = rest.get("parameters", rest) if set(rest) <= {"parameters", "strict"} else rest
-    return {
-        "name": name,
-        "description": text_of(tool, "description"),
-        "parameters": laid_out(shown),
-    }
+    about = text_of(tool, "description")
+    return {"name": name, "description": about, "parameters": laid_out(shown)}
 
 
 def actors_shown(actors: Mapping[str, Json]) -> list[Json]:
@@ -141,36 +127,16 @@ def _about(actor: Json) -> str:
     return " · ".join(facts)
 
 
-def _forks(metadata: Json) -> list[Json]:
-    return [
-        {
-            "call_id": text_of(fork, "call_id"),
-            "reason": text_of(fork, "reason"),
-            "common_tokens": _whole(fork.get("common_tokens")),
-        }
-        for fork in list_of(metadata, "token_forks")
-        if isinstance(fork, dict)
-    ]
-
-
 def _verification(row: Json) -> Json | None:
     said = row.get("verification")
     if not isinstance(said, dict):
         return None
     evidence = said.get("evidence")
-    return {
-        "status": text_of(said, "status"),
-        "reason": text_of(said, "reason"),
-        "verifier": text_of(said, "verifier"),
-        "version": text_of(said, "version"),
+    return _texts(said, "status", "reason", "verifier", "version") | {
         "components": [
-            {
-                "name": text_of(one, "name"),
-                "value": _float(one.get("value")),
-                "weight": _float(one.get("weight")),
-            }
-            for one in list_of(said, "components")
-            if isinstance(one, dict)
+            {"name": text_of(one, "name")}
+            | {key: _float(one.get(key)) for key in ("value", "weight")}
+            for one in objects_of(said, "components")
         ],
         "evidence": laid_out(evidence) if evidence else "",
     }
@@ -182,15 +148,17 @@ def _failure(row: Json) -> Json | None:
     said = object_of(row, "failure")
     status = object_of(said, "status")
     metadata = status.get("metadata")
-    return {
-        "boundary": text_of(said, "boundary"),
-        "reason": text_of(status, "reason"),
-        "message": text_of(status, "message"),
-        "retry_safe": said.get("retry_safe") is True,
-        "component": text_of(said, "component"),
-        "call_id": text_of(said, "call_id"),
-        "metadata": laid_out(metadata) if metadata else "",
-    }
+    return (
+        _texts(said, "boundary")
+        | _texts(status, "reason", "message")
+        | {"retry_safe": said.get("retry_safe") is True}
+        | _texts(said, "component", "call_id")
+        | {"metadata": laid_out(metadata) if metadata else ""}
+    )
+
+
+def _texts(said: Json, *keys: str) -> Json:
+    return {key: text_of(said, key) for key in keys}
 
 
 def _whole(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""What a run's trace adds to a rollout: when each call was made, and what each actor said."""
+"""What a run's trace adds to a rollout: when each call was made."""
 
 from __future__ import annotations
 
@@ -8,24 +8,21 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
-from gymmesh_client.rows import actors_of
 from gymmesh_client.traces import open_trace
-from gymmesh_view.rows.summary import Json, actors_in, clean
+from gymmesh_view.rows.summary import Json, clean
 
 _MOST_SPANS: Final = 2_000
 
 
-def traced(rows: Path, rollout_id: str, attempt: int) -> Json:
-    """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`,
-    see `actors_in`; empty where there is no trace of the rollout, or it is damaged.
+def traced(rows: Path, rollout_id: str, attempt: int) -> list[Json]:
+    """The calls of a rollout, each with name, kind, actor, start_us and duration_us from its start;
+    none where there is no trace of it, or it is damaged.
     """
     try:
         with open_trace(rows) as trace:
-            events = trace.events(rollout_id, attempt or None)
+            return spans_of(trace.events(rollout_id, attempt or None))
     except UserError:
-        return {"spans": [], "actors": {}}
-    return {"spans": spans_of(events), "actors": _actors(events)}
+        return []
 
 
 def spans_of(events: Iterable[pb.RolloutEvent]) -> list[Json]:
@@ -33,43 +30,25 @@ def spans_of(events: Iterable[pb.RolloutEvent]) -> list[Json]:
     spans: list[Json] = []
     start = 0
     for event in events:
-        kind = event.WhichOneof("event")
-        if kind == "started":
+        if event.HasField("started"):
             start = event.record_time_unix_nano
-        name, actor, took = _span(event, str(kind))
+        kind, name, actor, took = _span(event)
         if name and len(spans) < _MOST_SPANS:
             end = (event.record_time_unix_nano - start) // 1000
-            spans.append(
-                {
-                    "name": clean(name),
-                    "kind": {"model_call_completed": "model", "tool_call_completed": "tools"}.get(
-                        str(kind), "verify"
-                    ),
-                    "actor": clean(actor),
-                    "start_us": max(0, end - took),
-                    "duration_us": took,
-                }
-            )
+            told = {"name": clean(name), "kind": kind, "actor": clean(actor)}
+            spans.append(told | {"start_us": max(0, end - took), "duration_us": took})
     return spans
 
 
-def _span(event: pb.RolloutEvent, kind: str) -> tuple[str, str, int]:
-    if kind == "model_call_completed":
-        call = event.model_call_completed
-        return call.model or call.call_id, call.actor, call.timings.total_us
-    if kind == "tool_call_completed":
-        tool = event.tool_call_completed
-        return tool.name, tool.actor, tool.timings.total_us
-    if kind == "verified":
-        return "verify", "", event.verified.timings.total_us
-    return "", "", 0
-
-
-def _actors(events: list[pb.RolloutEvent]) -> Json:
-    if not events:
-        return {}
-    try:
-        rollout = fold(events, events[0].rollout_id, events[0].attempt)
-        return actors_in({"actors": actors_of(read(RolloutParts.of(rollout)))})
-    except (StreamViolation, ValueError):
-        return {}
+def _span(event: pb.RolloutEvent) -> tuple[str, str, str, int]:
+    """A call's kind, name, actor and microseconds; no name where an event is of no call."""
+    match event.WhichOneof("event"):
+        case "model_call_completed":
+            call = event.model_call_completed
+            return "model", call.model or call.call_id, call.actor, call.timings.total_us
+        case "tool_call_completed":
+            tool = event.tool_call_completed
+            return "tools", tool.name, tool.actor, tool.timings.total_us
+        case "verified":
+            return "verify", "verify", "", event.verified.timings.total_us
+    return "", "", "", 0

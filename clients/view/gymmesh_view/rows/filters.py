@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -29,7 +30,7 @@ _MOST_NAMES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a rollout must be; whatever is empty or None is not asked for.
+    """What a rollout must be; whatever is empty, None or false is not asked for.
 
     Attributes:
         text: words that all stand in it, in any order; the last may be the beginning of one.
@@ -71,8 +72,10 @@ class Sort:
     descending: bool = False
 
 
-_ONE_OF: Final = ("environment", "agent", "model", "stop", "boundary", "cause", "verdict")
-_SETS: Final = {"tag": "tags", "tool": "tools", "actor": "actors"}
+ONE_OF: Final = ("environment", "agent", "model", "stop", "boundary", "cause", "verdict")
+"""Columns that hold a name, which are called like the kind of the name."""
+SETS: Final = {"tag": "tags", "tool": "tools", "actor": "actors"}
+"""Columns that hold a set of names, by their kind."""
 
 
 def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
@@ -88,11 +91,11 @@ def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
             continue
         if len(values) > _MOST_NAMES:
             raise UserError(f"{field.name}: has more than {_MOST_NAMES} values")
-        if field.name in _ONE_OF or field.name in _SETS or field.name == "run":
+        if isinstance(field.default, tuple):
             said[field.name] = tuple(values)
-        elif field.name in ("no_reward", "tokens"):
+        elif isinstance(field.default, bool):
             said[field.name] = values[-1] == "1"
-        elif field.name in ("min_reward", "max_reward", "min_turns", "max_turns"):
+        elif field.default is None:
             said[field.name] = _number(field.name, values[-1])
         else:
             said[field.name] = values[-1]
@@ -113,51 +116,43 @@ def where_of(filters: Filters) -> tuple[str, list[Any]]:
     """The condition on the table `rollouts`, and its values."""
     parts: list[str] = []
     values: list[Any] = []
-    for name in _ONE_OF:
-        wanted = getattr(filters, name)
-        if wanted:
+
+    def add(condition: str, *more: Any) -> None:
+        parts.append(condition)
+        values.extend(more)
+
+    for name in ONE_OF:
+        if wanted := getattr(filters, name):
             marks = ", ".join("?" * len(wanted))
-            parts.append(
-                f"{name} IN (SELECT id FROM names WHERE kind = '{name}' AND name IN ({marks}))"
-            )
-            values += wanted
+            named = f"kind = '{name}' AND name IN ({marks})"
+            add(f"{name} IN (SELECT id FROM names WHERE {named})", *wanted)
     if filters.run:
         marks = ", ".join("?" * len(filters.run))
-        parts.append(f"file IN (SELECT id FROM files WHERE run IN ({marks}))")
-        values += filters.run
-    for kind, column in _SETS.items():
+        add(f"file IN (SELECT id FROM files WHERE run IN ({marks}))", *filters.run)
+    for kind, column in SETS.items():
+        named = f"SELECT id FROM names WHERE kind = '{kind}' AND name = ?"
         for name in getattr(filters, kind):
-            parts.append(
-                f"{column} IN (SELECT id FROM sets WHERE name = "
-                f"(SELECT id FROM names WHERE kind = '{kind}' AND name = ?))"
-            )
-            values.append(name)
+            add(f"{column} IN (SELECT id FROM sets WHERE name = ({named}))", name)
     if filters.task:
-        parts.append("task = (SELECT id FROM names WHERE kind = 'task' AND name = ?)")
-        values.append(filters.task)
+        add("task = (SELECT id FROM names WHERE kind = 'task' AND name = ?)", filters.task)
     if filters.outcome:
-        parts.append("outcome = ?")
-        values.append(_OUTCOMES[filters.outcome])
-    for column, least, most in (
-        ("reward", filters.min_reward, filters.max_reward),
-        ("turns", filters.min_turns, filters.max_turns),
+        add("outcome = ?", _OUTCOMES[filters.outcome])
+    for condition, bound in (
+        ("reward >= ?", filters.min_reward),
+        ("reward <= ?", filters.max_reward),
+        ("turns >= ?", filters.min_turns),
+        ("turns <= ?", filters.max_turns),
     ):
-        if least is not None:
-            parts.append(f"{column} >= ?")
-            values.append(least)
-        if most is not None:
-            parts.append(f"{column} <= ?")
-            values.append(most)
+        if bound is not None:
+            add(condition, bound)
     if filters.no_reward:
-        parts.append("reward IS NULL")
+        add("reward IS NULL")
     if filters.tokens:
-        parts.append(f"flags & {HAS_TOKENS}")
-    words = match_of(filters.text)
-    if words:
-        parts.append("id IN (SELECT rowid FROM words WHERE words MATCH ?)")
-        values.append(words)
+        add(f"flags & {HAS_TOKENS}")
+    if words := match_of(filters.text):
+        add("id IN (SELECT rowid FROM words WHERE words MATCH ?)", words)
     elif filters.text.strip():
-        parts.append("0")  # signs alone are in no index
+        add("0")  # signs alone are in no index
     return " AND ".join(parts) or "1", values
 
 
@@ -172,12 +167,8 @@ def order_of(sort: Sort, *, backward: bool = False) -> str:
 
 def match_of(text: str) -> str:
     """A query of the table of words; empty for a text without any."""
-    words = words_of(text)[:_MOST_WORDS]
-    if not words:
-        return ""
-    ends_whole = text[-1:].isspace()
-    quoted = [f'"{word}"' for word in words]
-    return " ".join(quoted) + ("" if ends_whole else "*")
+    quoted = " ".join(f'"{word}"' for word in words_of(text)[:_MOST_WORDS])
+    return quoted if not quoted or text[-1:].isspace() else f"{quoted}*"
 
 
 def words_of(text: str) -> list[str]:
@@ -190,6 +181,6 @@ def _number(key: str, text: str) -> float | int:
         number = float(text)
     except ValueError:
         raise UserError(f"{key}: must be a number, not {text[:40]!r}") from None
-    if number != number or abs(number) == float("inf"):
+    if not math.isfinite(number):
         raise UserError(f"{key}: must be a finite number")
     return number

@@ -38,29 +38,36 @@ class Placed(NamedTuple):
     end: int
 
 
-def placed_rows(path: Path, fd: int, start: int, end: int, *, compressed: bool) -> Iterator[Placed]:
-    """The rows of a file from `start`, where a row or frame begins, to `end`.
+class RowPlace(NamedTuple):
+    """Where the row of a rollout is, as `Placed`, and which file of which source that is."""
 
-    Raises:
-        UserError: a compressed frame is damaged or too large to be read at once.
+    path: Path
+    source: int
+    offset: int
+    inner: int
+    length: int
+    extent: int
+    rollout_id: str
+
+
+def placed_rows(path: Path, fd: int, start: int, end: int, *, compressed: bool) -> Iterator[Placed]:
+    """The rows of a file from `start`, where a row or frame begins, to `end`. Raises UserError
+    where a compressed frame is damaged or too large to be read at once.
     """
     yield from _frames(path, fd, start, end) if compressed else _lines(fd, start, end)
 
 
-def read_row(path: Path, offset: int, inner: int, length: int, extent: int) -> bytes:
-    """The row at a place.
-
-    Raises:
-        UserError: the file cannot be read, or is another one now.
-    """
+def read_row(place: RowPlace) -> bytes:
+    """The row at a place. Raises UserError where the file cannot be read, or is another one now."""
+    path = place.path
     try:
         with path.open("rb") as file:
-            data = os.pread(file.fileno(), extent, offset)
+            data = os.pread(file.fileno(), place.extent, place.offset)
     except OSError as error:
         raise unreadable(path, error) from None
     if path.name.endswith(".zst"):
-        data = _unpacked(path, data, offset)[inner : inner + length]
-    if len(data) != length:
+        data = _unpacked(path, data, place.offset)[place.inner : place.inner + place.length]
+    if len(data) != place.length:
         raise UserError(f"{path}: is shorter than it was; reload to read it anew")
     return data
 

@@ -40,6 +40,11 @@ class Found:
     sources: list[ViewSource] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
 
+    def add(self, source: ViewSource) -> None:
+        """Show a source, once."""
+        if source not in self.sources:
+            self.sources.append(source)
+
 
 def find_sources(paths: Iterable[Path]) -> Found:
     """The runs and files that some paths stand for; a folder stands for all that are in it.
@@ -53,9 +58,9 @@ def find_sources(paths: Iterable[Path]) -> Found:
         if absolute.is_dir():
             _in_folder(absolute, found)
         elif OutputFiles(absolute).journal.exists():
-            _add(found, _run(absolute))
+            found.add(_run(absolute))
         elif absolute.exists():
-            _add(found, ViewSource(absolute, None))
+            found.add(ViewSource(absolute, None))
         else:
             raise UserError(
                 f"{path}: is not there; name a run's output, a file of rows or a folder"
@@ -74,21 +79,14 @@ def labels(paths: Sequence[Path]) -> list[str]:
     return [clean(path.relative_to(common).as_posix()) for path in paths]
 
 
-def _add(found: Found, source: ViewSource) -> None:
-    if source not in found.sources:
-        found.sources.append(source)
-
-
 def _run(path: Path) -> ViewSource:
     files = OutputFiles(path)
     return ViewSource(path, files.of_session(session_of(files)))
 
 
 def session_of(files: OutputFiles) -> dict[str, object]:
-    """What the first session said of a run, its layout among it.
-
-    Raises:
-        UserError: the journal cannot be read or is damaged.
+    """What the first session said of a run, its layout among it. Raises UserError where the journal
+    cannot be read or is damaged.
     """
     with opened(files) as fd, mapped(fd) as data:
         for frame in frames_of(data, files):
@@ -102,7 +100,7 @@ def _in_folder(folder: Path, found: Found) -> None:
     taken: set[Path] = set()
     for journal in _visible(folder, _JOURNAL):
         source = _run(_rows_of(journal))
-        _add(found, source)
+        found.add(source)
         if source.run is not None:
             taken.update(source.run.everything())
     for suffix in _FILES:
@@ -110,7 +108,7 @@ def _in_folder(folder: Path, found: Found) -> None:
             if path in taken:
                 continue
             if _has_rollouts(path):
-                _add(found, ViewSource(path, None))
+                found.add(ViewSource(path, None))
             else:
                 found.others.append(path)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data import stored_rollout
+from gymmesh_data import StoredRollout, stored_rollout
 from gymmesh_data.rollout import is_answer, list_of, object_of, objects_of
 from gymmesh_responses import dumps, loads
 
@@ -28,93 +28,53 @@ _MOST_TAGS: Final = 32
 _MOST_INT: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
 class Summary:
-    """A row of the table.
+    """A row of the table; what the row does not say is empty, 0, or None for `started_at`."""
 
-    Attributes:
-        outcome: COMPLETED or FAILED.
-        verdict: the verification's status; empty where there is none.
-        cause: the reason of a failure, empty for a completed rollout.
-        turns: model calls of the root agent.
-        duration_us: microseconds; 0 where the row does not say.
-        started_at: seconds since 1970; None where the row does not say.
-        flags: HAS_TOKENS, HAS_IMAGES.
-        tags: `key=value` each.
-        tools: the names of the tools that were called.
-        actors: of the actors whose conversations the row has.
-        title: the beginning of what the user asked.
-        words: the text that a search looks in.
-    """
-
-    rollout_id: str
-    task_id: str
-    repeat: int
-    attempt: int
-    outcome: int
-    environment: str
-    agent: str
-    model: str
-    reward: float | None
-    verdict: str
-    stop: str
-    boundary: str
-    cause: str
-    turns: int
-    tool_calls: int
-    input_tokens: int
-    output_tokens: int
-    duration_us: int
-    started_at: float | None
-    flags: int
-    tags: tuple[str, ...]
-    tools: tuple[str, ...]
-    actors: tuple[str, ...]
-    title: str
-    words: str
+    def __init__(self, rollout: StoredRollout) -> None:
+        row, metadata = rollout.row, rollout.metadata
+        response, failure = row["response"], object_of(row, "failure")
+        timings, usage = object_of(metadata, "timings"), object_of(response, "usage")
+        status, turns = object_of(failure, "status"), metadata.get("steps_taken")
+        calls = [one for one in rollout.output if one.get("type") == "function_call"]
+        self.rollout_id = clean(rollout.rollout_id)
+        self.task = clean(rollout.task_id)
+        self.repeat = _whole(row.get("repeat_index"))
+        self.attempt = _whole(row.get("attempt"))
+        self.outcome = FAILED if rollout.failed else COMPLETED
+        self.environment = text_of(row, "environment")
+        self.agent = text_of(row, "agent")
+        self.model = text_of(response, "model")
+        self.reward = rollout.reward if math.isfinite(rollout.reward or 0.0) else None
+        self.verdict = text_of(object_of(row, "verification"), "status")
+        self.stop = text_of(row, "stop_reason")
+        self.boundary = text_of(failure, "boundary")
+        self.cause = text_of(status, "reason")
+        #: Model calls of the root agent.
+        self.turns = _whole(turns)
+        if type(turns) is not int:
+            self.turns = max(call_numbers(rollout.output), default=-1) + 1
+        self.tool_calls = len(calls)
+        self.input_tokens = _whole(usage.get("input_tokens"))
+        self.output_tokens = _whole(usage.get("output_tokens"))
+        self.duration_us = _whole(timings.get("duration_us"))
+        started: Any = timings.get("started_at")
+        known = type(started) in (int, float) and 0 < started < 1e12
+        self.started_at = float(started) if known else None  # seconds since 1970
+        self.flags = _flags(rollout.first_items, rollout.output)
+        self.tags = _tags(row)  # `key=value` each
+        self.tools = tuple(sorted({text_of(one, "name") for one in calls} - {""}))
+        self.actors = tuple(sorted(actors_in(row)))
+        self.title = _title(rollout.first_items)
+        #: The text that a search looks in.
+        self.words = _words(rollout, status)
 
 
 def summary_of(row: Any, where: str) -> Summary:
-    """The summary of a row, one JSON value.
-
-    Raises:
-        UserError: it is no rollout's row; the text names `where` and the key.
+    """The summary of a row, one JSON value. Raises UserError where it is no rollout's row; the text
+    names `where` and the key.
     """
-    rollout = stored_rollout(row, where)
-    row = rollout.row
-    response = row["response"]
-    metadata, failure = rollout.metadata, object_of(row, "failure")
-    timings, usage = object_of(metadata, "timings"), object_of(response, "usage")
-    status = object_of(failure, "status")
-    calls = [one for one in rollout.output if one.get("type") == "function_call"]
-    turns = metadata.get("steps_taken")
-    return Summary(
-        rollout_id=clean(rollout.rollout_id),
-        task_id=clean(rollout.task_id),
-        repeat=_whole(row.get("repeat_index")),
-        attempt=_whole(row.get("attempt")),
-        outcome=FAILED if rollout.failed else COMPLETED,
-        environment=text_of(row, "environment"),
-        agent=text_of(row, "agent"),
-        model=text_of(response, "model"),
-        reward=rollout.reward if math.isfinite(rollout.reward or 0.0) else None,
-        verdict=text_of(object_of(row, "verification"), "status"),
-        stop=text_of(row, "stop_reason"),
-        boundary=text_of(failure, "boundary"),
-        cause=text_of(status, "reason"),
-        turns=_whole(turns) if type(turns) is int else _model_calls(rollout.output),
-        tool_calls=len(calls),
-        input_tokens=_whole(usage.get("input_tokens")),
-        output_tokens=_whole(usage.get("output_tokens")),
-        duration_us=_whole(timings.get("duration_us")),
-        started_at=_seconds(timings.get("started_at")),
-        flags=_flags(rollout.first_items, rollout.output),
-        tags=_tags(row),
-        tools=tuple(sorted({text_of(one, "name") for one in calls} - {""})),
-        actors=tuple(sorted(actors_in(row))),
-        title=_title(rollout.first_items),
-        words=_words(rollout.task_id, rollout.rollout_id, rollout.instructions, row, status),
-    )
+    return Summary(stored_rollout(row, where))
 
 
 def text_of(value: Json, key: str) -> str:
@@ -129,34 +89,16 @@ def clean(text: str) -> str:
 
 
 def actors_in(row: Json) -> dict[str, Json]:
-    """The actors whose conversations a row has, by name: `actors`, an object or a list of objects
-    with a name.
-    """
-    said = row.get("actors")
-    if isinstance(said, dict):
-        return {clean(name): one for name, one in said.items() if isinstance(one, dict)}
-    found: dict[str, Json] = {}
-    for one in said if isinstance(said, list) else []:
-        name = (text_of(one, "actor") or text_of(one, "name")) if isinstance(one, dict) else ""
-        if name:
-            found[name] = one
-    return found
+    """A row's actors by name; see gymmesh_client.rows.actors."""
+    return {name: one for one in objects_of(row, "actors") if (name := text_of(one, "name"))}
 
 
 def conversations_of(actor: Json) -> list[Json]:
-    """An actor's conversations, each with `first_items` and `items`: those that rows have, or the
-    one that other writers put beside the actor's name.
-    """
-    said = actor.get("conversations")
-    if isinstance(said, list):
-        return [
-            one | {key: objects_of(one, key) for key in ("first_items", "items")}
-            for one in said
-            if type(one) is dict
-        ]
-    first = objects_of(actor, "first_items")
-    items = [item for key in ("items", "output", "messages") for item in objects_of(actor, key)]
-    return [{"first_items": first, "items": items}] if first or items else []
+    """An actor's conversations, each with `first_items` and `items`."""
+    return [
+        one | {key: objects_of(one, key) for key in ("first_items", "items")}
+        for one in objects_of(actor, "conversations")
+    ]
 
 
 def texts_of(content: Any) -> Iterator[str]:
@@ -165,12 +107,26 @@ def texts_of(content: Any) -> Iterator[str]:
         yield content
     elif isinstance(content, list):
         for part in content:
-            if isinstance(part, dict):
-                said = part.get("text", part.get("refusal"))
-                if isinstance(said, str):
-                    yield said
+            said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+            if isinstance(said, str):
+                yield said
     elif content is not None:
         yield dumps(content).decode("utf-8", "replace")
+
+
+def call_numbers(output: list[Json]) -> list[int]:
+    """Of each item, the number of the last model call up to it, from 0; -1 before the first.
+
+    The model's items in a row are one call, of which only the last item has tokens.
+    """
+    numbers: list[int] = []
+    number, inside = -1, False
+    for item in output:
+        own = is_answer(item)
+        number += own and not inside
+        inside = own and "generation_token_ids" not in item
+        numbers.append(number)
+    return numbers
 
 
 def row_of(line: bytes, where: str) -> Any:
@@ -185,31 +141,14 @@ def _whole(value: Any) -> int:
     return value if type(value) is int and 0 <= value <= _MOST_INT else 0
 
 
-def _seconds(value: Any) -> float | None:
-    if type(value) not in (int, float) or not 0 < value < 1e12:
-        return None
-    return float(value)
-
-
-def _model_calls(output: list[Json]) -> int:
-    """How often the model was called, as far as the items show: its items in a row are one."""
-    calls, inside = 0, False
-    for item in output:
-        own = is_answer(item)
-        calls += own and not inside
-        inside = own and "generation_token_ids" not in item
-    return calls
-
-
 def _flags(*lists: list[Json]) -> int:
     flags = 0
-    for items in lists:
-        for item in items:
-            if "generation_token_ids" in item:
-                flags |= HAS_TOKENS
-            for part in (*list_of(item, "content"), *list_of(item, "output")):
-                if isinstance(part, dict) and part.get("type") == "input_image":
-                    flags |= HAS_IMAGES
+    for item in chain.from_iterable(lists):
+        if "generation_token_ids" in item:
+            flags |= HAS_TOKENS
+        for part in (*list_of(item, "content"), *list_of(item, "output")):
+            if isinstance(part, dict) and part.get("type") == "input_image":
+                flags |= HAS_IMAGES
     return flags
 
 
@@ -229,9 +168,10 @@ def _title(first_items: list[Json]) -> str:
     return ""
 
 
-def _words(task_id: str, rollout_id: str, instructions: str, row: Json, status: Json) -> str:
-    pieces = [task_id, rollout_id, instructions, text_of(status, "message")]
-    pieces += [text_of(object_of(row, "verification"), "reason")]
+def _words(rollout: StoredRollout, status: Json) -> str:
+    row = rollout.row
+    pieces = [rollout.task_id, rollout.rollout_id, rollout.instructions]
+    pieces += [text_of(status, "message"), text_of(object_of(row, "verification"), "reason")]
     pieces += _tags(row)
     left = _WORDS_CHARS
     params = row["responses_create_params"].get("input")
@@ -244,7 +184,7 @@ def _words(task_id: str, rollout_id: str, instructions: str, row: Json, status: 
         for actor in actors_in(row).values()
         for conversation in conversations_of(actor)
     ]
-    for items in (first, row["response"].get("output"), *spoken):
+    for items in (first, rollout.output, *spoken):
         for item in items if isinstance(items, list) else []:
             if left <= 0:
                 break

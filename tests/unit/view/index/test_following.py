@@ -12,14 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError, open_run
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources, write_bundle
 from gymmesh_view.index.indexing import Indexer
 from gymmesh_view.index.store import Store
@@ -72,6 +70,8 @@ def new(number: int, attempt: int) -> NewOutcome:
     name = rollout_id("r", f"t-{number}", 0)
     made = whole_row("sums", number, 0, f"task {number}", [text("x" * number)], 1.0)
     made |= {"rollout_id": name, "attempt": attempt}
+    if number % 3 == 0:
+        made["actors"] = [{"name": "critic", "conversations": [{"items": [text("no")]}]}]
     fails = (number + attempt) % 4 == 0
     made = failed(made) if fails else made
     status = FAILED if fails else COMPLETED
@@ -82,17 +82,6 @@ def outcomes_of(journal: Journal, number: int) -> list[CurrentOutcome]:
     """A rollout's outcome that is current, for it to be superseded."""
     key = new(number, 1).key
     return list(journal.current(lambda one: one.key == key))
-
-
-def trace(files: OutputFiles, number: int, attempt: int) -> None:
-    """Put an attempt in which a critic spoke into the trace."""
-    name = rollout_id("r", f"t-{number}", 0)
-    events = [pb.RolloutEvent(rollout_id=name, attempt=attempt) for _ in range(2)]
-    for event, actor in zip(events, ("", "critic"), strict=True):
-        event.model_call_completed.actor = actor
-    writer = TraceWriter(files.trace)
-    writer.put(name, attempt, events)
-    writer.close()
 
 
 def current(files: OutputFiles) -> list[tuple[str, int, bool]]:
@@ -106,7 +95,6 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), st.integers(1, 6)),
         st.tuples(st.just("retry"), st.integers(0, 20)),
-        st.tuples(st.just("trace"), st.integers(0, 20)),
         st.tuples(st.just("compact"), st.just(0)),
         st.tuples(st.just("look"), st.just(0)),
         st.tuples(st.just("restart"), st.just(0)),
@@ -126,7 +114,6 @@ def test_what_is_current_is_shown(
     info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
     journal = Journal.create(files, info)
     attempts: dict[int, int] = {}
-    traces: set[tuple[int, int]] = set()
     shown = Shown(folder, files.rows)
     try:
         for what, number in steps:
@@ -139,10 +126,6 @@ def test_what_is_current_is_shown(
                 journal.supersede(outcomes_of(journal, number), RETRY)
                 attempts[number] += 1
                 journal.commit([new(number, attempts[number])])
-            elif what == "trace":  # before its row, after it, or of one that never comes
-                attempt = attempts.get(number, 1)
-                trace(files, number, attempt)
-                traces.add((number, attempt))
             elif what == "compact":
                 compact(journal)
             elif what == "look":
@@ -152,7 +135,7 @@ def test_what_is_current_is_shown(
                 shown = Shown(folder, files.rows)
         assert shown.rows() == current(files)
         assert shown.progress()["wrong"] == 0
-        spoken = {number for number, attempt in attempts.items() if (number, attempt) in traces}
+        spoken = {number for number in attempts if number % 3 == 0}
         assert shown.with_critic() == {rollout_id("r", f"t-{one}", 0) for one in spoken}
     finally:
         shown.close()
@@ -283,20 +266,3 @@ def test_one_process_writes_an_index(tmp_path: Path) -> None:
     assert second.progress()["rollouts"] == 1
     second.close()
     first.close()
-
-
-def test_a_damaged_block_of_a_trace_is_passed_over(tmp_path: Path) -> None:
-    files = OutputFiles(tmp_path / "out.jsonl")
-    journal = Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": False})
-    journal.commit([new(number, 1) for number in (1, 2)])
-    trace(files, 1, 1)
-    first = files.trace.stat().st_size
-    trace(files, 2, 1)
-    damaged = bytearray(files.trace.read_bytes())
-    damaged[first - 6] ^= 0xFF  # in the frame of events, behind its table
-    files.trace.write_bytes(damaged)
-    shown = Shown(tmp_path, files.rows)
-    assert len(shown.rows()) == 2
-    assert shown.with_critic() == {rollout_id("r", "t-2", 0)}
-    shown.close()
-    journal.close()

@@ -52,7 +52,7 @@ def test_no_row_is_too_odd(more: dict[str, Any], output: list[dict[str, Any]]) -
     rollout = stored_rollout(made, "rows.jsonl:1")
     summary = summary_of(made, "rows.jsonl:1")
     summary.words.encode()
-    detail = detail_of(rollout, {})
+    detail = detail_of(rollout)
     json.loads(to_json(detail))
     for one in calls_of(rollout.output):
         json.loads(to_json(tokens_of(rollout.output, one["call"])))
