@@ -23,7 +23,6 @@ from gymmesh_cli.options.shared import (
     skip_invalid_option,
 )
 from gymmesh_cli.options.track import TrackOptions, track_options
-from gymmesh_cli.terminal.exits import speaks_plainly
 from gymmesh_cli.terminal.logs import log_format_option
 
 if TYPE_CHECKING:
@@ -58,9 +57,7 @@ looks at the run and steers it from another terminal.
 """
 
 
-@click.command(
-    help=_HELP, cls=RemembersArguments, short_help="Collect verified rollouts of a task file."
-)
+@click.command(help=_HELP, cls=RemembersArguments)
 @mesh_options
 @agent_option
 @security_options
@@ -95,7 +92,6 @@ looks at the run and steers it from another terminal.
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @log_format_option
 @json_option
-@speaks_plainly
 def collect(
     mesh: MeshOptions,
     agent: tuple[str, ...],

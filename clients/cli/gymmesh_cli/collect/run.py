@@ -16,14 +16,13 @@ from gymmesh_cli.options.shared import (
     mesh_options,
     timeout_option,
 )
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_client import TaskReader
 
 
-@click.command(short_help="Run one task and watch it live.")
+@click.command()
 @mesh_options
 @agent_option
 @security_options
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 @click.option("--deltas", is_flag=True, help="Show answers while they are generated.")
 @timeout_option(900.0, "the rollout")
 @json_option
-@speaks_plainly
 def run(
     mesh: MeshOptions,
     agent: tuple[str, ...],

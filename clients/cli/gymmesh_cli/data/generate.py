@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from gymmesh_cli.options.shared import FILE
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 
 @click.group("generate", short_help="Generate tasks.")
@@ -47,7 +46,6 @@ def generate() -> None:
     help="The task file to write; standard output without it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")
-@speaks_plainly
 def reasoning_gym(
     datasets: tuple[str, ...],
     count: int,
@@ -56,7 +54,7 @@ def reasoning_gym(
     answer_tags: bool,
     output: Path | None,
     overwrite: bool,
-) -> int:
+) -> None:
     """Write tasks of reasoning-gym's datasets, for the environment reasoning_gym.
 
     \b
@@ -76,13 +74,12 @@ def reasoning_gym(
 
     if output is None:
         write(None)
-        return DONE
+        return
     refuse_used(output, overwrite=overwrite)
     refuse_foreign(output, is_task_file, "a task file")
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as draft:
         write(draft)
-    return DONE
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import click
 from gymmesh_cli.options.groups import F, with_options
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh_client import Attempt, RunReader
@@ -33,7 +32,6 @@ def _which_rollout(command: F) -> F:
 @_which_rollout
 @click.option("--attempts", is_flag=True, help="What became of each attempt, not the row.")
 @json_option
-@speaks_plainly
 def show(
     output: Path,
     rollout: str | None,
@@ -41,7 +39,7 @@ def show(
     repeat: int | None,
     attempts: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Print one rollout of a run as its row, or what became of its attempts.
 
     \b
@@ -67,7 +65,6 @@ def show(
             line = run.line(name)
             if line is not None:
                 echo_json_line(line)
-    return DONE
 
 
 @click.command(short_help="Print the events of one rollout that was collected with --trace.")
@@ -76,7 +73,6 @@ def show(
     "--attempt", type=click.IntRange(min=1), help="Which attempt, from 1; the last, if not given."
 )
 @json_option
-@speaks_plainly
 def trace(
     output: Path,
     rollout: str | None,
@@ -84,7 +80,7 @@ def trace(
     repeat: int | None,
     attempt: int | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Print the events of one rollout that was collected with --trace.
 
     \b
@@ -106,7 +102,6 @@ def trace(
             if not as_json:
                 echo(f"{one_line(name)} attempt {events[0].attempt}")
             _print(events, as_json=as_json)
-    return DONE
 
 
 def _chosen(

@@ -11,14 +11,14 @@ from gymmesh_cli.environments.index import index
 from gymmesh_cli.environments.mcp import mcp
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_mesh.authoring.environments import About, Finding
 
 
-@click.group(short_help="Start, try out and list environments.")
+@click.group()
 def env() -> None:
     """Environments: what offers tools and judges."""
 
@@ -36,8 +36,7 @@ env.add_command(index)
     metavar="FOLDER",
     help="Where to put it; the working directory unless given.",
 )
-@speaks_plainly
-def init(name: str, into: Path) -> int:
+def init(name: str, into: Path) -> None:
     """Write the folder of a new environment: class, example tasks, tests, package.
 
     \b
@@ -49,7 +48,6 @@ def init(name: str, into: Path) -> int:
     for path in write_environment(name, into):
         echo(str(path))
     echo(f"\nNext: gym-cli env test {into / name}/")
-    return DONE
 
 
 @env.command("test", short_help="Try an environment out.")
@@ -64,7 +62,6 @@ def init(name: str, into: Path) -> int:
     help="How many sessions are open at a time under load.",
 )
 @json_option
-@speaks_plainly
 def test(
     place: str, mesh: MeshOptions, tasks_file: Path | None, sessions: int, as_json: bool
 ) -> int:
@@ -105,8 +102,7 @@ def test(
 @env.command("list", short_help="The mesh's environments, and those that are installed.")
 @mesh_options
 @json_option
-@speaks_plainly
-def list_environments(mesh: MeshOptions, as_json: bool) -> int:
+def list_environments(mesh: MeshOptions, as_json: bool) -> None:
     """The environments of a configuration, and those that are installed.
 
     \b
@@ -126,10 +122,9 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
     if as_json:
         echo_json({"environments": configured, "installed": found})
-        return DONE
+        return
     _print_environments("in this configuration:", configured)
     _print_environments("installed:", found)
-    return DONE
 
 
 def _tasks(file: Path) -> list[rollout_pb2.Task]:

@@ -12,7 +12,6 @@ import click
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shared import FILE, MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -41,7 +40,6 @@ _LOOK_S: Final = 0.5
 )
 @security_options
 @json_option
-@speaks_plainly
 def mcp(
     name: str,
     mesh: MeshOptions,
@@ -53,7 +51,7 @@ def mcp(
     answer: Path | None,
     security: SecurityOptions,
     as_json: bool,
-) -> int:
+) -> None:
     """Open a session of an environment for an agent outside of the mesh.
 
     Prints the URL of the MCP server (streamable HTTP) and the session's token, which the agent
@@ -72,7 +70,7 @@ def mcp(
     if answer is not None and not verify:
         raise click.UsageError("--answer is what --verify judges; give that, too")
     task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
-    return asyncio.run(
+    asyncio.run(
         _hold(
             _environment(name, mesh, registry, security),
             task,
@@ -107,7 +105,7 @@ async def _hold(
     judge: bool,
     answer: Path | None,
     as_json: bool,
-) -> int:
+) -> None:
     async with opening as environment:
         if task is None:
             task = await _example(environment, task_id)
@@ -125,7 +123,6 @@ async def _hold(
                     echo_json(_verdict_document(verdict))
                 else:
                     echo(_verdict_text(verdict))
-    return DONE
 
 
 async def _until_over(session: McpSession) -> None:

@@ -10,7 +10,6 @@ import click
 
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh_client import RunSummary
@@ -32,7 +31,6 @@ _FILES_BESIDE: Final = 64
 )
 @click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst).")
 @json_option
-@speaks_plainly
 def merge(
     output: Path,
     shards: tuple[Path, ...],
@@ -40,7 +38,7 @@ def merge(
     shard_rows: int | None,
     compressed: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Join the outputs of a run's shards into one, as `gym-cli collect` without --shard leaves it.
 
     \b
@@ -60,7 +58,6 @@ def merge(
         echo_json(summary.to_dict())
     else:
         _say(summary, len(shards))
-    return DONE
 
 
 def _allow_files(count: int) -> None:

@@ -8,10 +8,9 @@ import click
 
 from gymmesh_cli.options.shared import json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 
-@click.group(short_help="Make certificates for trying TLS.")
+@click.group()
 def certs() -> None:
     """Certificates for trying TLS; for production, use your own authority."""
 
@@ -41,8 +40,9 @@ def certs() -> None:
     help="How long the certificates hold.",
 )
 @json_option
-@speaks_plainly
-def dev(names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> int:
+def dev(
+    names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool
+) -> None:
     """Make a throwaway authority, and a certificate for each NAME (default: services, collector).
 
     FOR DEVELOPMENT: the authority's key lies beside the certificates, unencrypted. Run it again to
@@ -61,8 +61,7 @@ def dev(names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as
     if as_json:
         files = [str(path) for path in made.files]
         echo_json({"for_development": True, "expires_at": made.expires_at, "files": files})
-        return DONE
+        return
     for path in made.files:
         echo(one_line(str(path)))
     echo(f"FOR DEVELOPMENT, until {made.expires_at}")
-    return DONE

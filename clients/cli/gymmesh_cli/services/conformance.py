@@ -8,12 +8,11 @@ import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 
 
-@click.command(short_help="Test whether a server or a collector keeps to the contract.")
+@click.command()
 @click.option(
     "--service",
     type=click.Choice(_SERVICES),
@@ -77,7 +76,6 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
     help="Write the results as JUnit XML, too.",
 )
 @security_options
-@speaks_plainly
 def conformance(
     service: str,
     target: str | None,

@@ -10,7 +10,7 @@ import click
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
     from gymmesh_mesh.models import ModelCheck
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WORDS_SHOWN: Final = 60
 
 
-@click.group(short_help="List a mesh's models, fetch weights, try a call.")
+@click.group()
 def models() -> None:
     """Models: what answers, as policy, judge or simulated user."""
 
@@ -29,8 +29,7 @@ names_argument = click.argument("names", nargs=-1, metavar="[NAME]…")
 @models.command("list", short_help="The mesh's models.")
 @mesh_options
 @json_option
-@speaks_plainly
-def list_models(mesh: MeshOptions, as_json: bool) -> int:
+def list_models(mesh: MeshOptions, as_json: bool) -> None:
     """The models of a configuration.
 
     \b
@@ -52,20 +51,18 @@ def list_models(mesh: MeshOptions, as_json: bool) -> int:
     ]
     if as_json:
         echo_json({"models": rows})
-        return DONE
+        return
     for row in rows:
         parts = [row["name"], row["backend"], row["model"] or "", row["url"] or "", *row["urls"]]
         mark = "  (policy)" if row["default"] else ""
         echo(one_line("  ".join(part for part in parts if part) + mark))
-    return DONE
 
 
 @models.command("pull", short_help="Fetch the weights of embedded models.")
 @names_argument
 @mesh_options
 @json_option
-@speaks_plainly
-def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int:
+def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> None:
     """Fetch the weights of the embedded models of a configuration, or of those named.
 
     Weights that are there already are checked and kept. Without a configuration these are the
@@ -91,7 +88,6 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int
             echo(one_line(f"{name}  {model.backend}  {said}"))
     if as_json:
         echo_json({"models": rows})
-    return DONE
 
 
 @models.command("check", short_help="Try one call with each model.")
@@ -107,7 +103,6 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int
     help="How long a call may take.",
 )
 @json_option
-@speaks_plainly
 def check_models(
     names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
 ) -> int:
@@ -152,10 +147,9 @@ def check_models(
 )
 @security_options
 @json_option
-@speaks_plainly
 def set_weights(
     version: int, addresses: tuple[str, ...], security: SecurityOptions, as_json: bool
-) -> int:
+) -> None:
     """Say that a model's weights are of VERSION from now on.
 
     For trainers that swap weights and don't call SetWeightsVersion themselves. Calls that begin
@@ -172,10 +166,9 @@ def set_weights(
     if as_json:
         rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
         echo_json({"models": rows})
-        return DONE
+        return
     for address, was in before.items():
         echo(f"{address}  {'none' if was is None else was} -> {version}")
-    return DONE
 
 
 def _print_check(one: ModelCheck) -> None:

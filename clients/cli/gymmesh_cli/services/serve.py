@@ -9,7 +9,6 @@ import click
 
 from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _PORT = click.IntRange(0, 65535)
 
 
-@click.command(short_help="Serve one service of a mesh in this process.")
+@click.command()
 @click.argument("kind", type=click.Choice(["discovery", "model", "environment", "agent"]))
 @click.argument("name", required=False)
 @mesh_options
@@ -51,7 +50,6 @@ _PORT = click.IntRange(0, 65535)
 )
 @log_format_option
 @json_option
-@speaks_plainly
 def serve(
     kind: ServiceKind,
     name: str | None,
@@ -66,7 +64,7 @@ def serve(
     instance: str,
     log_format: LogFormat | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Serve the service NAME of a configuration, an agent for example, in this process.
 
     For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
@@ -103,7 +101,6 @@ def serve(
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):
         run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
-    return DONE
 
 
 def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:

@@ -10,7 +10,6 @@ import click
 
 from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from gymmesh_runtime.telemetry import LogFormat
 
 
-@click.command(short_help="Start a mesh's services as processes.")
+@click.command()
 @mesh_options
 @listening_options
 @click.option(
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @log_format_option
 @json_option
-@speaks_plainly
 def up(
     mesh: MeshOptions,
     host: str | None,
@@ -82,7 +80,7 @@ def up(
     logs: bool,
     log_format: LogFormat | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Start the services of a configuration as processes, and say where they are.
 
     Waits until all are SERVING, then runs until Ctrl-C, which stops them in reverse order and
@@ -122,7 +120,6 @@ def up(
     log_format = config.mesh.log_format
     with logged_as_service(log_format) if log_format == "json" else nullcontext():
         asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
-    return DONE
 
 
 def _say_line(line: str) -> None:

@@ -11,13 +11,12 @@ import click
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Comparison
 
 
-@click.command("compare", short_help="Compare runs of the same tasks, with paired tests.")
+@click.command("compare")
 @click.argument("inputs", metavar="A B…", nargs=-1, required=True, type=FILE)
 @click.option(
     "--solved-at",
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option
-@speaks_plainly
 def compare(
     inputs: tuple[Path, ...],
     solved_at: float,
@@ -57,7 +55,7 @@ def compare(
     overwrite: bool,
     seed: int,
     as_json: bool,
-) -> int:
+) -> None:
     """Compare runs of the same tasks with the first one, task by task.
 
     \b
@@ -89,7 +87,6 @@ def compare(
     if html is not None:
         write_page(html, comparison_page(found, options, most))
         echo(f"page          {one_line(str(html))}", err=as_json)
-    return DONE
 
 
 def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:

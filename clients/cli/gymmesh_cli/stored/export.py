@@ -9,7 +9,7 @@ import click
 
 from gymmesh_cli.options.shared import environments_option, json_option, rollouts_argument
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh_data import ExportOptions, ExportSummary
@@ -24,7 +24,7 @@ _HUB: Final = "hf"
 _DEMONSTRATION: Final = 1.0
 
 
-@click.command("export", short_help="Write rollouts in the format of a trainer.")
+@click.command("export")
 @rollouts_argument
 @click.option(
     "--format",
@@ -101,7 +101,6 @@ _DEMONSTRATION: Final = 1.0
     help="Go on with an export that was interrupted; of hf, with the files that are not finished.",
 )
 @json_option
-@speaks_plainly
 def export(
     inputs: tuple[Path, ...],
     name: str,

@@ -9,7 +9,7 @@ import click
 
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
     from gymmesh_data.imports import ImportSummary
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
 
 
-@click.command("import", short_help="Make tasks or rollouts of other programs' files.")
+@click.command("import")
 @click.argument("inputs", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "-f", "name", required=True, type=click.Choice(_FORMATS))
 @click.option("--output", "-o", required=True, type=FILE, help="The file to write: JSON lines.")
@@ -45,7 +45,6 @@ _FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
 @click.option("--skip-invalid", is_flag=True, help="Leave out rows that cannot be taken.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @json_option
-@speaks_plainly
 def import_(
     inputs: tuple[Path, ...],
     name: str,

@@ -13,7 +13,7 @@ from gymmesh_cli.options.shared import FILE, json_option, rollouts_argument
 from gymmesh_cli.options.track import TrackOptions, track_options
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Profile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 12
 
 
-@click.command("profile", short_help="Statistics of rollouts: pass@k, lengths, tools, failures.")
+@click.command("profile")
 @rollouts_argument
 @click.option(
     "--solved-at",
@@ -69,7 +69,6 @@ _MOST_SHOWN: Final = 12
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @track_options
 @json_option
-@speaks_plainly
 def profile(
     inputs: tuple[Path, ...],
     solved_at: float,

@@ -16,10 +16,9 @@ from gymmesh_cli.options.shared import (
     rollouts_argument,
     timeout_option,
 )
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 
-@click.command("reverify", short_help="Judge stored rollouts again, without inference.")
+@click.command("reverify")
 @rollouts_argument
 @click.option("--output", "-o", type=FILE, help="Where the rows with the new verdicts go.")
 @click.option(
@@ -58,7 +57,6 @@ from gymmesh_cli.terminal.exits import speaks_plainly
     "--resume", is_flag=True, help="Go on after an interruption; what failed is judged anew, too."
 )
 @json_option
-@speaks_plainly
 def reverify(
     inputs: tuple[Path, ...],
     output: Path | None,

@@ -6,14 +6,8 @@ logs.py     where the log of a command goes
 events.py   a rollout's events as text
 """
 
-from gymmesh_cli.terminal.writing import (
-    echo,
-    echo_json,
-    echo_json_line,
-    echo_parts,
-    page_parts,
-    plain_errors,
-)
+from gymmesh_cli.terminal.exits import plain_errors
+from gymmesh_cli.terminal.writing import echo, echo_json, echo_json_line, echo_parts, page_parts
 from gymmesh_runtime.text import one_line
 
 __all__ = [

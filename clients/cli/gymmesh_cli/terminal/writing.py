@@ -5,8 +5,7 @@ to act upon but our own colours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -46,13 +45,3 @@ def echo_json_line(line: str | bytes) -> None:
     """Write a line that is JSON already; it means the same afterwards."""
     text = line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
     click.echo(plain_json(text.strip()))
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Click's own errors quote what was given; they are written out as plain text, too."""
-    try:
-        yield
-    except click.ClickException as error:
-        vars(error)["message"] = laid_out(error.message)  # it is declared final
-        raise
