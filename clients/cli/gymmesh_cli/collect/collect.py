@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from gymmesh_cli.collect.resuming import RemembersArguments
-from gymmesh_cli.options.pace import PaceOptions, pace_options
+from gymmesh_cli.options.pace import pace_options
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shards import refuse_other_tasks, shard_options
+from gymmesh_cli.options.shards import shard_options
 from gymmesh_cli.options.shared import (
     FILE,
     MeshOptions,
-    OutputOptions,
     agent_option,
     json_option,
     mesh_options,
@@ -22,13 +20,8 @@ from gymmesh_cli.options.shared import (
     output_options,
     skip_invalid_option,
 )
-from gymmesh_cli.options.track import TrackOptions, track_options
+from gymmesh_cli.options.track import track_options
 from gymmesh_cli.terminal.logs import log_format_option
-
-if TYPE_CHECKING:
-    from gymmesh_client.tasks import Shard
-    from gymmesh_runtime.telemetry import LogFormat
-
 
 _HELP = """\
 Collect verified rollouts of a task file.
@@ -93,51 +86,13 @@ looks at the run and steers it from another terminal.
 @log_format_option
 @json_option
 def collect(
-    mesh: MeshOptions,
-    agent: tuple[str, ...],
-    security: SecurityOptions,
-    tasks: Path,
-    output: OutputOptions,
-    pace: PaceOptions,
-    limit: int | None,
-    run_id: str,
-    shard: Shard | None,
-    skip_invalid: bool,
-    number_ids: bool,
-    metrics_port: int | None,
-    track: TrackOptions | None,
-    no_control: bool,
-    quiet: bool,
-    log_format: LogFormat | None,
-    as_json: bool,
+    mesh: MeshOptions, agent: tuple[str, ...], security: SecurityOptions, **asked: Any
 ) -> int:
     """Collect verified rollouts of a task file."""
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan
-    from gymmesh_client import OutputFiles
 
-    if track is not None:
-        track.require()
-    plan = MeshPlan.of(mesh, agent, security)
-    inputs = {"--input": [tasks], **plan.inputs()}
-    if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
-        inputs["--longest-first-from"] = OutputFiles(pace.lengths).everything()
-    command = CollectCommand(
-        tasks=tasks,
-        output=output,
-        limit=limit,
-        options=pace.collect_options(),
-        control=not no_control,
-        quiet=quiet,
-        skip_invalid=skip_invalid,
-        number_ids=number_ids,
-        inputs=inputs,
-        run_id=run_id,
-        shard=shard,
-        log_format=log_format or plan.log_format,
-        metrics_port=metrics_port,
-        track=track,
-        as_json=as_json,
-    )
-    refuse_other_tasks(shard, output.accept)
-    return collect_tasks(command, plan)
+    command = CollectCommand(**asked)
+    if command.track is not None:
+        command.track.require()
+    return collect_tasks(command, MeshPlan.of(mesh, agent, security))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
@@ -24,16 +24,19 @@ from gymmesh_cli.terminal.logs import logged_to
 from gymmesh_client import (
     CollectOptions,
     Collector,
+    OutputFiles,
     RunIdentity,
     RunOutput,
     RunSummary,
     Tally,
     TaskReader,
     UserError,
+    open_run,
     prepare,
     render,
     summarize,
 )
+from gymmesh_client.collect.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
@@ -49,30 +52,27 @@ from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.waits import cancel_and_wait
 
-if TYPE_CHECKING:
-    from gymmesh_data.track import Tracking
-
 _HAND_OVER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """What the user asked for."""
+    """What the user asked for; the fields are named as the parameters of the command's options."""
 
     tasks: Path
     output: OutputOptions
+    pace: CollectOptions
+    lengths: Path | None
     limit: int | None
-    options: CollectOptions
-    control: bool
-    quiet: bool
-    skip_invalid: bool
-    number_ids: bool
-    inputs: Mapping[str, Iterable[Path]]
     run_id: str
     shard: Shard | None
-    log_format: LogFormat
+    skip_invalid: bool
+    number_ids: bool
     metrics_port: int | None
     track: TrackOptions | None
+    no_control: bool
+    quiet: bool
+    log_format: LogFormat | None
     as_json: bool
 
 
@@ -80,6 +80,10 @@ def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
     """Run the command and print its summary; the exit code. Raises UserError, ConfigError,
     MeshError.
     """
+    if command.lengths is not None:
+        with open_run(command.lengths) as run:
+            length = length_from(run.rows())
+        command = replace(command, pace=replace(command.pace, length=length))
     with _metrics(command.metrics_port):
         summary, interrupted = run_loop(_collect(command, plan))
     again = resume_command(summary.tally.failed, summary.not_finished)
@@ -130,10 +134,8 @@ def exit_code(summary: RunSummary) -> int:
 async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
     refuse_pipe(command.tasks)
     identity = RunIdentity.of(command.tasks, plan.identity())
-    chosen: TaskChoice | None = None
-    if not plan.agents:
-        # A wrong row is said before the models are loaded.
-        chosen = _choose(command, plan, plan.reader())
+    # A wrong row is said before the models are loaded.
+    chosen = None if plan.agents else _choose(command, plan, _reader(command, plan))
     output = command.output
     check(
         output.files,
@@ -141,22 +143,27 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         overwrite=output.overwrite,
         resume=output.resume,
         accept=output.accept,
-        inputs=command.inputs,
+        inputs=_inputs(command, plan),
         run_id=command.run_id,
         shard=command.shard,
     )
-    with logged_to(output.files.log, anew=not output.resume, log_format=command.log_format):
-        async with plan.open(command.options.patience_s) as mesh:
-            reader = plan.reader(mesh)
+    log_format = command.log_format or plan.log_format
+    with logged_to(output.files.log, anew=not output.resume, log_format=log_format):
+        async with plan.open(command.pace.patience_s) as mesh:
+            reader = _reader(command, plan, mesh)
             if chosen is None:
                 chosen = _choose(command, plan, reader)
-            return await _collect_with(command, mesh, reader, chosen, identity, plan.resolved())
+            return await _collect_with(command, plan, mesh, reader, chosen, identity)
+
+
+def _reader(command: CollectCommand, plan: MeshPlan, mesh: Mesh | None = None) -> TaskReader:
+    return replace(plan.reader(mesh), number_repeated_ids=command.number_ids)
 
 
 def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
     """The tasks to run; raises as `choose_tasks`."""
     return choose_tasks(
-        replace(reader, number_repeated_ids=command.number_ids),
+        reader,
         command.tasks,
         command.limit,
         checks=plan.checks(),
@@ -164,23 +171,31 @@ def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> Task
     )
 
 
+def _inputs(command: CollectCommand, plan: MeshPlan) -> dict[str, Iterable[Path]]:
+    """The files that the run reads, by what they are to the user."""
+    inputs: dict[str, Iterable[Path]] = {"--input": [command.tasks], **plan.inputs()}
+    # Rows that are gone on with may say how long tasks are.
+    if command.lengths is not None and not command.output.resume:
+        inputs["--longest-first-from"] = OutputFiles(command.lengths).everything()
+    return inputs
+
+
 async def _collect_with(
     command: CollectCommand,
+    plan: MeshPlan,
     mesh: Mesh,
     reader: TaskReader,
     chosen: TaskChoice,
     identity: RunIdentity,
-    configuration: Mapping[str, Any],
 ) -> tuple[RunSummary, bool]:
-    options, tally = command.options, Tally()
+    options, tally = command.pace, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
-    output = _prepare(command, chosen, own, identity, tally)
+    output = _prepare(command, plan, chosen, own, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
     metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
-    tracking = _tracking(command.track, output)
     collector = Collector(
         connector(mesh, held=True),
         output,
@@ -191,25 +206,28 @@ async def _collect_with(
     )
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        if command.control:
+        if not command.no_control:
+            shown = output.files.shown
             run = CollectorRun(
-                collector,
-                requested=requested,
-                shown=output.files.shown,
-                identity=identity,
-                tasks=own,
+                collector, requested=requested, shown=shown, identity=identity, tasks=own
             )
-            await _serve(stack, run, output.files.shown)
+            await _serve(stack, run, shown)
         stack.enter_context(interrupting(collector.interrupt))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
-        reader = replace(reader, number_repeated_ids=command.number_ids)
-        output.describe(configuration=configuration, options=options)
-        _describe_tasks(output, command, reader, chosen, requested)
-        if tracking is not None:
+        output.describe(
+            configuration=plan.resolved(),
+            options=options,
+            tasks=_about_tasks(command, reader, chosen),
+            seeds={"tasks_with_seed": chosen.seeded},
+            counts={"requested": requested},
+        )
+        tracking = None
+        if command.track is not None:
+            # Imported only where it is asked for.
             from gymmesh_cli.shared.tracking import tracked
 
-            await stack.enter_async_context(tracked(tracking, collector))
+            tracking = await stack.enter_async_context(tracked(command.track, output, collector))
         await stack.enter_async_context(_services_said(mesh, output))
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
@@ -223,27 +241,17 @@ async def _collect_with(
     return summary, collector.interrupted or collector.why in ("drained", "cancelled")
 
 
-def _describe_tasks(
-    output: RunOutput,
-    command: CollectCommand,
-    reader: TaskReader,
-    chosen: TaskChoice,
-    requested: int,
-) -> None:
-    """Say in NAME.run.json what of the task file is run, and how its rows are read."""
-    output.describe(
-        tasks={
-            "path": str(command.tasks.absolute()),
-            "count": len(chosen.ids),
-            "limit": command.limit,
-            "lines_skipped": sorted(chosen.lines_skipped),
-            "number_repeated_ids": reader.number_repeated_ids,
-            "environment": reader.defaults.environment,
-            "agent": reader.defaults.agent,
-        },
-        seeds={"tasks_with_seed": chosen.seeded},
-        counts={"requested": requested},
-    )
+def _about_tasks(command: CollectCommand, reader: TaskReader, chosen: TaskChoice) -> dict[str, Any]:
+    """What of the task file is run, and how its rows are read, for NAME.run.json."""
+    return {
+        "path": str(command.tasks.absolute()),
+        "count": len(chosen.ids),
+        "limit": command.limit,
+        "lines_skipped": sorted(chosen.lines_skipped),
+        "number_repeated_ids": reader.number_repeated_ids,
+        "environment": reader.defaults.environment,
+        "agent": reader.defaults.agent,
+    }
 
 
 @asynccontextmanager
@@ -263,6 +271,7 @@ async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
 
 def _prepare(
     command: CollectCommand,
+    plan: MeshPlan,
     chosen: TaskChoice,
     own: list[str],
     identity: RunIdentity,
@@ -281,9 +290,9 @@ def _prepare(
         accept=asked.accept,
         retry=asked.retry,
         retry_of=own,
-        repeats=command.options.repeats,
+        repeats=command.pace.repeats,
         skipped=chosen.skipped,
-        inputs=command.inputs,
+        inputs=_inputs(command, plan),
         run_id=command.run_id,
         shard=command.shard,
         tasks=len(chosen.ids),
@@ -349,15 +358,6 @@ def _keep(path: Path, summary: RunSummary) -> None:
         write_summary(path, summary)
     except OSError as error:
         echo(f"gym-cli: {unwritable(path, error)}", err=True)
-
-
-def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
-    """The tracking of the run, whose code is imported only where it is asked for."""
-    if track is None:
-        return None
-    from gymmesh_cli.shared.tracking import tracking_of
-
-    return tracking_of(track, output)
 
 
 def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:

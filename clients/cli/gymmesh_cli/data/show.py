@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.groups import F, with_options
+from gymmesh_cli.options.groups import together
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line
 
 if TYPE_CHECKING:
     from gymmesh_client import Attempt, RunReader
 
-_WHICH: Final = (
+_which_rollout = together(
     click.argument("output", type=FILE),
     click.option("--rollout", metavar="ID", help="The rollout of this id."),
     click.option("--task", metavar="ID", help="The rollouts of this task."),
     click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0."),
 )
-
-
-def _which_rollout(command: F) -> F:
-    """Add the argument and the options that name rollouts of a run."""
-    return with_options(command, _WHICH)
 
 
 @click.command(short_help="Print one rollout of a run, or what became of its attempts.")

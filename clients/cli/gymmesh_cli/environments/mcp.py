@@ -44,13 +44,9 @@ def mcp(
     name: str,
     mesh: MeshOptions,
     tasks_file: Path | None,
-    task_id: str | None,
-    seed: int | None,
     registry: str | None,
-    verify: bool,
-    answer: Path | None,
     security: SecurityOptions,
-    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Open a session of an environment for an agent outside of the mesh.
 
@@ -67,20 +63,10 @@ def mcp(
     """
     import asyncio
 
-    if answer is not None and not verify:
+    if asked["answer"] is not None and not asked["verify"]:
         raise click.UsageError("--answer is what --verify judges; give that, too")
-    task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
-    asyncio.run(
-        _hold(
-            _environment(name, mesh, registry, security),
-            task,
-            task_id=task_id,
-            seed=seed,
-            judge=verify,
-            answer=answer,
-            as_json=as_json,
-        )
-    )
+    task = _task_of(name, tasks_file, asked["task_id"]) if tasks_file is not None else None
+    asyncio.run(_hold(_environment(name, mesh, registry, security), task, **asked))
 
 
 def _environment(
@@ -102,7 +88,7 @@ async def _hold(
     *,
     task_id: str | None,
     seed: int | None,
-    judge: bool,
+    verify: bool,
     answer: Path | None,
     as_json: bool,
 ) -> None:
@@ -117,7 +103,7 @@ async def _hold(
                 echo(_as_text(shown))
                 echo("Ctrl-C ends the session.", err=True)
             await _until_over(session)
-            if judge:
+            if verify:
                 verdict = await session.verify(_read(answer))
                 if as_json:
                     echo_json(_verdict_document(verdict))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.groups import grouped
 
 if TYPE_CHECKING:
     from gymmesh_runtime.security import SecurityConfig
@@ -45,11 +45,6 @@ class SecurityOptions:
         return files.over(configured)
 
 
-def security_options(command: F) -> F:
-    """Add the options; the command takes them as `security: SecurityOptions`."""
-    return grouped(command, "security", _OPTIONS, _security_of)
-
-
 def _security_of(values: dict[str, Any]) -> SecurityOptions:
     context = click.get_current_context()
     given = tuple(
@@ -60,7 +55,9 @@ def _security_of(values: dict[str, Any]) -> SecurityOptions:
     return SecurityOptions(**{name: values.pop(name) for name in _NAMES}, given=given)
 
 
-_OPTIONS: Final = (
+security_options = grouped(
+    "security",
+    _security_of,
     click.option(
         "--ca",
         envvar="GYMMESH_CA",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.groups import grouped
 
 _TRACKERS: Final = ("mlflow", "trackio", "wandb")
 
@@ -33,11 +33,6 @@ class TrackOptions:
         extra_of(self.tracker).require(f"--track {self.tracker}")
 
 
-def track_options(command: F) -> F:
-    """Add the options; the command takes them as `track: TrackOptions | None`."""
-    return grouped(command, "track", _OPTIONS, _track_of)
-
-
 def _track_of(values: dict[str, Any]) -> TrackOptions | None:
     names = ("tracker", "track_project", "track_samples")
     tracker, project, samples = (values.pop(name) for name in names)
@@ -48,7 +43,9 @@ def _track_of(values: dict[str, Any]) -> TrackOptions | None:
     return TrackOptions(tracker, project, 32 if samples is None else samples)
 
 
-_OPTIONS: Final = (
+track_options = grouped(
+    "track",
+    _track_of,
     click.option(
         "--track",
         "tracker",

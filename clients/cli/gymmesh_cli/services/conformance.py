@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -77,18 +78,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 )
 @security_options
 def conformance(
-    service: str,
-    target: str | None,
-    profile: Path | None,
-    registry: str,
-    command: str,
-    cases: tuple[str, ...],
-    slow_s: float | None,
-    stop: str,
-    wait_s: float | None,
-    as_json: bool,
-    junit: Path | None,
-    security: SecurityOptions,
+    service: str, target: str | None, as_json: bool, security: SecurityOptions, **asked: Any
 ) -> int:
     """Test whether a server of any language keeps to the contract.
 
@@ -121,17 +111,6 @@ def conformance(
     if target is None and service != "collector":
         raise click.UsageError("--target is needed: the HOST:PORT at which the server listens")
     options = Options(
-        service,
-        target or "127.0.0.1:0",
-        profile=profile,
-        registry=registry,
-        command=command,
-        cases=cases,
-        slow_s=slow_s,
-        stop=stop,
-        wait_s=wait_s,
-        json=as_json,
-        junit=junit,
-        security=security.over(),
+        service, target or "127.0.0.1:0", json=as_json, security=security.over(), **asked
     )
     return run(options, echo)

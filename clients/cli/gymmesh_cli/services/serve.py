@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -54,16 +54,12 @@ def serve(
     kind: ServiceKind,
     name: str | None,
     mesh: MeshOptions,
-    discovery_address: str,
     host: str | None,
     insecure: bool,
     advertise_host: str | None,
-    port: int,
-    metrics_port: int,
-    health_port: int | None,
-    instance: str,
     log_format: LogFormat | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Serve the service NAME of a configuration, an agent for example, in this process.
 
@@ -87,15 +83,7 @@ def serve(
             raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
         name = "registry"
 
-    place = ServingPlace(
-        host=host or "",
-        advertise_host=advertise_host or "",
-        port=port,
-        metrics_port=metrics_port,
-        health_port=health_port,
-        discovery_address=discovery_address,
-        instance=instance,
-    )
+    place = ServingPlace(host=host or "", advertise_host=advertise_host or "", **asked)
     config = mesh.load()
     if insecure:
         config = exposed(config)

@@ -14,8 +14,7 @@ from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
-    from gymmesh_mesh.config import DiscoveryConfig, Layout, MeshConfig
-    from gymmesh_runtime.telemetry import LogFormat
+    from gymmesh_mesh.config import DiscoveryConfig, MeshConfig
 
 
 @click.command()
@@ -68,18 +67,14 @@ if TYPE_CHECKING:
 def up(
     mesh: MeshOptions,
     host: str | None,
-    advertise_host: str | None,
     insecure: bool,
-    layout: Layout | None,
-    cells: int | None,
     discovery: str | None,
     consul_binary: str | None,
-    restarts: int | None,
     observe: bool,
     prometheus: str | None,
     logs: bool,
-    log_format: LogFormat | None,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Start the services of a configuration as processes, and say where they are.
 
@@ -105,12 +100,11 @@ def up(
     from gymmesh_mesh.config import exposed
 
     config = mesh.load()
-    if cells is not None and (layout or config.mesh.layout) != "cell":
+    if settings["cells"] is not None and (settings["layout"] or config.mesh.layout) != "cell":
         raise click.UsageError("--cells is for --layout cell")
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
-    settings = {"layout": layout, "cells": cells, "advertise_host": advertise_host}
-    config = _with_settings(config, restarts=restarts, log_format=log_format, **settings)
+    config = _with_settings(config, settings)
     config = _with_discovery(config, discovery, consul_binary)
     if insecure:
         config = exposed(config)
@@ -133,7 +127,7 @@ def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -
         echo(as_text(services, _shared(config.discovery), _shown(config)))
 
 
-def _with_settings(config: MeshConfig, **given: Any) -> MeshConfig:
+def _with_settings(config: MeshConfig, given: dict[str, Any]) -> MeshConfig:
     """The configuration with the settings of `mesh` that options gave; None: not given."""
     from msgspec.structs import replace
 
