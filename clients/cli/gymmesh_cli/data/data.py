@@ -9,7 +9,7 @@ import click
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.show import show, trace
 from gymmesh_cli.options.shared import FILE, json_option, number_ids_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import report
 
 
 @click.group()
@@ -70,8 +70,5 @@ def compact(output: Path, as_json: bool) -> None:
     from gymmesh_client.journal import compact_run
 
     dropped = compact_run(output)
-    if as_json:
-        echo_json({"superseded": dropped})
-    else:
-        rows = "1 superseded row" if dropped == 1 else f"{dropped} superseded rows"
-        echo(f"{one_line(str(output))}: {rows} taken out")
+    rows = "1 superseded row" if dropped == 1 else f"{dropped} superseded rows"
+    report(as_json, {"superseded": dropped}, [f"{output}: {rows} taken out"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gymmesh_cli.options.shared import json_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import report
 
 
 @click.group()
@@ -58,10 +58,6 @@ def dev(
     from gymmesh_cli.services.development_certificates import issue
 
     made = issue(out, names or ("services", "collector"), hosts, days)
-    if as_json:
-        files = [str(path) for path in made.files]
-        echo_json({"for_development": True, "expires_at": made.expires_at, "files": files})
-        return
-    for path in made.files:
-        echo(one_line(str(path)))
-    echo(f"FOR DEVELOPMENT, until {made.expires_at}")
+    files = [str(path) for path in made.files]
+    document = {"for_development": True, "expires_at": made.expires_at, "files": files}
+    report(as_json, document, [*files, f"FOR DEVELOPMENT, until {made.expires_at}"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import echo, echo_json, one_line, report
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
@@ -49,13 +50,11 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
         }
         for name, one in config.models.items()
     ]
-    if as_json:
-        echo_json({"models": rows})
-        return
+    lines = []
     for row in rows:
-        parts = [row["name"], row["backend"], row["model"] or "", row["url"] or "", *row["urls"]]
-        mark = "  (policy)" if row["default"] else ""
-        echo(one_line("  ".join(part for part in parts if part) + mark))
+        parts = [row["name"], row["backend"], row["model"], row["url"], *row["urls"]]
+        lines.append("  ".join(filter(None, parts)) + ("  (policy)" if row["default"] else ""))
+    report(as_json, {"models": rows}, lines)
 
 
 @models.command("pull", short_help="Fetch the weights of embedded models.")
@@ -125,12 +124,8 @@ def check_models(
 
     chosen = named(mesh.load(), names)
     checks = asyncio.run(check(chosen, prompt=prompt or PROMPT, timeout=timeout))
-    if as_json:
-        rows = [{**dataclasses.asdict(one), "ok": one.ok} for one in checks]
-        echo_json({"models": rows})
-    else:
-        for one in checks:
-            _print_check(one)
+    rows = [{**dataclasses.asdict(one), "ok": one.ok} for one in checks]
+    report(as_json, {"models": rows}, [line for one in checks for line in _check_lines(one)])
     good = sum(one.ok for one in checks)
     return DONE if good == len(checks) else WITH_FAILURES if good else NOTHING_DONE
 
@@ -163,31 +158,26 @@ def set_weights(
     from gymmesh_mesh.models import set_weights as tell
 
     before = asyncio.run(tell(addresses, version, security.over(None)))
-    if as_json:
-        rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
-        echo_json({"models": rows})
-        return
-    for address, was in before.items():
-        echo(f"{address}  {'none' if was is None else was} -> {version}")
+    rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
+    lines = [
+        f"{address}  {'none' if was is None else was} -> {version}"
+        for address, was in before.items()
+    ]
+    report(as_json, {"models": rows}, lines)
 
 
-def _print_check(one: ModelCheck) -> None:
+def _check_lines(one: ModelCheck) -> Iterator[str]:
     about = "  ".join(part for part in (one.name, one.backend, one.endpoint_model, one.url) if part)
     if not one.ok:
-        said = (
-            f"FAILED  {about}",
-            f"        {one.reason}: {one.message}",
-            f"        fix: {one.fix}",
-        )
-        echo("\n".join(map(one_line, said)))
+        yield f"FAILED  {about}"
+        yield f"        {one.reason}: {one.message}"
+        yield f"        fix: {one.fix}"
         return
     words = " ".join(one.text.split())
     words = f"{words[:_WORDS_SHOWN]}…" if len(words) > _WORDS_SHOWN else words
-    echo(one_line(f"ok      {about}"))
-    echo(
-        f"        {one.latency_s:.2f} s, {one.input_tokens} + {one.output_tokens} tokens: "
-        f"{one_line(words) or '(no text)'}"
-    )
-    echo(one_line(f"        can: {', '.join(one.capabilities)}"))
+    tokens = f"{one.input_tokens} + {one.output_tokens} tokens"
+    yield f"ok      {about}"
+    yield f"        {one.latency_s:.2f} s, {tokens}: {words or '(no text)'}"
+    yield f"        can: {', '.join(one.capabilities)}"
     if one.no_tools:
-        echo(one_line(f"        no tools: asked for a tool call, it gave {one.no_tools}"))
+        yield f"        no tools: asked for a tool call, it gave {one.no_tools}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import report
 from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
@@ -92,15 +92,12 @@ def serve(
 
 
 def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:
-    if as_json:
-        echo_json(
-            {
-                "kind": kind,
-                "name": name,
-                "id": served.id,
-                "address": served.address,
-                "metrics_address": served.metrics_address,
-            }
-        )
-    else:
-        echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))
+    document = {
+        "kind": kind,
+        "name": name,
+        "id": served.id,
+        "address": served.address,
+        "metrics_address": served.metrics_address,
+    }
+    line = f"{kind} {name} is SERVING at {served.address} as {served.id}"
+    report(as_json, document, [line])

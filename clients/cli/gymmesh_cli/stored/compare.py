@@ -10,7 +10,7 @@ import click
 
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.stored.pages import write_page
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import echo, one_line, report
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Comparison
@@ -78,12 +78,9 @@ def compare(
         refuse_used(html, overwrite=overwrite)
     options = ProfileOptions(solved_at, resamples, seed)
     found = make(inputs, options)
-    if as_json:
-        told = [one.to_dict(most) for one in found]
-        echo_json({"solved_at": solved_at, "seed": seed, "comparisons": told})
-    else:
-        lines = [line for one in found for line in _lines(one, most, several=len(found) > 1)]
-        echo("\n".join(map(one_line, lines)))
+    told = [one.to_dict(most) for one in found]
+    lines = (line for one in found for line in _lines(one, most, several=len(found) > 1))
+    report(as_json, {"solved_at": solved_at, "seed": seed, "comparisons": told}, lines)
     if html is not None:
         write_page(html, comparison_page(found, options, most))
         echo(f"page          {one_line(str(html))}", err=as_json)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import echo, one_line, report
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
@@ -92,19 +93,16 @@ def import_(
     summary = import_file(inputs, output, name, options, overwrite=overwrite)
     for problem in () if as_json else summary.problems:
         echo(one_line(problem), err=True)
-    if as_json:
-        echo_json(summary.to_dict())
-    else:
-        _say(summary, made, output)
+    report(as_json, summary.to_dict(), _lines(summary, made, output))
     if not summary.records:
         return NOTHING_DONE
     return WITH_FAILURES if summary.refused else DONE
 
 
-def _say(summary: ImportSummary, made: str, output: Path) -> None:
-    lines = [f"rows          {summary.rows} read", f"{made:<13} {summary.records} in {output}"]
+def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:
+    yield f"rows          {summary.rows} read"
+    yield f"{made:<13} {summary.records} in {output}"
     if summary.repeated:
-        lines.append(f"repeated      {summary.repeated}, of tasks that are there already")
+        yield f"repeated      {summary.repeated}, of tasks that are there already"
     if summary.refused:
-        lines.append(f"left out      {summary.refused} that cannot be taken")
-    echo("\n".join(map(one_line, lines)))
+        yield f"left out      {summary.refused} that cannot be taken"

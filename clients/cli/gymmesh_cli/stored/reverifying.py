@@ -21,7 +21,7 @@ from gymmesh_cli.options.security import SecurityOptions
 from gymmesh_cli.options.shared import MeshOptions
 from gymmesh_cli.shared.interrupts import interrupting
 from gymmesh_cli.shared.session import MeshPlan
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import one_line, report
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.terminal.logs import logged_to
 from gymmesh_client import (
@@ -251,10 +251,7 @@ def _interrupts_of(judging: Reverification) -> Iterator[None]:
 
 
 def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
-    if command.as_json:
-        shown = None if command.output is None else str(command.output)
-        echo_json(changes.to_dict() | {"output": shown})
-        return
+    shown = None if command.output is None else str(command.output)
     lines = changes.table()
     if changes.kept:
         lines.append(f"kept          {changes.kept} verdicts of an earlier session")
@@ -264,4 +261,4 @@ def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
         lines.append(f"rows          {command.output}")
         if changes.failed:
             lines.append(f"failures      {OutputFiles(command.output).failures}")
-    echo("\n".join(map(one_line, lines)))
+    report(command.as_json, changes.to_dict() | {"output": shown}, lines)

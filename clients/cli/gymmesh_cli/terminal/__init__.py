@@ -7,7 +7,14 @@ events.py   a rollout's events as text
 """
 
 from gymmesh_cli.terminal.exits import plain_errors
-from gymmesh_cli.terminal.writing import echo, echo_json, echo_json_line, echo_parts, page_parts
+from gymmesh_cli.terminal.writing import (
+    echo,
+    echo_json,
+    echo_json_line,
+    echo_parts,
+    page_parts,
+    report,
+)
 from gymmesh_runtime.text import one_line
 
 __all__ = [
@@ -18,4 +25,5 @@ __all__ = [
     "one_line",
     "page_parts",
     "plain_errors",
+    "report",
 ]

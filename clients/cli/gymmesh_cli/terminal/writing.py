@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gymmesh_runtime.text import laid_out, plain_json
+from gymmesh_runtime.text import laid_out, one_line, plain_json
 
 Parts = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -34,6 +34,14 @@ def page_parts(lines: Iterable[Parts]) -> None:
 
 def _styled(parts: Parts) -> str:
     return "".join(click.style(laid_out(text), **style) for text, style in parts)
+
+
+def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
+    """Write what a command found: as a JSON document, or else as lines, each of which stays one."""
+    if as_json:
+        echo_json(document)
+    else:
+        echo("\n".join(map(one_line, lines)))
 
 
 def echo_json(value: Any) -> None:
