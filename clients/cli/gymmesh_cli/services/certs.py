@@ -55,6 +55,11 @@ def dev(
       gym-cli collect … --agent 127.0.0.1:9401 --ca certs/ca.pem \\
           --cert certs/collector.pem --key certs/collector.key
     """
+    from gymmesh_client.problems import UserError
+    from gymmesh_runtime.extras import Extra
+
+    if problem := Extra("certs", ("cryptography",)).problem("gym-cli certs"):
+        raise UserError(problem)
     from gymmesh_cli.services.development_certificates import issue
 
     made = issue(out, names or ("services", "collector"), hosts, days)
