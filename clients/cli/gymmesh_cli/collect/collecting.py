@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_cli.options.shared import OutputOptions
 from gymmesh_cli.options.track import TrackOptions
 from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
-from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
@@ -197,7 +198,7 @@ async def _collect_with(
     requested = _requested(own, options.repeats, output)
     metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
     collector = Collector(
-        connector(mesh, held=True),
+        partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
         output,
         options,
         tally=tally,

@@ -11,7 +11,7 @@ import click
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.shared.task_choice import refuse_pipe
 from gymmesh_cli.terminal import echo_json_line, one_line
 from gymmesh_cli.terminal.events import EventPrinter
@@ -54,7 +54,7 @@ async def run(
             options=agent_pb2.RolloutOptions(deltas=deltas),
         )
         outcome = await run_attempt(
-            connector(mesh),
+            mesh.agents.connect,
             request,
             repeat_index=0,
             timeout_s=timeout_s,
