@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,8 @@ def up(
     """
     import asyncio
 
+    from msgspec.structs import replace
+
     from gymmesh_mesh import run_up
     from gymmesh_mesh.config import exposed
 
@@ -104,8 +107,9 @@ def up(
         raise click.UsageError("--cells is for --layout cell")
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
-    config = _with_settings(config, settings)
-    config = _with_discovery(config, discovery, consul_binary)
+    given = {name: value for name, value in settings.items() if value is not None}
+    found = _discovery(config.discovery, discovery, consul_binary)
+    config = replace(config, mesh=replace(config.mesh, **given), discovery=found)
     if insecure:
         config = exposed(config)
     program = (prometheus or "prometheus") if observe else None
@@ -122,17 +126,9 @@ def _say_line(line: str) -> None:
 
 def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -> None:
     if as_json:
-        echo_json(_documents(services))
+        echo_json(list(map(_document, services)))
     else:
         echo(as_text(services, _shared(config.discovery), _shown(config)))
-
-
-def _with_settings(config: MeshConfig, given: dict[str, Any]) -> MeshConfig:
-    """The configuration with the settings of `mesh` that options gave; None: not given."""
-    from msgspec.structs import replace
-
-    changed = {name: value for name, value in given.items() if value is not None}
-    return replace(config, mesh=replace(config.mesh, **changed))
 
 
 def _shared(found: DiscoveryConfig) -> str:
@@ -142,20 +138,14 @@ def _shared(found: DiscoveryConfig) -> str:
     return f"consul://{found.consul.address.rpartition('://')[2]}"  # https is the configuration's
 
 
-def _with_discovery(config: MeshConfig, where: str | None, binary: str | None) -> MeshConfig:
-    """The configuration with the discovery that options gave. Raises UsageError."""
-    from msgspec.structs import replace
-
-    found = replace(config.discovery, binary=binary or config.discovery.binary)
-    return replace(config, discovery=_discovery(found, where))
-
-
-def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
+def _discovery(found: DiscoveryConfig, where: str | None, binary: str | None) -> DiscoveryConfig:
+    """The discovery that options gave. Raises UsageError."""
     from msgspec.structs import replace
 
     from gymmesh_mesh import read_target
     from gymmesh_runtime.config import ConfigError
 
+    found = replace(found, binary=binary or found.binary)
     if where is None:
         return found
     if where in ("memory", "kubernetes"):
@@ -175,18 +165,9 @@ def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
     return replace(target.discovery, start=False)
 
 
-def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": one.kind,
-            "name": one.name,
-            "address": one.address,
-            "metrics_address": one.metrics_address,
-            "pid": one.pid,
-            **({"mcp_url": one.mcp_url} if one.mcp_url else {}),
-        }
-        for one in services
-    ]
+def _document(service: ServiceInfo) -> dict[str, Any]:
+    """A service as JSON, where its tools are offered over MCP only if they are."""
+    return {key: value for key, value in asdict(service).items() if key != "mcp_url" or value}
 
 
 def _shown(config: MeshConfig) -> str:
@@ -223,7 +204,7 @@ def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     if first is not None:
         agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]
         if shared:
-            agents = [f"{shared.replace('://https://', '://')}/{first.name}"]
+            agents = [f"{shared}/{first.name}"]
         named = " ".join(f"--agent {address}" for address in agents)
         lines += ["", f"ready; collect with: gym-cli collect … {named}{shown}"]
     return "\n".join(map(one_line, lines))
