@@ -80,7 +80,7 @@ def _environment(
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
         raise click.UsageError("--registry names a mesh that runs; options of another don't apply")
-    return environment_at(registry, name, security.over(None))
+    return environment_at(registry, name, security.over())
 
 
 async def _hold(

@@ -157,7 +157,7 @@ def set_weights(
 
     from gymmesh_mesh.models import set_weights as tell
 
-    before = asyncio.run(tell(addresses, version, security.over(None)))
+    before = asyncio.run(tell(addresses, version, security.over()))
     rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
     lines = [
         f"{address}  {'none' if was is None else was} -> {version}"
