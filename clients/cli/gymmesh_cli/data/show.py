@@ -10,7 +10,7 @@ import click
 
 from gymmesh_cli.options.groups import together
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line
+from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line, report
 
 if TYPE_CHECKING:
     from gymmesh_client import Attempt, RunReader
@@ -52,10 +52,7 @@ def show(
         for name in _chosen(run, output, rollout, task, repeat):
             if attempts:
                 for one in run.attempts(name):
-                    if as_json:
-                        echo_json(_fields(name, one))
-                    else:
-                        echo(_text(name, one))
+                    report(as_json, _fields(name, one), [_text(name, one)])
                 continue
             line = run.line(name)
             if line is not None:
@@ -143,7 +140,7 @@ def _text(name: str, attempt: Attempt) -> str:
         words.append(f"(superseded: {attempt.superseded})")
     elif not attempt.current:
         words.append("(tried again)")
-    return one_line(" ".join(words))
+    return " ".join(words)
 
 
 def _when(attempt: Attempt) -> str:

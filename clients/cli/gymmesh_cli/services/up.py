@@ -114,19 +114,19 @@ def up(
         config = exposed(config)
     program = (prometheus or "prometheus") if observe else None
     on_ready = partial(_say_ready, config, as_json)
-    echoed = {"echo": _say_line} if logs else {}
+    echoed = {"echo": lambda line: echo(one_line(line), err=True)} if logs else {}
     log_format = config.mesh.log_format
     with logged_as_service(log_format) if log_format == "json" else nullcontext():
         asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
 
 
-def _say_line(line: str) -> None:
-    echo(one_line(line), err=True)
-
-
 def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -> None:
     if as_json:
-        echo_json(list(map(_document, services)))
+        documents = [asdict(one) for one in services]
+        for document in documents:
+            if not document["mcp_url"]:
+                del document["mcp_url"]
+        echo_json(documents)
     else:
         echo(as_text(services, _shared(config.discovery), _shown(config)))
 
@@ -163,11 +163,6 @@ def _discovery(found: DiscoveryConfig, where: str | None, binary: str | None) ->
     if target.agent:
         raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
     return replace(target.discovery, start=False)
-
-
-def _document(service: ServiceInfo) -> dict[str, Any]:
-    """A service as JSON, where its tools are offered over MCP only if they are."""
-    return {key: value for key, value in asdict(service).items() if key != "mcp_url" or value}
 
 
 def _shown(config: MeshConfig) -> str:
