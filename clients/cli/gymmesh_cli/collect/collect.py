@@ -92,7 +92,4 @@ def collect(
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan
 
-    command = CollectCommand(**asked)
-    if command.track is not None:
-        command.track.require()
-    return collect_tasks(command, MeshPlan.of(mesh, agent, security))
+    return collect_tasks(CollectCommand(plan=MeshPlan.of(mesh, agent, security), **asked))

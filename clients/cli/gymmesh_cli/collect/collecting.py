@@ -58,8 +58,9 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """What the user asked for; the fields are named as the parameters of the command's options."""
+    """What the user asked for; but for the plan, named as the parameters of the options."""
 
+    plan: MeshPlan
     tasks: Path
     output: OutputOptions
     pace: CollectOptions
@@ -77,7 +78,7 @@ class CollectCommand:
     as_json: bool
 
 
-def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
+def collect_tasks(command: CollectCommand) -> int:
     """Run the command and print its summary; the exit code. Raises UserError, ConfigError,
     MeshError.
     """
@@ -86,7 +87,7 @@ def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
             length = length_from(run.rows())
         command = replace(command, pace=replace(command.pace, length=length))
     with _metrics(command.metrics_port):
-        summary, interrupted = run_loop(_collect(command, plan))
+        summary, interrupted = run_loop(_collect(command))
     again = resume_command(summary.tally.failed, summary.not_finished)
     if command.as_json:
         echo_json(summary.to_dict())
@@ -132,49 +133,49 @@ def exit_code(summary: RunSummary) -> int:
     return WITH_FAILURES if tally.failed or summary.skipped else DONE
 
 
-async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
+async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
+    plan, output = command.plan, command.output
     refuse_pipe(command.tasks)
     identity = RunIdentity.of(command.tasks, plan.identity())
     # A wrong row is said before the models are loaded.
-    chosen = None if plan.agents else _choose(command, plan, _reader(command, plan))
-    output = command.output
+    chosen = None if plan.agents else _choose(command, _reader(command))
     check(
         output.files,
         identity,
         overwrite=output.overwrite,
         resume=output.resume,
         accept=output.accept,
-        inputs=_inputs(command, plan),
+        inputs=_inputs(command),
         run_id=command.run_id,
         shard=command.shard,
     )
     log_format = command.log_format or plan.log_format
     with logged_to(output.files.log, anew=not output.resume, log_format=log_format):
         async with plan.open(command.pace.patience_s) as mesh:
-            reader = _reader(command, plan, mesh)
+            reader = _reader(command, mesh)
             if chosen is None:
-                chosen = _choose(command, plan, reader)
-            return await _collect_with(command, plan, mesh, reader, chosen, identity)
+                chosen = _choose(command, reader)
+            return await _collect_with(command, mesh, reader, chosen, identity)
 
 
-def _reader(command: CollectCommand, plan: MeshPlan, mesh: Mesh | None = None) -> TaskReader:
-    return replace(plan.reader(mesh), number_repeated_ids=command.number_ids)
+def _reader(command: CollectCommand, mesh: Mesh | None = None) -> TaskReader:
+    return replace(command.plan.reader(mesh), number_repeated_ids=command.number_ids)
 
 
-def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
+def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
     """The tasks to run; raises as `choose_tasks`."""
     return choose_tasks(
         reader,
         command.tasks,
         command.limit,
-        checks=plan.checks(),
+        checks=command.plan.checks(),
         skip_invalid=command.skip_invalid,
     )
 
 
-def _inputs(command: CollectCommand, plan: MeshPlan) -> dict[str, Iterable[Path]]:
+def _inputs(command: CollectCommand) -> dict[str, Iterable[Path]]:
     """The files that the run reads, by what they are to the user."""
-    inputs: dict[str, Iterable[Path]] = {"--input": [command.tasks], **plan.inputs()}
+    inputs: dict[str, Iterable[Path]] = {"--input": [command.tasks], **command.plan.inputs()}
     # Rows that are gone on with may say how long tasks are.
     if command.lengths is not None and not command.output.resume:
         inputs["--longest-first-from"] = OutputFiles(command.lengths).everything()
@@ -183,7 +184,6 @@ def _inputs(command: CollectCommand, plan: MeshPlan) -> dict[str, Iterable[Path]
 
 async def _collect_with(
     command: CollectCommand,
-    plan: MeshPlan,
     mesh: Mesh,
     reader: TaskReader,
     chosen: TaskChoice,
@@ -192,7 +192,7 @@ async def _collect_with(
     options, tally = command.pace, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
-    output = _prepare(command, plan, chosen, own, identity, tally)
+    output = _prepare(command, chosen, own, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
@@ -217,7 +217,7 @@ async def _collect_with(
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
         output.describe(
-            configuration=plan.resolved(),
+            configuration=command.plan.resolved(),
             options=options,
             tasks=_about_tasks(command, reader, chosen),
             seeds={"tasks_with_seed": chosen.seeded},
@@ -272,7 +272,6 @@ async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
 
 def _prepare(
     command: CollectCommand,
-    plan: MeshPlan,
     chosen: TaskChoice,
     own: list[str],
     identity: RunIdentity,
@@ -293,7 +292,7 @@ def _prepare(
         retry_of=own,
         repeats=command.pace.repeats,
         skipped=chosen.skipped,
-        inputs=_inputs(command, plan),
+        inputs=_inputs(command),
         run_id=command.run_id,
         shard=command.shard,
         tasks=len(chosen.ids),

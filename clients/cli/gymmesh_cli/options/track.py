@@ -26,20 +26,18 @@ class TrackOptions:
     project: str | None
     samples: int
 
-    def require(self) -> None:
-        """Raise ConfigError when the tracker's library is missing."""
-        from gymmesh_data.track import extra_of
-
-        extra_of(self.tracker).require(f"--track {self.tracker}")
-
 
 def _track_of(values: dict[str, Any]) -> TrackOptions | None:
+    """The options, if a tracker is named. Raises ConfigError when its library is missing."""
     names = ("tracker", "track_project", "track_samples")
     tracker, project, samples = (values.pop(name) for name in names)
     if tracker is None:
         if project is not None or samples is not None:
             raise click.UsageError("--track-project and --track-samples go with --track")
         return None
+    from gymmesh_data.track import extra_of
+
+    extra_of(tracker).require(f"--track {tracker}")
     return TrackOptions(tracker, project, 32 if samples is None else samples)
 
 

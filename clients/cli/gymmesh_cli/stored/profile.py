@@ -113,7 +113,6 @@ def profile(
     if track is not None:
         from gymmesh_cli.shared.tracking import profile_tracking_of
 
-        track.require()
         tracking = profile_tracking_of(track)
     made = make(inputs, options, on_rollout=None if tracking is None else tracking.see)
     if as_json:
