@@ -60,7 +60,6 @@ looks at the run and steers it from another terminal.
     "tasks",
     required=True,
     type=FILE,
-    metavar="FILE",
     help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
 )
 @output_options

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     "-i",
     "tasks",
     type=FILE,
-    metavar="FILE",
     help="The task: one of a task file, chosen by --index.",
 )
 @click.option(

@@ -42,7 +42,6 @@ def generate() -> None:
     "--output",
     "-o",
     type=FILE,
-    metavar="FILE",
     help="The task file to write; standard output without it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     "-o",
     required=True,
     type=FILE,
-    metavar="FILE",
     help="The index to write; one that is there is replaced when the new one is whole.",
 )
 @click.option(

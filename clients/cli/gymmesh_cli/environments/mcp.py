@@ -36,7 +36,6 @@ _LOOK_S: Final = 0.5
 @click.option(
     "--answer",
     type=FILE,
-    metavar="FILE",
     help="With --verify: the agent's last message, read from this file at the end.",
 )
 @security_options

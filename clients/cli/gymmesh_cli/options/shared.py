@@ -153,7 +153,6 @@ output_options = grouped(
         "-o",
         required=True,
         type=FILE,
-        metavar="FILE",
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
         "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
         "that are missing are made.",
@@ -283,7 +282,6 @@ tasks_option = click.option(
     "--tasks",
     "tasks_file",
     type=FILE,
-    metavar="FILE",
     help="Use the tasks of this file instead of the environment's own examples.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

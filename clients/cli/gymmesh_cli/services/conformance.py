@@ -73,7 +73,6 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 @click.option(
     "--junit",
     type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Write the results as JUnit XML, too.",
 )
 @security_options

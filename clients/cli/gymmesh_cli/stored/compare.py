@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Draws of the bootstrap, and of the test where not all signs can be tried.",
 )
-@click.option("--html", type=FILE, metavar="FILE", help="Write a page with pictures, too.")
+@click.option("--html", type=FILE, help="Write a page with pictures, too.")
 @click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option

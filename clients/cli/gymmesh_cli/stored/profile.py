@@ -49,7 +49,6 @@ _MOST_SHOWN: Final = 12
 @click.option(
     "--write-tasks",
     type=FILE,
-    metavar="FILE",
     help="Write the tasks whose pass rate is in --pass-rate, as JSON lines.",
 )
 @click.option(
@@ -60,7 +59,7 @@ _MOST_SHOWN: Final = 12
     help="With --write-tasks: the band, both ends included; without, all that are solved "
     "sometimes but not always.",
 )
-@click.option("--html", type=FILE, metavar="FILE", help="Write a page with pictures, too.")
+@click.option("--html", type=FILE, help="Write a page with pictures, too.")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, show_default=True, metavar="N",

@@ -39,7 +39,6 @@ from gymmesh_cli.options.shared import (
     "--tasks",
     "tasks_file",
     type=FILE,
-    metavar="FILE",
     help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Judge only the first rollouts.")
