@@ -52,11 +52,7 @@ class SyncCollector:
     def step(self, tasks: Tasks, *, groups: int | None = None) -> Iterator[RolloutGroup]:
         found = self._collector.step(tasks, groups=groups)
         try:
-            while True:
-                try:
-                    group = self._thread.run(anext(found))
-                except StopAsyncIteration:
-                    return
+            while (group := self._thread.run(anext(found, None))) is not None:
                 yield group
         finally:
             self._thread.run(found.aclose())
