@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,21 +65,16 @@ def reasoning_gym(
     from gymmesh_client.replacing import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.authoring.environments import generate_reasoning_gym
 
+    make = partial(generate_reasoning_gym, datasets, count, seed, answer_tags=answer_tags)
     asked = _object(settings)
-
-    def write(file: Path | None) -> None:
-        generate_reasoning_gym(
-            datasets, count, seed, settings=asked, answer_tags=answer_tags, output=file
-        )
-
     if output is None:
-        write(None)
+        make(settings=asked, output=None)
         return
     refuse_used(output, overwrite=overwrite)
     refuse_foreign(output, is_task_file, "a task file")
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as draft:
-        write(draft)
+        make(settings=asked, output=draft)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -22,6 +22,12 @@ from gymmesh_runtime.text import one_line
 _MOST_WIDE: Final = 110
 _LEAST_WIDE: Final = 40
 _BAR: Final = "│ "
+_TIMINGS: Final = {
+    "duration_us": "in all",
+    "model_us": "models",
+    "tools_us": "tools",
+    "verify_us": "verdict",
+}
 _STYLES: Final[dict[str, dict[str, Any]]] = {
     "system": {"fg": "magenta", "bold": True},
     "user": {"fg": "blue", "bold": True},
@@ -193,11 +199,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         yield "before", f"{old.get('reward')} by {old.get('verifier')} {old.get('version')}"
     timings = rollout.metadata.get("timings")
     if isinstance(timings, dict):
-        kinds = ("duration_us", "model_us", "tools_us", "verify_us")
-        names = ("in all", "models", "tools", "verdict")
-        told = (
-            f"{_seconds(timings.get(key))} {name}" for key, name in zip(kinds, names, strict=True)
-        )
+        told = [f"{_seconds(timings.get(key))} {name}" for key, name in _TIMINGS.items()]
         yield "time", ", ".join(told)
     for key, value in row.items():
         if not is_own_key(row, key) and key not in evidence:
