@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,9 +64,7 @@ def run(
     place: str | None,
     tasks: Path | None,
     index: int,
-    deltas: bool,
-    timeout_s: float,
-    as_json: bool,
+    **how: Any,
 ) -> int:
     """Run one task and print its events as they happen.
 
@@ -83,17 +83,13 @@ def run(
     from gymmesh_cli.shared.session import MeshPlan
     from gymmesh_runtime.serving import run_bounded
 
-    row = run_one.prompt_row(prompt or "", extras)
-    plan = MeshPlan.of(mesh, agent, security)
-
-    def find(reader: TaskReader) -> rollout_pb2.Task:
-        if prompt is not None:
-            return run_one.prompt_task(reader, row)
-        if place is not None:
-            path, line = run_one.split_place(place)
-            return run_one.task_at_line(reader, path, line)
+    find: Callable[[TaskReader], rollout_pb2.Task]
+    if prompt is not None:
+        find = partial(run_one.prompt_task, row=run_one.prompt_row(prompt, extras))
+    elif place is not None:
+        path, line = run_one.split_place(place)
+        find = partial(run_one.task_at_line, path=path, line=line)
+    else:
         assert tasks is not None
-        return run_one.task_at_index(reader, tasks, index)
-
-    running = run_one.run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json)
-    return run_bounded(running)
+        find = partial(run_one.task_at_index, path=tasks, index=index)
+    return run_bounded(run_one.run(MeshPlan.of(mesh, agent, security), find, **how))
