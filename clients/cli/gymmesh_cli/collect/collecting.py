@@ -271,11 +271,7 @@ async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
 
 
 def _prepare(
-    command: CollectCommand,
-    chosen: TaskChoice,
-    own: list[str],
-    identity: RunIdentity,
-    tally: Tally,
+    command: CollectCommand, chosen: TaskChoice, own: list[str], identity: RunIdentity, tally: Tally
 ) -> RunOutput:
     """The output, with `tally` counting the rows that are there already. `own`: the tasks of this
     shard.

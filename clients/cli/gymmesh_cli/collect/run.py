@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--task", "place", metavar="FILE:LINE", help="The task: a line of a task file.")
 @click.option(
-    "--input",
-    "-i",
-    "tasks",
-    type=FILE,
-    help="The task: one of a task file, chosen by --index.",
+    "--input", "-i", "tasks", type=FILE, help="The task: one of a task file, chosen by --index."
 )
 @click.option(
     "--index",

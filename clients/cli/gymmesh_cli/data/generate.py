@@ -40,10 +40,7 @@ def generate() -> None:
 )
 @click.option("--answer-tags", is_flag=True, help="Ask for the answer between <answer> tags.")
 @click.option(
-    "--output",
-    "-o",
-    type=FILE,
-    help="The task file to write; standard output without it.",
+    "--output", "-o", type=FILE, help="The task file to write; standard output without it."
 )
 @click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")
 def reasoning_gym(

@@ -15,10 +15,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 
 @click.command()
 @click.option(
-    "--service",
-    type=click.Choice(_SERVICES),
-    required=True,
-    help="What it is, and so which suite.",
+    "--service", type=click.Choice(_SERVICES), required=True, help="What it is, and so which suite."
 )
 @click.option(
     "--target",
