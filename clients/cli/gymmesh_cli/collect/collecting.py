@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,9 @@ def collect_tasks(command: CollectCommand) -> int:
         with open_run(command.lengths) as run:
             length = length_from(run.rows())
         command = replace(command, pace=replace(command.pace, length=length))
-    with _metrics(command.metrics_port):
+    with ExitStack() as stack:
+        if command.metrics_port is not None:
+            stack.callback(_serve_metrics(command.metrics_port).stop)
         summary, interrupted = run_loop(_collect(command))
     again = resume_command(summary.tally.failed, summary.not_finished)
     if command.as_json:
@@ -100,12 +102,8 @@ def collect_tasks(command: CollectCommand) -> int:
     return exit_code(summary)
 
 
-@contextmanager
-def _metrics(port: int | None) -> Iterator[None]:
-    """Serves this process's metrics meanwhile, when a port is given. Raises UserError."""
-    if port is None:
-        yield
-        return
+def _serve_metrics(port: int) -> MetricsEndpoint:
+    """Serve this process's metrics. Raises UserError."""
     try:
         endpoint = MetricsEndpoint.start("127.0.0.1", port)
     except OSError as error:
@@ -113,10 +111,7 @@ def _metrics(port: int | None) -> Iterator[None]:
             f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
         ) from None
     echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
-    try:
-        yield
-    finally:
-        endpoint.stop()
+    return endpoint
 
 
 def exit_code(summary: RunSummary) -> int:
@@ -229,7 +224,9 @@ async def _collect_with(
             from gymmesh_cli.shared.tracking import tracked
 
             tracking = await stack.enter_async_context(tracked(command.track, output, collector))
-        await stack.enter_async_context(_services_said(mesh, output))
+        asking = asyncio.create_task(_say_services(mesh, output))
+        # A disk that takes nothing more ends the run by itself.
+        stack.push_async_callback(cancel_and_wait, asking)
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
@@ -255,19 +252,9 @@ def _about_tasks(command: CollectCommand, reader: TaskReader, chosen: TaskChoice
     }
 
 
-@asynccontextmanager
-async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
-    """Meanwhile, asks the mesh's services what they are, and says so in NAME.run.json."""
-
-    async def ask() -> None:
-        output.describe(services=await describe_services(mesh.directory))
-
-    asking = asyncio.create_task(ask())
-    try:
-        yield
-    finally:
-        # A disk that takes nothing more ends the run by itself.
-        await cancel_and_wait(asking)
+async def _say_services(mesh: Mesh, output: RunOutput) -> None:
+    """Ask the mesh's services what they are, and say so in NAME.run.json."""
+    output.describe(services=await describe_services(mesh.directory))
 
 
 def _prepare(
