@@ -40,8 +40,9 @@ def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
     """Write what a command found: as a JSON document, or else as lines, each of which stays one."""
     if as_json:
         echo_json(document)
-    else:
-        echo("\n".join(map(one_line, lines)))
+        return
+    for line in lines:
+        echo(one_line(line))
 
 
 def echo_json(value: Any) -> None:
