@@ -23,34 +23,8 @@ from gymmesh_cli.options.shared import (
 from gymmesh_cli.options.track import track_options
 from gymmesh_cli.terminal.logs import log_format_option
 
-_HELP = """\
-Collect verified rollouts of a task file.
 
-\b
-A task, and its rollout with the small model that comes with gymmesh:
-  echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
-      > tasks.jsonl
-  gym-cli collect --input tasks.jsonl --output rollouts.jsonl
-Four rollouts per task, with an endpoint of your own:
-  gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
-      --model-url http://127.0.0.1:8000/v1 --model my-model
-With an API key, read from the environment:
-  gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
-Over gRPC, with a mesh started by `gym-cli up`:
-  gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
-  gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
-Go on after an interruption, and run again what failed (the summary has the whole command):
-  gym-cli collect … --resume
-  gym-cli collect … --resume --retry failed
-
-A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
-Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
-looks at the run and steers it from another terminal.
-"""
-
-
-@click.command(help=_HELP, cls=RemembersArguments)
+@click.command(cls=RemembersArguments)
 @mesh_options
 @agent_option
 @security_options
@@ -87,7 +61,30 @@ looks at the run and steers it from another terminal.
 def collect(
     mesh: MeshOptions, agent: tuple[str, ...], security: SecurityOptions, **asked: Any
 ) -> int:
-    """Collect verified rollouts of a task file."""
+    """Collect verified rollouts of a task file.
+
+    \b
+    A task, and its rollout with the small model that comes with gymmesh:
+      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+          > tasks.jsonl
+      gym-cli collect --input tasks.jsonl --output rollouts.jsonl
+    Four rollouts per task, with an endpoint of your own:
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
+          --model-url http://127.0.0.1:8000/v1 --model my-model
+    With an API key, read from the environment:
+      gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
+    Over gRPC, with a mesh started by `gym-cli up`:
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
+    A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
+      gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
+    Go on after an interruption, and run again what failed (the summary has the whole command):
+      gym-cli collect … --resume
+      gym-cli collect … --resume --retry failed
+
+    A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
+    Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
+    looks at the run and steers it from another terminal.
+    """
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan
 
