@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any, Final
+import sys
+from typing import Any, Final, NoReturn
 
 import click
 
 from gymmesh_cli.terminal import echo, plain_errors
 from gymmesh_cli.terminal.logs import logged
 
-# name: where it is, and its line in the list of commands.
+# name: where it is in this package, and its line in the list of commands.
 _COMMANDS: Final = {
-    "collect": ("gymmesh_cli.collect.collect:collect", "Collect verified rollouts of a task file."),
-    "run": ("gymmesh_cli.collect.run:run", "Run one task and watch it live."),
-    "runs": ("gymmesh_cli.runs.runs:runs", "Look at runs, steer them, and join shards."),
-    "up": ("gymmesh_cli.services.up:up", "Start a mesh's services as processes."),
-    "serve": ("gymmesh_cli.services.serve:serve", "Serve one service of a mesh in this process."),
-    "env": ("gymmesh_cli.environments.env:env", "Start, try out and list environments."),
-    "models": (
-        "gymmesh_cli.services.models:models",
-        "List a mesh's models, fetch weights, try a call.",
-    ),
+    "collect": ("collect.collect:collect", "Collect verified rollouts of a task file."),
+    "run": ("collect.run:run", "Run one task and watch it live."),
+    "runs": ("runs.runs:runs", "Look at runs, steer them, and join shards."),
+    "up": ("services.up:up", "Start a mesh's services as processes."),
+    "serve": ("services.serve:serve", "Serve one service of a mesh in this process."),
+    "env": ("environments.env:env", "Start, try out and list environments."),
+    "models": ("services.models:models", "List a mesh's models, fetch weights, try a call."),
     "conformance": (
-        "gymmesh_cli.services.conformance:conformance",
+        "services.conformance:conformance",
         "Test whether a server or a collector keeps to the contract.",
     ),
-    "certs": ("gymmesh_cli.services.certs:certs", "Make certificates for trying TLS."),
-    "xds": ("gymmesh_cli.services.xds:xds", "Let gRPC clients of any language find services."),
-    "data": ("gymmesh_cli.data.data:data", "Check and generate task files."),
-    "export": ("gymmesh_cli.stored.export:export", "Write rollouts in the format of a trainer."),
-    "import": (
-        "gymmesh_cli.stored.importing:import_",
-        "Make tasks or rollouts of other programs' files.",
-    ),
+    "certs": ("services.certs:certs", "Make certificates for trying TLS."),
+    "xds": ("services.xds:xds", "Let gRPC clients of any language find services."),
+    "data": ("data.data:data", "Check and generate task files."),
+    "export": ("stored.export:export", "Write rollouts in the format of a trainer."),
+    "import": ("stored.importing:import_", "Make tasks or rollouts of other programs' files."),
     "profile": (
-        "gymmesh_cli.stored.profile:profile",
+        "stored.profile:profile",
         "Statistics of rollouts: pass@k, lengths, tools, failures.",
     ),
-    "compare": (
-        "gymmesh_cli.stored.compare:compare",
-        "Compare runs of the same tasks, with paired tests.",
-    ),
-    "show": ("gymmesh_cli.stored.show:show", "Print a stored rollout as a conversation."),
-    "reverify": (
-        "gymmesh_cli.stored.reverify:reverify",
-        "Judge stored rollouts again, without inference.",
-    ),
-    "view": ("gymmesh_cli.stored.view:view", "Look at rollouts in a local page."),
+    "compare": ("stored.compare:compare", "Compare runs of the same tasks, with paired tests."),
+    "show": ("stored.show:show", "Print a stored rollout as a conversation."),
+    "reverify": ("stored.reverify:reverify", "Judge stored rollouts again, without inference."),
+    "view": ("stored.view:view", "Look at rollouts in a local page."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
@@ -79,9 +68,10 @@ class LazyGroup(click.Group):
         with plain_errors():
             return super().make_context(*args, **kwargs)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        """Run a command; what it returns, if anything, is the exit code."""
         with plain_errors(), logged():
-            return super().invoke(ctx)
+            sys.exit(super().invoke(ctx))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -89,8 +79,10 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        place, line = _COMMANDS[cmd_name]
+        module, _, name = place.partition(":")
+        command: click.Command = getattr(importlib.import_module(f"gymmesh_cli.{module}"), name)
+        command.short_help = line
         return command
 
     def resolve_command(

@@ -10,11 +10,16 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 
 __all__ = ["TransformersEngine"]
+
+
+# What calls that are sampled together have alike.
+_kind: Final = attrgetter("temperature", "top_p", "top_k", "min_p")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,3 @@ class TransformersEngine:
         end = ids.index(self._stop) + 1 if self._stop in ids else len(ids)
         end = min(end, limit)
         return Generation(ids[:end], logprobs[:end])
-
-
-def _kind(params: SamplingParams) -> tuple[Any, ...]:
-    return params.temperature, params.top_p, params.top_k, params.min_p

@@ -43,6 +43,7 @@ __all__ = ["NemoAgent", "metrics_of", "policy_of_head"]
 _MAX_BODY: Final = 64 * 1024 * 1024
 _HEAD_S: Final = 30.0
 _FAILED: Final = "_ng_failure_class"
+_TERMINAL: Final = "_ng_failure_terminal"
 # NeMo Gym's own collection has this key in its rows; NeMo RL's do not.
 _COLLECTED: Final = "_ng_rollout_index"
 # What NeMo Gym puts into a row for itself, and no verifier reads.
@@ -93,7 +94,10 @@ class NemoAgent:
             if _COLLECTED not in theirs:
                 return _answer(said, 502)
             row.pop("reward", None)  # a row that was a rollout once may have its old one
-            return _answer({**row, **theirs, **said, **_failure_keys(rollout)}, 200)
+            # What NeMo Gym reads of it: its cause, and whether to try it again.
+            said[_FAILED] = f"{rollout.boundary}/{rollout.reason}"
+            retry_safe = rollout.message.failed.failure.retry_safe
+            return _answer({**row, **theirs, **said, _TERMINAL: not retry_safe}, 200)
         return _answer({**completed_row(rollout.task.message, rollout.message), **theirs}, 200)
 
     def _repeat(self, row: Mapping[str, Any], theirs: Mapping[str, Any]) -> int:
@@ -130,13 +134,6 @@ def metrics_of(rows: Sequence[Any]) -> dict[str, Any]:
     key = {"mean/reward": fmean(rewards)} if rewards else {}
     counts = {"rollouts": len(rewards), "failed": failed}
     return {"agent_metrics": {**key, **counts}, "key_metrics": key, "group_level_metrics": []}
-
-
-def _failure_keys(rollout: FailedRollout) -> dict[str, Any]:
-    """What NeMo Gym reads of a row that failed: its cause, and whether to try it again."""
-    retry_safe = rollout.message.failed.failure.retry_safe
-    cause = f"{rollout.boundary}/{rollout.reason}"
-    return {_FAILED: cause, "_ng_failure_terminal": not retry_safe}
 
 
 async def policy_of_head(head: str) -> ModelConfig:

@@ -71,7 +71,8 @@ def executor(
                 ]
                 return Generation(sampled, logprobs, finished=made.finish_reason != "length")
 
-            rollout = await self._mesh.run(_task(label), generate)
+            async with self._mesh.collector(generate) as collector:
+                rollout = await collector.one(_task(label))
             if isinstance(rollout, FailedRollout):
                 raise RolloutFailed(rollout)
             found = executor_output(rollout, wants_logprobs=sampling_params.logprobs is not None)

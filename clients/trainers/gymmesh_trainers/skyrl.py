@@ -13,23 +13,18 @@ engine and checks of the output; not in its trainer, which wants GPUs.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
-from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.single import SharedMesh
 from gymmesh_trainers.collecting.tasks import task_written
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshGenerator"]
-
-# Of the batch that a call belongs to: batches run side by side, and an evaluation's are others.
-_SAMPLING: Final[ContextVar[Mapping[str, Any]]] = ContextVar("gymmesh_skyrl_sampling")
 
 
 class GymmeshGenerator:
@@ -52,9 +47,7 @@ class GymmeshGenerator:
         **settings: Any,
     ) -> None:
         self._client = client
-        model = TokenBackend(tokenizer, self._generate, **(backend or {}))
-        self._collector = TrainerCollector(place, model=model, **settings)
-        self._opening: asyncio.Task[TrainerCollector] | None = None
+        self._mesh = SharedMesh(place, tokenizer, backend or {}, **settings)
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
         """A GeneratorOutput: a row for each prompt, in order.
@@ -65,74 +58,69 @@ class GymmeshGenerator:
             RolloutFailed: a rollout failed; SkyRL has no word for that.
             UserError: a task cannot be used, or a rollout has no reward or no tokens.
         """
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._collector.__aenter__())
-        collector = await self._opening
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)
         tasks = [_task(prompt, extra) for prompt, extra in zip(prompts, extras, strict=True)]
-        token = _SAMPLING.set(dict(input_batch.get("sampling_params") or {}))
-        try:
+        # Batches run side by side, and an evaluation's parameters are others.
+        sampling = dict(input_batch.get("sampling_params") or {})
+
+        async def generate(prompt: list[int], params: SamplingParams) -> Generation:
+            asked = dict(sampling)
+            if params.max_tokens is not None:
+                asked["max_tokens"] = params.max_tokens
+            made = await self._client.generate(
+                {
+                    "prompt_token_ids": [prompt],
+                    "sampling_params": asked,
+                    "session_ids": [params.request_id],
+                }
+            )
+            logprobs = (made.get("response_logprobs") or [[]])[0]
+            finished = made["stop_reasons"][0] != "length"
+            return Generation(made["response_ids"][0], logprobs or (), finished=finished)
+
+        async with self._mesh.collector(generate) as collector:
             rollouts = await collector.many(tasks)
-        finally:
-            _SAMPLING.reset(token)
-        return self._output(rollouts, input_batch.get("trajectory_ids"))
+        return _output(rollouts, input_batch.get("trajectory_ids"))
 
     async def close(self) -> None:
         """Close the mesh."""
-        if self._opening is not None:
-            await (await self._opening).__aexit__(None, None, None)
+        await self._mesh.close()
 
-    async def _generate(self, prompt: list[int], params: SamplingParams) -> Generation:
-        asked = {**_SAMPLING.get()}
-        if params.max_tokens is not None:
-            asked["max_tokens"] = params.max_tokens
-        made = await self._client.generate(
-            {
-                "prompt_token_ids": [prompt],
-                "sampling_params": asked,
-                "session_ids": [params.request_id],
-            }
+
+def _output(rollouts: Sequence[Rollout | FailedRollout], trajectory_ids: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        key: []
+        for key in (
+            "prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons",
+            "rollout_logprobs",
         )
-        logprobs = (made.get("response_logprobs") or [[]])[0]
-        finished = made["stop_reasons"][0] != "length"
-        return Generation(made["response_ids"][0], logprobs or (), finished=finished)
-
-    def _output(
-        self, rollouts: Sequence[Rollout | FailedRollout], trajectory_ids: Any
-    ) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            key: []
-            for key in (
-                "prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons",
-                "rollout_logprobs",
-            )
-        }  # fmt: skip
-        paths_left_out = 0
-        for rollout in rollouts:
-            # SkyRL has no word for no reward, and a number in its place would count in the mean of
-            # the group.
-            if isinstance(rollout, FailedRollout):
-                raise RolloutFailed(rollout)
-            last = rollout.last_sample
-            if last is None:
-                raise UserError(f"rollout {rollout.id}: has no tokens")
-            reward = rollout.reward_of(last.actor)
-            if reward is None:
-                raise UserError(f"rollout {rollout.id}: has no reward, which SkyRL cannot take")
-            paths_left_out += len(rollout.samples) - 1
-            found["prompt_token_ids"].append(last.prompt_ids)
-            found["response_ids"].append(last.completion_ids)
-            found["loss_masks"].append(last.completion_mask)
-            found["rewards"].append(reward)
-            found["stop_reasons"].append("length" if rollout.truncated else "stop")
-            found["rollout_logprobs"].append(last.completion_logprobs)
-        if not all(found["rollout_logprobs"]):
-            found["rollout_logprobs"] = None  # SkyRL's own word; 0.0 would be a certainty
-        found["rollout_metrics"] = {"gymmesh/paths_left_out": paths_left_out}
-        if trajectory_ids is not None:
-            found["trajectory_ids"] = trajectory_ids
-        return found
+    }  # fmt: skip
+    paths_left_out = 0
+    for rollout in rollouts:
+        # SkyRL has no word for no reward, and a number in its place would count in the mean of
+        # the group.
+        if isinstance(rollout, FailedRollout):
+            raise RolloutFailed(rollout)
+        last = rollout.last_sample
+        if last is None:
+            raise UserError(f"rollout {rollout.id}: has no tokens")
+        reward = rollout.reward_of(last.actor)
+        if reward is None:
+            raise UserError(f"rollout {rollout.id}: has no reward, which SkyRL cannot take")
+        paths_left_out += len(rollout.samples) - 1
+        found["prompt_token_ids"].append(last.prompt_ids)
+        found["response_ids"].append(last.completion_ids)
+        found["loss_masks"].append(last.completion_mask)
+        found["rewards"].append(reward)
+        found["stop_reasons"].append("length" if rollout.truncated else "stop")
+        found["rollout_logprobs"].append(last.completion_logprobs)
+    if not all(found["rollout_logprobs"]):
+        found["rollout_logprobs"] = None  # SkyRL's own word; 0.0 would be a certainty
+    found["rollout_metrics"] = {"gymmesh/paths_left_out": paths_left_out}
+    if trajectory_ids is not None:
+        found["trajectory_ids"] = trajectory_ids
+    return found
 
 
 def _task(prompt: Any, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         key = f"{environment}\n{backend}\n{settings}"
         if key not in _MESHES:
             _MESHES[key] = SharedMesh(
-                environment, self.tokenizer, dict(backend or {}), **(settings or {})
+                environment, self.tokenizer, backend or {}, **(settings or {})
             )
         self._mesh = _MESHES[key]
 
@@ -74,7 +74,8 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
             return Generation(made.token_ids, made.log_probs or (), weights=spans)
 
         began = time.monotonic()
-        rollout = await self._mesh.run(task_of_row(row), generate)
+        async with self._mesh.collector(generate) as collector:
+            rollout = await collector.one(task_of_row(row))
         if isinstance(rollout, FailedRollout):
             raise RolloutFailed(rollout)
         fields = loop_output(rollout, int(self.rollout_config.response_length))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from gymmesh_cli.collect.resuming import RemembersArguments
-from gymmesh_cli.options.pace import PaceOptions, pace_options
+from gymmesh_cli.options.pace import pace_options
 from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shards import refuse_other_tasks, shard_options
+from gymmesh_cli.options.shards import shard_options
 from gymmesh_cli.options.shared import (
     FILE,
     MeshOptions,
-    OutputOptions,
     agent_option,
     json_option,
     mesh_options,
@@ -22,45 +20,11 @@ from gymmesh_cli.options.shared import (
     output_options,
     skip_invalid_option,
 )
-from gymmesh_cli.options.track import TrackOptions, track_options
-from gymmesh_cli.terminal.exits import speaks_plainly
+from gymmesh_cli.options.track import track_options
 from gymmesh_cli.terminal.logs import log_format_option
 
-if TYPE_CHECKING:
-    from gymmesh_client.tasks import Shard
-    from gymmesh_runtime.telemetry import LogFormat
 
-
-_HELP = """\
-Collect verified rollouts of a task file.
-
-\b
-A task, and its rollout with the small model that comes with gymmesh:
-  echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
-      > tasks.jsonl
-  gym-cli collect --input tasks.jsonl --output rollouts.jsonl
-Four rollouts per task, with an endpoint of your own:
-  gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
-      --model-url http://127.0.0.1:8000/v1 --model my-model
-With an API key, read from the environment:
-  gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
-Over gRPC, with a mesh started by `gym-cli up`:
-  gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
-  gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
-Go on after an interruption, and run again what failed (the summary has the whole command):
-  gym-cli collect … --resume
-  gym-cli collect … --resume --retry failed
-
-A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
-Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
-looks at the run and steers it from another terminal.
-"""
-
-
-@click.command(
-    help=_HELP, cls=RemembersArguments, short_help="Collect verified rollouts of a task file."
-)
+@click.command(cls=RemembersArguments)
 @mesh_options
 @agent_option
 @security_options
@@ -70,7 +34,6 @@ looks at the run and steers it from another terminal.
     "tasks",
     required=True,
     type=FILE,
-    metavar="FILE",
     help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
 )
 @output_options
@@ -95,53 +58,34 @@ looks at the run and steers it from another terminal.
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @log_format_option
 @json_option
-@speaks_plainly
 def collect(
-    mesh: MeshOptions,
-    agent: tuple[str, ...],
-    security: SecurityOptions,
-    tasks: Path,
-    output: OutputOptions,
-    pace: PaceOptions,
-    limit: int | None,
-    run_id: str,
-    shard: Shard | None,
-    skip_invalid: bool,
-    number_ids: bool,
-    metrics_port: int | None,
-    track: TrackOptions | None,
-    no_control: bool,
-    quiet: bool,
-    log_format: LogFormat | None,
-    as_json: bool,
+    mesh: MeshOptions, agent: tuple[str, ...], security: SecurityOptions, **asked: Any
 ) -> int:
-    """Collect verified rollouts of a task file."""
+    """Collect verified rollouts of a task file.
+
+    \b
+    A task, and its rollout with the small model that comes with gymmesh:
+      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+          > tasks.jsonl
+      gym-cli collect --input tasks.jsonl --output rollouts.jsonl
+    Four rollouts per task, with an endpoint of your own:
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
+          --model-url http://127.0.0.1:8000/v1 --model my-model
+    With an API key, read from the environment:
+      gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
+    Over gRPC, with a mesh started by `gym-cli up`:
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
+    A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
+      gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
+    Go on after an interruption, and run again what failed (the summary has the whole command):
+      gym-cli collect … --resume
+      gym-cli collect … --resume --retry failed
+
+    A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
+    Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
+    looks at the run and steers it from another terminal.
+    """
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan
-    from gymmesh_client import OutputFiles
 
-    if track is not None:
-        track.require()
-    plan = MeshPlan.of(mesh, agent, security)
-    inputs = {"--input": [tasks], **plan.inputs()}
-    if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
-        inputs["--longest-first-from"] = OutputFiles(pace.lengths).everything()
-    command = CollectCommand(
-        tasks=tasks,
-        output=output,
-        limit=limit,
-        options=pace.collect_options(),
-        control=not no_control,
-        quiet=quiet,
-        skip_invalid=skip_invalid,
-        number_ids=number_ids,
-        inputs=inputs,
-        run_id=run_id,
-        shard=shard,
-        log_format=log_format or plan.log_format,
-        metrics_port=metrics_port,
-        track=track,
-        as_json=as_json,
-    )
-    refuse_other_tasks(shard, output.accept)
-    return collect_tasks(command, plan)
+    return collect_tasks(CollectCommand(plan=MeshPlan.of(mesh, agent, security), **asked))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_cli.options.shared import OutputOptions
 from gymmesh_cli.options.track import TrackOptions
 from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
-from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
@@ -24,16 +25,19 @@ from gymmesh_cli.terminal.logs import logged_to
 from gymmesh_client import (
     CollectOptions,
     Collector,
+    OutputFiles,
     RunIdentity,
     RunOutput,
     RunSummary,
     Tally,
     TaskReader,
     UserError,
+    open_run,
     prepare,
     render,
     summarize,
 )
+from gymmesh_client.collect.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
@@ -49,39 +53,43 @@ from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.waits import cancel_and_wait
 
-if TYPE_CHECKING:
-    from gymmesh_data.track import Tracking
-
 _HAND_OVER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """What the user asked for."""
+    """What the user asked for; but for the plan, named as the parameters of the options."""
 
+    plan: MeshPlan
     tasks: Path
     output: OutputOptions
+    pace: CollectOptions
+    lengths: Path | None
     limit: int | None
-    options: CollectOptions
-    control: bool
-    quiet: bool
-    skip_invalid: bool
-    number_ids: bool
-    inputs: Mapping[str, Iterable[Path]]
     run_id: str
     shard: Shard | None
-    log_format: LogFormat
+    skip_invalid: bool
+    number_ids: bool
     metrics_port: int | None
     track: TrackOptions | None
+    no_control: bool
+    quiet: bool
+    log_format: LogFormat | None
     as_json: bool
 
 
-def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
+def collect_tasks(command: CollectCommand) -> int:
     """Run the command and print its summary; the exit code. Raises UserError, ConfigError,
     MeshError.
     """
-    with _metrics(command.metrics_port):
-        summary, interrupted = run_loop(_collect(command, plan))
+    if command.lengths is not None:
+        with open_run(command.lengths) as run:
+            length = length_from(run.rows())
+        command = replace(command, pace=replace(command.pace, length=length))
+    with ExitStack() as stack:
+        if command.metrics_port is not None:
+            stack.callback(_serve_metrics(command.metrics_port).stop)
+        summary, interrupted = run_loop(_collect(command))
     again = resume_command(summary.tally.failed, summary.not_finished)
     if command.as_json:
         echo_json(summary.to_dict())
@@ -94,12 +102,8 @@ def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
     return exit_code(summary)
 
 
-@contextmanager
-def _metrics(port: int | None) -> Iterator[None]:
-    """Serves this process's metrics meanwhile, when a port is given. Raises UserError."""
-    if port is None:
-        yield
-        return
+def _serve_metrics(port: int) -> MetricsEndpoint:
+    """Serve this process's metrics. Raises UserError."""
     try:
         endpoint = MetricsEndpoint.start("127.0.0.1", port)
     except OSError as error:
@@ -107,10 +111,7 @@ def _metrics(port: int | None) -> Iterator[None]:
             f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
         ) from None
     echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
-    try:
-        yield
-    finally:
-        endpoint.stop()
+    return endpoint
 
 
 def exit_code(summary: RunSummary) -> int:
@@ -127,41 +128,53 @@ def exit_code(summary: RunSummary) -> int:
     return WITH_FAILURES if tally.failed or summary.skipped else DONE
 
 
-async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
+async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
+    plan, output = command.plan, command.output
     refuse_pipe(command.tasks)
     identity = RunIdentity.of(command.tasks, plan.identity())
-    chosen: TaskChoice | None = None
-    if not plan.agents:
-        # A wrong row is said before the models are loaded.
-        chosen = _choose(command, plan, plan.reader())
-    output = command.output
+    # A wrong row is said before the models are loaded.
+    chosen = None if plan.agents else _choose(command, _reader(command))
     check(
         output.files,
         identity,
         overwrite=output.overwrite,
         resume=output.resume,
         accept=output.accept,
-        inputs=command.inputs,
+        inputs=_inputs(command),
         run_id=command.run_id,
         shard=command.shard,
     )
-    with logged_to(output.files.log, anew=not output.resume, log_format=command.log_format):
-        async with plan.open(command.options.patience_s) as mesh:
-            reader = plan.reader(mesh)
+    log_format = command.log_format or plan.log_format
+    with logged_to(output.files.log, anew=not output.resume, log_format=log_format):
+        async with plan.open(command.pace.patience_s) as mesh:
+            reader = _reader(command, mesh)
             if chosen is None:
-                chosen = _choose(command, plan, reader)
-            return await _collect_with(command, mesh, reader, chosen, identity, plan.resolved())
+                chosen = _choose(command, reader)
+            return await _collect_with(command, mesh, reader, chosen, identity)
 
 
-def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
+def _reader(command: CollectCommand, mesh: Mesh | None = None) -> TaskReader:
+    return replace(command.plan.reader(mesh), number_repeated_ids=command.number_ids)
+
+
+def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
     """The tasks to run; raises as `choose_tasks`."""
     return choose_tasks(
-        replace(reader, number_repeated_ids=command.number_ids),
+        reader,
         command.tasks,
         command.limit,
-        checks=plan.checks(),
+        checks=command.plan.checks(),
         skip_invalid=command.skip_invalid,
     )
+
+
+def _inputs(command: CollectCommand) -> dict[str, Iterable[Path]]:
+    """The files that the run reads, by what they are to the user."""
+    inputs: dict[str, Iterable[Path]] = {"--input": [command.tasks], **command.plan.inputs()}
+    # Rows that are gone on with may say how long tasks are.
+    if command.lengths is not None and not command.output.resume:
+        inputs["--longest-first-from"] = OutputFiles(command.lengths).everything()
+    return inputs
 
 
 async def _collect_with(
@@ -170,9 +183,8 @@ async def _collect_with(
     reader: TaskReader,
     chosen: TaskChoice,
     identity: RunIdentity,
-    configuration: Mapping[str, Any],
 ) -> tuple[RunSummary, bool]:
-    options, tally = command.options, Tally()
+    options, tally = command.pace, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
     output = _prepare(command, chosen, own, identity, tally)
@@ -180,9 +192,8 @@ async def _collect_with(
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
     metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
-    tracking = _tracking(command.track, output)
     collector = Collector(
-        connector(mesh, held=True),
+        partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
         output,
         options,
         tally=tally,
@@ -191,26 +202,31 @@ async def _collect_with(
     )
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        if command.control:
+        if not command.no_control:
+            shown = output.files.shown
             run = CollectorRun(
-                collector,
-                requested=requested,
-                shown=output.files.shown,
-                identity=identity,
-                tasks=own,
+                collector, requested=requested, shown=shown, identity=identity, tasks=own
             )
-            await _serve(stack, run, output.files.shown)
+            await _serve(stack, run, shown)
         stack.enter_context(interrupting(collector.interrupt))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
-        reader = replace(reader, number_repeated_ids=command.number_ids)
-        output.describe(configuration=configuration, options=options)
-        _describe_tasks(output, command, reader, chosen, requested)
-        if tracking is not None:
+        output.describe(
+            configuration=command.plan.resolved(),
+            options=options,
+            tasks=_about_tasks(command, reader, chosen),
+            seeds={"tasks_with_seed": chosen.seeded},
+            counts={"requested": requested},
+        )
+        tracking = None
+        if command.track is not None:
+            # Imported only where it is asked for.
             from gymmesh_cli.shared.tracking import tracked
 
-            await stack.enter_async_context(tracked(tracking, collector))
-        await stack.enter_async_context(_services_said(mesh, output))
+            tracking = await stack.enter_async_context(tracked(command.track, output, collector))
+        asking = asyncio.create_task(_say_services(mesh, output))
+        # A disk that takes nothing more ends the run by itself.
+        stack.push_async_callback(cancel_and_wait, asking)
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
@@ -223,50 +239,26 @@ async def _collect_with(
     return summary, collector.interrupted or collector.why in ("drained", "cancelled")
 
 
-def _describe_tasks(
-    output: RunOutput,
-    command: CollectCommand,
-    reader: TaskReader,
-    chosen: TaskChoice,
-    requested: int,
-) -> None:
-    """Say in NAME.run.json what of the task file is run, and how its rows are read."""
-    output.describe(
-        tasks={
-            "path": str(command.tasks.absolute()),
-            "count": len(chosen.ids),
-            "limit": command.limit,
-            "lines_skipped": sorted(chosen.lines_skipped),
-            "number_repeated_ids": reader.number_repeated_ids,
-            "environment": reader.defaults.environment,
-            "agent": reader.defaults.agent,
-        },
-        seeds={"tasks_with_seed": chosen.seeded},
-        counts={"requested": requested},
-    )
+def _about_tasks(command: CollectCommand, reader: TaskReader, chosen: TaskChoice) -> dict[str, Any]:
+    """What of the task file is run, and how its rows are read, for NAME.run.json."""
+    return {
+        "path": str(command.tasks.absolute()),
+        "count": len(chosen.ids),
+        "limit": command.limit,
+        "lines_skipped": sorted(chosen.lines_skipped),
+        "number_repeated_ids": reader.number_repeated_ids,
+        "environment": reader.defaults.environment,
+        "agent": reader.defaults.agent,
+    }
 
 
-@asynccontextmanager
-async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
-    """Meanwhile, asks the mesh's services what they are, and says so in NAME.run.json."""
-
-    async def ask() -> None:
-        output.describe(services=await describe_services(mesh.directory))
-
-    asking = asyncio.create_task(ask())
-    try:
-        yield
-    finally:
-        # A disk that takes nothing more ends the run by itself.
-        await cancel_and_wait(asking)
+async def _say_services(mesh: Mesh, output: RunOutput) -> None:
+    """Ask the mesh's services what they are, and say so in NAME.run.json."""
+    output.describe(services=await describe_services(mesh.directory))
 
 
 def _prepare(
-    command: CollectCommand,
-    chosen: TaskChoice,
-    own: list[str],
-    identity: RunIdentity,
-    tally: Tally,
+    command: CollectCommand, chosen: TaskChoice, own: list[str], identity: RunIdentity, tally: Tally
 ) -> RunOutput:
     """The output, with `tally` counting the rows that are there already. `own`: the tasks of this
     shard.
@@ -281,9 +273,9 @@ def _prepare(
         accept=asked.accept,
         retry=asked.retry,
         retry_of=own,
-        repeats=command.options.repeats,
+        repeats=command.pace.repeats,
         skipped=chosen.skipped,
-        inputs=command.inputs,
+        inputs=_inputs(command),
         run_id=command.run_id,
         shard=command.shard,
         tasks=len(chosen.ids),
@@ -349,15 +341,6 @@ def _keep(path: Path, summary: RunSummary) -> None:
         write_summary(path, summary)
     except OSError as error:
         echo(f"gym-cli: {unwritable(path, error)}", err=True)
-
-
-def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
-    """The tracking of the run, whose code is imported only where it is asked for."""
-    if track is None:
-        return None
-    from gymmesh_cli.shared.tracking import tracking_of
-
-    return tracking_of(track, output)
 
 
 def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:

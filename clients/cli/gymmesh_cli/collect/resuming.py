@@ -48,16 +48,13 @@ def resumed(arguments: Sequence[str], *, retry: bool) -> str:
 
 
 def _kept(arguments: Sequence[str]) -> Iterator[str]:
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-            continue
+    rest = iter(arguments)
+    for argument in rest:
         name, equals, _ = argument.partition("=")
-        if name in _LEFT_OUT:
-            skip = name in _WITH_VALUE and not equals
-            continue
-        yield argument
+        if name not in _LEFT_OUT:
+            yield argument
+        elif name in _WITH_VALUE and not equals:
+            next(rest, None)
 
 
 def _without_secret(argument: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,14 +18,13 @@ from gymmesh_cli.options.shared import (
     mesh_options,
     timeout_option,
 )
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_client import TaskReader
 
 
-@click.command(short_help="Run one task and watch it live.")
+@click.command()
 @mesh_options
 @agent_option
 @security_options
@@ -38,12 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--task", "place", metavar="FILE:LINE", help="The task: a line of a task file.")
 @click.option(
-    "--input",
-    "-i",
-    "tasks",
-    type=FILE,
-    metavar="FILE",
-    help="The task: one of a task file, chosen by --index.",
+    "--input", "-i", "tasks", type=FILE, help="The task: one of a task file, chosen by --index."
 )
 @click.option(
     "--index",
@@ -55,7 +51,6 @@ if TYPE_CHECKING:
 @click.option("--deltas", is_flag=True, help="Show answers while they are generated.")
 @timeout_option(900.0, "the rollout")
 @json_option
-@speaks_plainly
 def run(
     mesh: MeshOptions,
     agent: tuple[str, ...],
@@ -65,9 +60,7 @@ def run(
     place: str | None,
     tasks: Path | None,
     index: int,
-    deltas: bool,
-    timeout_s: float,
-    as_json: bool,
+    **how: Any,
 ) -> int:
     """Run one task and print its events as they happen.
 
@@ -86,17 +79,13 @@ def run(
     from gymmesh_cli.shared.session import MeshPlan
     from gymmesh_runtime.serving import run_bounded
 
-    row = run_one.prompt_row(prompt or "", extras)
-    plan = MeshPlan.of(mesh, agent, security)
-
-    def find(reader: TaskReader) -> rollout_pb2.Task:
-        if prompt is not None:
-            return run_one.prompt_task(reader, row)
-        if place is not None:
-            path, line = run_one.split_place(place)
-            return run_one.task_at_line(reader, path, line)
+    find: Callable[[TaskReader], rollout_pb2.Task]
+    if prompt is not None:
+        find = partial(run_one.prompt_task, row=run_one.prompt_row(prompt, extras))
+    elif place is not None:
+        path, line = run_one.split_place(place)
+        find = partial(run_one.task_at_line, path=path, line=line)
+    else:
         assert tasks is not None
-        return run_one.task_at_index(reader, tasks, index)
-
-    running = run_one.run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json)
-    return run_bounded(running)
+        find = partial(run_one.task_at_index, path=tasks, index=index)
+    return run_bounded(run_one.run(MeshPlan.of(mesh, agent, security), find, **how))

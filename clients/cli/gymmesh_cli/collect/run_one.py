@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_cli.shared.session import MeshPlan, connector
+from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.shared.task_choice import refuse_pipe
 from gymmesh_cli.terminal import echo_json_line, one_line
 from gymmesh_cli.terminal.events import EventPrinter
@@ -54,7 +53,7 @@ async def run(
             options=agent_pb2.RolloutOptions(deltas=deltas),
         )
         outcome = await run_attempt(
-            connector(mesh),
+            mesh.agents.connect,
             request,
             repeat_index=0,
             timeout_s=timeout_s,
@@ -95,15 +94,11 @@ def prompt_row(prompt: str, extras: tuple[str, ...]) -> dict[str, JsonValue]:
 
 def prompt_task(reader: TaskReader, row: dict[str, JsonValue]) -> rollout_pb2.Task:
     """The task of a row that the command line made; raises UserError."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "prompt.jsonl"
-        path.write_bytes(dumps(row) + b"\n")
-        for entry in reader.read(path):
-            if isinstance(entry, TaskProblem):
-                key = entry.key.removeprefix("responses_create_params.input")
-                raise UserError(f"--{f'with {key}' if key else 'prompt'}: {entry.sentence}")
-            return entry.task
-    raise UserError("--prompt: is empty")
+    entry = reader.row(1, dumps(row))
+    if isinstance(entry, TaskProblem):
+        key = entry.key.removeprefix("responses_create_params.input")
+        raise UserError(f"--{f'with {key}' if key else 'prompt'}: {entry.sentence}")
+    return entry.task
 
 
 def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:

@@ -9,11 +9,10 @@ import click
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.show import show, trace
 from gymmesh_cli.options.shared import FILE, json_option, number_ids_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import report
 
 
-@click.group(short_help="Check and generate task files.")
+@click.group()
 def data() -> None:
     """Work with task files."""
 
@@ -35,7 +34,6 @@ data.add_command(trace)
 )
 @number_ids_option
 @json_option
-@speaks_plainly
 def validate(
     files: tuple[Path, ...], config: tuple[Path, ...], number_ids: bool, as_json: bool
 ) -> int:
@@ -59,8 +57,7 @@ def validate(
 @data.command(short_help="Take superseded rows out of a run's files.")
 @click.argument("output", type=FILE)
 @json_option
-@speaks_plainly
-def compact(output: Path, as_json: bool) -> int:
+def compact(output: Path, as_json: bool) -> None:
     """Take superseded rows out of a run's files, so that each rollout is in them once.
 
     \b
@@ -73,9 +70,5 @@ def compact(output: Path, as_json: bool) -> int:
     from gymmesh_client.journal import compact_run
 
     dropped = compact_run(output)
-    if as_json:
-        echo_json({"superseded": dropped})
-    else:
-        rows = "1 superseded row" if dropped == 1 else f"{dropped} superseded rows"
-        echo(f"{one_line(str(output))}: {rows} taken out")
-    return DONE
+    rows = "1 superseded row" if dropped == 1 else f"{dropped} superseded rows"
+    report(as_json, {"superseded": dropped}, [f"{output}: {rows} taken out"])

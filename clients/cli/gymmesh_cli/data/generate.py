@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gymmesh_cli.options.shared import FILE
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 
 @click.group("generate", short_help="Generate tasks.")
@@ -40,14 +40,9 @@ def generate() -> None:
 )
 @click.option("--answer-tags", is_flag=True, help="Ask for the answer between <answer> tags.")
 @click.option(
-    "--output",
-    "-o",
-    type=FILE,
-    metavar="FILE",
-    help="The task file to write; standard output without it.",
+    "--output", "-o", type=FILE, help="The task file to write; standard output without it."
 )
 @click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")
-@speaks_plainly
 def reasoning_gym(
     datasets: tuple[str, ...],
     count: int,
@@ -56,7 +51,7 @@ def reasoning_gym(
     answer_tags: bool,
     output: Path | None,
     overwrite: bool,
-) -> int:
+) -> None:
     """Write tasks of reasoning-gym's datasets, for the environment reasoning_gym.
 
     \b
@@ -67,22 +62,16 @@ def reasoning_gym(
     from gymmesh_client.replacing import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.authoring.environments import generate_reasoning_gym
 
+    make = partial(generate_reasoning_gym, datasets, count, seed, answer_tags=answer_tags)
     asked = _object(settings)
-
-    def write(file: Path | None) -> None:
-        generate_reasoning_gym(
-            datasets, count, seed, settings=asked, answer_tags=answer_tags, output=file
-        )
-
     if output is None:
-        write(None)
-        return DONE
+        make(settings=asked, output=None)
+        return
     refuse_used(output, overwrite=overwrite)
     refuse_foreign(output, is_task_file, "a task file")
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as draft:
-        write(draft)
-    return DONE
+        make(settings=asked, output=draft)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.groups import F, with_options
+from gymmesh_cli.options.groups import together
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line, report
 
 if TYPE_CHECKING:
     from gymmesh_client import Attempt, RunReader
 
-_WHICH: Final = (
+_which_rollout = together(
     click.argument("output", type=FILE),
     click.option("--rollout", metavar="ID", help="The rollout of this id."),
     click.option("--task", metavar="ID", help="The rollouts of this task."),
@@ -24,16 +23,10 @@ _WHICH: Final = (
 )
 
 
-def _which_rollout(command: F) -> F:
-    """Add the argument and the options that name rollouts of a run."""
-    return with_options(command, _WHICH)
-
-
 @click.command(short_help="Print one rollout of a run, or what became of its attempts.")
 @_which_rollout
 @click.option("--attempts", is_flag=True, help="What became of each attempt, not the row.")
 @json_option
-@speaks_plainly
 def show(
     output: Path,
     rollout: str | None,
@@ -41,7 +34,7 @@ def show(
     repeat: int | None,
     attempts: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Print one rollout of a run as its row, or what became of its attempts.
 
     \b
@@ -59,15 +52,11 @@ def show(
         for name in _chosen(run, output, rollout, task, repeat):
             if attempts:
                 for one in run.attempts(name):
-                    if as_json:
-                        echo_json(_fields(name, one))
-                    else:
-                        echo(_text(name, one))
+                    report(as_json, _fields(name, one), [_text(name, one)])
                 continue
             line = run.line(name)
             if line is not None:
                 echo_json_line(line)
-    return DONE
 
 
 @click.command(short_help="Print the events of one rollout that was collected with --trace.")
@@ -76,7 +65,6 @@ def show(
     "--attempt", type=click.IntRange(min=1), help="Which attempt, from 1; the last, if not given."
 )
 @json_option
-@speaks_plainly
 def trace(
     output: Path,
     rollout: str | None,
@@ -84,7 +72,7 @@ def trace(
     repeat: int | None,
     attempt: int | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Print the events of one rollout that was collected with --trace.
 
     \b
@@ -106,7 +94,6 @@ def trace(
             if not as_json:
                 echo(f"{one_line(name)} attempt {events[0].attempt}")
             _print(events, as_json=as_json)
-    return DONE
 
 
 def _chosen(
@@ -153,7 +140,7 @@ def _text(name: str, attempt: Attempt) -> str:
         words.append(f"(superseded: {attempt.superseded})")
     elif not attempt.current:
         words.append("(tried again)")
-    return one_line(" ".join(words))
+    return " ".join(words)
 
 
 def _when(attempt: Attempt) -> str:

@@ -56,10 +56,9 @@ def _check(
 ) -> dict[str, Any]:
     problems: list[dict[str, Any]] = []
     environments: Counter[str] = Counter()
-    tasks = found = 0
+    found = 0
     for entry in checked_rows(reader, path, checks):
         if not isinstance(entry, TaskProblem):
-            tasks += 1
             environments[entry.task.environment] += 1
             continue
         found += 1
@@ -67,6 +66,7 @@ def _check(
             problems.append({"line": entry.line, "key": entry.key, "problem": entry.sentence})
             if not quiet:
                 echo(one_line(entry.at(path)))
+    tasks = environments.total()
     if not tasks and not found:
         found = 1
         problems.append({"line": 0, "key": "", "problem": "holds no tasks"})

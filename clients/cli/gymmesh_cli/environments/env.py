@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,15 @@ import click
 from gymmesh_cli.environments.index import index
 from gymmesh_cli.environments.mcp import mcp
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal import echo, echo_json, one_line, report
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_mesh.authoring.environments import About, Finding
 
 
-@click.group(short_help="Start, try out and list environments.")
+@click.group()
 def env() -> None:
     """Environments: what offers tools and judges."""
 
@@ -36,8 +37,7 @@ env.add_command(index)
     metavar="FOLDER",
     help="Where to put it; the working directory unless given.",
 )
-@speaks_plainly
-def init(name: str, into: Path) -> int:
+def init(name: str, into: Path) -> None:
     """Write the folder of a new environment: class, example tasks, tests, package.
 
     \b
@@ -49,7 +49,6 @@ def init(name: str, into: Path) -> int:
     for path in write_environment(name, into):
         echo(str(path))
     echo(f"\nNext: gym-cli env test {into / name}/")
-    return DONE
 
 
 @env.command("test", short_help="Try an environment out.")
@@ -64,7 +63,6 @@ def init(name: str, into: Path) -> int:
     help="How many sessions are open at a time under load.",
 )
 @json_option
-@speaks_plainly
 def test(
     place: str, mesh: MeshOptions, tasks_file: Path | None, sessions: int, as_json: bool
 ) -> int:
@@ -105,8 +103,7 @@ def test(
 @env.command("list", short_help="The mesh's environments, and those that are installed.")
 @mesh_options
 @json_option
-@speaks_plainly
-def list_environments(mesh: MeshOptions, as_json: bool) -> int:
+def list_environments(mesh: MeshOptions, as_json: bool) -> None:
     """The environments of a configuration, and those that are installed.
 
     \b
@@ -124,23 +121,16 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
         for name, one in config.environments.items()
     ]
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
-    if as_json:
-        echo_json({"environments": configured, "installed": found})
-        return DONE
-    _print_environments("in this configuration:", configured)
-    _print_environments("installed:", found)
-    return DONE
+    lines = [*_table("in this configuration:", configured), *_table("installed:", found)]
+    report(as_json, {"environments": configured, "installed": found}, lines)
 
 
 def _tasks(file: Path) -> list[rollout_pb2.Task]:
-    from gymmesh_client.problems import TaskProblem, UserError
+    from gymmesh_cli.shared.task_choice import right_tasks
+    from gymmesh_client.problems import UserError
     from gymmesh_client.tasks import TaskDefaults, TaskReader
 
-    tasks = []
-    for entry in TaskReader(TaskDefaults("trial", "trial")).read(file):
-        if isinstance(entry, TaskProblem):
-            raise UserError(one_line(entry.at(file)))
-        tasks.append(entry.task)
+    tasks = list(right_tasks(TaskReader(TaskDefaults("trial", "trial")), file))
     if not tasks:
         raise UserError(f"{file} holds no tasks")
     return tasks
@@ -157,8 +147,8 @@ def _described(one: About, models: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _print_environments(title: str, rows: list[dict[str, Any]]) -> None:
-    echo(title)
+def _table(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield title
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         notes = [f"version {row['version']}"] if row["version"] else []
@@ -168,9 +158,9 @@ def _print_environments(title: str, rows: list[dict[str, Any]]) -> None:
         notes += ["default"] if row.get("default") else []
         # The first sentence: the rest is for the page of documentation.
         text = row["problem"] or row["description"].partition(". ")[0]
-        echo(one_line(f"  {row['name']:<{width}}  {text}  ({', '.join(notes)})"))
+        yield f"  {row['name']:<{width}}  {text}  ({', '.join(notes)})"
     if not rows:
-        echo("  none")
+        yield "  none"
 
 
 def _rows(found: list[Finding]) -> list[dict[str, Any]]:

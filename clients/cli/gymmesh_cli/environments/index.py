@@ -9,7 +9,6 @@ import click
 
 from gymmesh_cli.options.shared import FILE
 from gymmesh_cli.terminal import echo, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh_mesh.authoring.environments import TokenizerName
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     "-o",
     required=True,
     type=FILE,
-    metavar="FILE",
     help="The index to write; one that is there is replaced when the new one is whole.",
 )
 @click.option(
@@ -35,8 +33,7 @@ if TYPE_CHECKING:
     help="unicode: words as they are; english: word forms together; trigram: parts of words, for "
     "languages without spaces between them.",
 )
-@speaks_plainly
-def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> int:
+def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> None:
     """Index documents for the environment web_search: its search tool finds what is in here.
 
     DOCS are files (JSONL, text, Markdown, HTML) and folders, with all below them.
@@ -55,4 +52,3 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -
     for line in passed_over:
         echo(one_line(f"passed over {line}"), err=True)
     echo(f"{count} documents in {output}")
-    return DONE

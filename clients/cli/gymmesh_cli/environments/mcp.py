@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,8 +12,7 @@ import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shared import FILE, MeshOptions, json_option, mesh_options, tasks_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import echo, report
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -36,24 +36,18 @@ _LOOK_S: Final = 0.5
 @click.option(
     "--answer",
     type=FILE,
-    metavar="FILE",
     help="With --verify: the agent's last message, read from this file at the end.",
 )
 @security_options
 @json_option
-@speaks_plainly
 def mcp(
     name: str,
     mesh: MeshOptions,
     tasks_file: Path | None,
-    task_id: str | None,
-    seed: int | None,
     registry: str | None,
-    verify: bool,
-    answer: Path | None,
     security: SecurityOptions,
-    as_json: bool,
-) -> int:
+    **asked: Any,
+) -> None:
     """Open a session of an environment for an agent outside of the mesh.
 
     Prints the URL of the MCP server (streamable HTTP) and the session's token, which the agent
@@ -69,20 +63,10 @@ def mcp(
     """
     import asyncio
 
-    if answer is not None and not verify:
+    if asked["answer"] is not None and not asked["verify"]:
         raise click.UsageError("--answer is what --verify judges; give that, too")
-    task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
-    return asyncio.run(
-        _hold(
-            _environment(name, mesh, registry, security),
-            task,
-            task_id=task_id,
-            seed=seed,
-            judge=verify,
-            answer=answer,
-            as_json=as_json,
-        )
-    )
+    task = _task_of(name, tasks_file, asked["task_id"]) if tasks_file is not None else None
+    asyncio.run(_hold(_environment(name, mesh, registry, security), task, **asked))
 
 
 def _environment(
@@ -95,7 +79,7 @@ def _environment(
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
         raise click.UsageError("--registry names a mesh that runs; options of another don't apply")
-    return environment_at(registry, name, security.over(None))
+    return environment_at(registry, name, security.over())
 
 
 async def _hold(
@@ -104,28 +88,25 @@ async def _hold(
     *,
     task_id: str | None,
     seed: int | None,
-    judge: bool,
+    verify: bool,
     answer: Path | None,
     as_json: bool,
-) -> int:
+) -> None:
+    from gymmesh_client.rows import verification_row
+
     async with opening as environment:
         if task is None:
             task = await _example(environment, task_id)
         async with environment.session(task, seed=seed) as session:
             shown = _told(environment.name, task, session)
-            if as_json:
-                echo_json(shown)
-            else:
-                echo(_as_text(shown))
+            report(as_json, shown, _as_text(shown))
+            if not as_json:
                 echo("Ctrl-C ends the session.", err=True)
             await _until_over(session)
-            if judge:
+            if verify:
                 verdict = await session.verify(_read(answer))
-                if as_json:
-                    echo_json(_verdict_document(verdict))
-                else:
-                    echo(_verdict_text(verdict))
-    return DONE
+                document = {"verification": verification_row(verdict)}
+                report(as_json, document, _verdict_text(verdict))
 
 
 async def _until_over(session: McpSession) -> None:
@@ -142,14 +123,13 @@ async def _until_over(session: McpSession) -> None:
 
 
 def _task_of(environment: str, file: Path, task_id: str | None) -> rollout_pb2.Task:
-    from gymmesh_client.problems import TaskProblem, UserError
+    from gymmesh_cli.shared.task_choice import right_tasks
+    from gymmesh_client.problems import UserError
     from gymmesh_client.tasks import TaskDefaults, TaskReader
 
-    for entry in TaskReader(TaskDefaults(environment, "mcp")).read(file):
-        if isinstance(entry, TaskProblem):
-            raise UserError(one_line(entry.at(file)))
-        if task_id is None or entry.task.task_id == task_id:
-            return entry.task
+    for task in right_tasks(TaskReader(TaskDefaults(environment, "mcp")), file):
+        if task_id is None or task.task_id == task_id:
+            return task
     raise UserError(f"{file} holds no task" + (f" {task_id!r}" if task_id else "s"))
 
 
@@ -191,29 +171,17 @@ def _told(environment: str, task: rollout_pb2.Task, session: McpSession) -> dict
     }
 
 
-def _as_text(shown: dict[str, Any]) -> str:
-    return "\n".join(
-        one_line(line)
-        for line in (
-            f"{shown['environment']}: a session for the task {shown['task_id']} is open",
-            f"url    {shown['url']}",
-            f"token  {shown['token']}",
-            f"tools  {', '.join(shown['tools']) or 'none'}",
-        )
-    )
+def _as_text(shown: dict[str, Any]) -> Iterator[str]:
+    yield f"{shown['environment']}: a session for the task {shown['task_id']} is open"
+    yield f"url    {shown['url']}"
+    yield f"token  {shown['token']}"
+    yield f"tools  {', '.join(shown['tools']) or 'none'}"
 
 
-def _verdict_document(verdict: rollout_pb2.Verification) -> dict[str, Any]:
-    from gymmesh_client.rows import verification_row
-
-    return {"verification": verification_row(verdict)}
-
-
-def _verdict_text(verdict: rollout_pb2.Verification) -> str:
+def _verdict_text(verdict: rollout_pb2.Verification) -> Iterator[str]:
     from gymmesh_cli.terminal.events import verdict_text
     from gymmesh_responses import bytes_to_text
 
-    lines = [verdict_text(verdict)]
+    yield verdict_text(verdict)
     if verdict.evidence_json:
-        lines.append(bytes_to_text(verdict.evidence_json))
-    return "\n".join(map(one_line, lines))
+        yield bytes_to_text(verdict.evidence_json)

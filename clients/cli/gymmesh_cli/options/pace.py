@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.groups import grouped
 from gymmesh_cli.options.shared import timeout_option
 
 if TYPE_CHECKING:
@@ -20,71 +20,13 @@ _DAY_S: Final = 86_400
 _SECONDS: Final = click.FloatRange(min=0, min_open=True, max=30 * _DAY_S)
 
 
-@dataclass(frozen=True, slots=True)
-class PaceOptions:
-    """What the user said; the fields are named as in CollectOptions.
+def _pace_of(values: dict[str, Any]) -> CollectOptions:
+    """The options of a collector, but for `length`, which is read from --longest-first-from."""
+    from gymmesh_client import CollectOptions, Order
 
-    Attributes:
-        lengths: rows of an earlier run that say how long each task's rollouts are.
-    """
-
-    repeats: int
-    concurrency: int
-    max_attempts: int
-    retry_share: float
-    timeout_s: float
-    rollout_s: float | None
-    deadline_s: float | None
-    grace_s: float
-    patience_s: float
-    max_failures: int | None
-    max_alike: int
-    starts_per_s: float | None
-    shares: dict[str, float]
-    order: str
-    lengths: Path | None
-    hand_out: int
-
-    def collect_options(self) -> CollectOptions:
-        """The options of a collector. Raises UserError when `lengths` cannot be read."""
-        from gymmesh_client import CollectOptions, Order, open_run
-        from gymmesh_client.collect.order import length_from
-
-        length = None
-        if self.lengths is not None:
-            with open_run(self.lengths) as run:
-                length = length_from(run.rows())
-        return CollectOptions(
-            repeats=self.repeats,
-            concurrency=self.concurrency,
-            max_attempts=self.max_attempts,
-            retry_share=self.retry_share,
-            timeout_s=self.timeout_s,
-            rollout_s=math.inf if self.rollout_s is None else self.rollout_s,
-            deadline_s=math.inf if self.deadline_s is None else self.deadline_s,
-            grace_s=self.grace_s,
-            patience_s=self.patience_s,
-            max_failures=self.max_failures,
-            max_alike=self.max_alike,
-            starts_per_s=self.starts_per_s,
-            shares=self.shares,
-            order=Order(self.order),
-            length=length,
-            hand_out=self.hand_out,
-        )
-
-
-def pace_options(command: F) -> F:
-    """Add the options; the command takes them as `pace: PaceOptions`."""
-    return grouped(command, "pace", _OPTIONS, _pace_of)
-
-
-def _pace_of(values: dict[str, Any]) -> PaceOptions:
-    values["shares"] = _shares(values["shares"])
     stream, groups = values.pop("stream"), values.pop("stream_groups")
     if groups is not None and not stream:
         raise click.UsageError("--stream-groups is about --stream; add that, too")
-    values["hand_out"] = (groups or 16) if stream else 0
     if stream and values["order"] == "interleaved" and values["repeats"] > 1:
         raise click.UsageError(
             "--stream hands out whole groups, and --order interleaved finishes them all at "
@@ -92,7 +34,13 @@ def _pace_of(values: dict[str, Any]) -> PaceOptions:
         )
     if values["lengths"] is not None and values["order"] != "longest-first":
         raise click.UsageError("--longest-first-from is about --order longest-first")
-    return PaceOptions(**{name: values.pop(name) for name in PaceOptions.__dataclass_fields__})
+    values["hand_out"] = (groups or 16) if stream else 0
+    values["shares"] = _shares(values["shares"])
+    values["order"] = Order(values["order"])
+    for name in ("rollout_s", "deadline_s"):
+        values[name] = math.inf if values[name] is None else values[name]
+    named = [one.name for one in fields(CollectOptions) if one.name in values]
+    return CollectOptions(**{name: values.pop(name) for name in named})
 
 
 def _shares(given: tuple[str, ...]) -> dict[str, float]:
@@ -112,7 +60,9 @@ def _shares(given: tuple[str, ...]) -> dict[str, float]:
     return shares
 
 
-_OPTIONS: Final = (
+pace_options = grouped(
+    "pace",
+    _pace_of,
     click.option(
         "--num-repeats",
         "-n",

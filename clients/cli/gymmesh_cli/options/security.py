@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
-from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.groups import grouped
 
 if TYPE_CHECKING:
     from gymmesh_runtime.security import SecurityConfig
@@ -18,13 +19,9 @@ _NAMES: Final = ("ca", "cert", "key", "server_name", "token_file")
 
 @dataclass(frozen=True, slots=True)
 class SecurityOptions:
-    """What the user said; `given` are the flags on the command line."""
+    """What the user said: the arguments of ShownFiles, and the flags on the command line."""
 
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    server_name: str | None = None
-    token_file: str | None = None
+    files: Mapping[str, str | None] = field(default_factory=dict)
     given: tuple[str, ...] = ()
 
     def refuse(self, without: str = "--agent") -> None:
@@ -41,13 +38,7 @@ class SecurityOptions:
         """
         from gymmesh_runtime.security.shown import ShownFiles
 
-        files = ShownFiles(self.ca, self.cert, self.key, self.server_name, self.token_file)
-        return files.over(configured)
-
-
-def security_options(command: F) -> F:
-    """Add the options; the command takes them as `security: SecurityOptions`."""
-    return grouped(command, "security", _OPTIONS, _security_of)
+        return ShownFiles(**self.files).over(configured)
 
 
 def _security_of(values: dict[str, Any]) -> SecurityOptions:
@@ -57,10 +48,12 @@ def _security_of(values: dict[str, Any]) -> SecurityOptions:
         for name in _NAMES
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     )
-    return SecurityOptions(**{name: values.pop(name) for name in _NAMES}, given=given)
+    return SecurityOptions({name: values.pop(name) for name in _NAMES}, given)
 
 
-_OPTIONS: Final = (
+security_options = grouped(
+    "security",
+    _security_of,
     click.option(
         "--ca",
         envvar="GYMMESH_CA",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.groups import F, with_options
+from gymmesh_cli.options.groups import grouped
 
 if TYPE_CHECKING:
     from gymmesh_client.tasks import Shard
@@ -17,42 +15,32 @@ if TYPE_CHECKING:
 _LONGEST_ID: Final = 100
 
 
-class _ShardType(click.ParamType["Shard"]):
-    name = "shard"
+def _parsed(context: click.Context, parameter: click.Parameter, value: str | None) -> Shard | None:
+    from gymmesh_client.tasks import Shard
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Shard:
-        from gymmesh_client.tasks import Shard
-
-        try:
-            return value if isinstance(value, Shard) else Shard.parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    try:
+        return None if value is None else Shard.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-def shard_options(command: F) -> F:
-    """Add the options; the command takes them as `shard: Shard | None` and `run_id: str`."""
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if kwargs["shard"] is not None and not kwargs["run_id"] and not kwargs["output"].resume:
-            raise click.UsageError(
-                "--shard is a part of a run that others collect, too: give each of them the same "
-                "--run-id, a name that no other run has"
-            )
-        return command(*args, **kwargs)
-
-    return with_options(cast("F", wrapper), _OPTIONS)
-
-
-def refuse_other_tasks(shard: Shard | None, accepted: Collection[str]) -> None:
-    """Raise UsageError where a shard is to go on with another task file."""
-    if shard is not None and "tasks" in accepted:
+def _shard_of(values: dict[str, Any]) -> Shard | None:
+    """The shard; the run's id, which a run without shards has, too, stays an option of its own."""
+    shard: Shard | None = values.pop("shard")
+    output = values["output"]
+    if shard is None:
+        return None
+    if not values["run_id"] and not output.resume:
+        raise click.UsageError(
+            "--shard is a part of a run that others collect, too: give each of them the same "
+            "--run-id, a name that no other run has"
+        )
+    if "tasks" in output.accept:
         raise click.UsageError(
             "--accept-change tasks: with other tasks a shard would hold what other shards hold, or "
             "leave out what nobody does; collect all shards anew"
         )
+    return shard
 
 
 def _run_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -66,7 +54,9 @@ def _run_id(context: click.Context, parameter: click.Parameter, value: str) -> s
     return value
 
 
-_OPTIONS: Final = (
+shard_options = grouped(
+    "shard",
+    _shard_of,
     click.option(
         "--run-id",
         default="",
@@ -77,8 +67,8 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--shard",
-        type=_ShardType(),
         metavar="INDEX/COUNT",
+        callback=_parsed,
         help="Collect only this part of the tasks, such as 0/4, the first of four: every COUNT-th "
         "task of the file, with all its repeats. Needs --run-id, and an --output of its own.",
     ),

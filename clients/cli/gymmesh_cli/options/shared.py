@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.groups import F, grouped, with_options
+from gymmesh_cli.options.groups import F, grouped, together
 
 if TYPE_CHECKING:
     from gymmesh_client.journal.format.layout import OutputFiles
@@ -100,21 +100,11 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''").replace("${", "$${") + "'"
 
 
-def mesh_options(command: F) -> F:
-    """Add the options that describe a mesh; the command takes them as `mesh: MeshOptions`."""
-    return grouped(command, "mesh", _OPTIONS, _mesh_of)
-
-
 def _mesh_of(values: dict[str, Any]) -> MeshOptions:
     mesh = MeshOptions(**{name: values.pop(name) for name in MeshOptions.__dataclass_fields__})
     if mesh.model_api != "auto" and mesh.model_url is None:
         raise click.UsageError("--model-api says how to call --model-url; give that, too")
     return mesh
-
-
-def output_options(command: F) -> F:
-    """Add the options that describe an output; the command takes `output: OutputOptions`."""
-    return grouped(command, "output", _OUTPUT_OPTIONS, _output_of)
 
 
 def _output_of(values: dict[str, Any]) -> OutputOptions:
@@ -142,13 +132,27 @@ def _output_of(values: dict[str, Any]) -> OutputOptions:
     return output
 
 
-_OUTPUT_OPTIONS: Final = (
+def timeout_option(default_s: float, what: str) -> Callable[[F], F]:
+    """--timeout, which a command takes as `timeout_s`: how long `what` may take, at most a day."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True, max=86_400),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"How long {what} may take.",
+    )
+
+
+output_options = grouped(
+    "output",
+    _output_of,
     click.option(
         "--output",
         "-o",
         required=True,
         type=FILE,
-        metavar="FILE",
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
         "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
         "that are missing are made.",
@@ -184,7 +188,10 @@ _OUTPUT_OPTIONS: Final = (
     click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst)."),
 )
 
-_OPTIONS: Final = (
+
+mesh_options = grouped(
+    "mesh",
+    _mesh_of,
     click.option(
         "--config",
         "-c",
@@ -217,7 +224,8 @@ _OPTIONS: Final = (
     ),
 )
 
-_LISTENING_OPTIONS: Final = (
+
+listening_options = together(
     click.option(
         "--host",
         metavar="HOST",
@@ -239,26 +247,6 @@ _LISTENING_OPTIONS: Final = (
         " which.",
     ),
 )
-
-
-def listening_options(command: F) -> F:
-    """Add --host, --insecure and --advertise, for commands that serve."""
-    return with_options(command, _LISTENING_OPTIONS)
-
-
-def timeout_option(default_s: float, what: str) -> Callable[[F], F]:
-    """--timeout, which a command takes as `timeout_s`: how long `what` may take, at most a day."""
-    return click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True, max=86_400),
-        default=default_s,
-        show_default=True,
-        metavar="SECONDS",
-        help=f"How long {what} may take.",
-    )
-
-
 rollouts_argument = click.argument(
     "inputs", metavar="ROLLOUTS…", nargs=-1, required=True, type=FILE
 )
@@ -294,7 +282,6 @@ tasks_option = click.option(
     "--tasks",
     "tasks_file",
     type=FILE,
-    metavar="FILE",
     help="Use the tasks of this file instead of the environment's own examples.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from gymmesh_cli.options.groups import F, grouped
+from gymmesh_cli.options.groups import grouped
 
 _TRACKERS: Final = ("mlflow", "trackio", "wandb")
 
@@ -26,29 +26,24 @@ class TrackOptions:
     project: str | None
     samples: int
 
-    def require(self) -> None:
-        """Raise ConfigError when the tracker's library is missing."""
-        from gymmesh_data.track import extra_of
-
-        extra_of(self.tracker).require(f"--track {self.tracker}")
-
-
-def track_options(command: F) -> F:
-    """Add the options; the command takes them as `track: TrackOptions | None`."""
-    return grouped(command, "track", _OPTIONS, _track_of)
-
 
 def _track_of(values: dict[str, Any]) -> TrackOptions | None:
+    """The options, if a tracker is named. Raises ConfigError when its library is missing."""
     names = ("tracker", "track_project", "track_samples")
     tracker, project, samples = (values.pop(name) for name in names)
     if tracker is None:
         if project is not None or samples is not None:
             raise click.UsageError("--track-project and --track-samples go with --track")
         return None
+    from gymmesh_data.track import extra_of
+
+    extra_of(tracker).require(f"--track {tracker}")
     return TrackOptions(tracker, project, 32 if samples is None else samples)
 
 
-_OPTIONS: Final = (
+track_options = grouped(
+    "track",
+    _track_of,
     click.option(
         "--track",
         "tracker",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import report
 
 if TYPE_CHECKING:
     from gymmesh_client import RunSummary
@@ -32,7 +32,6 @@ _FILES_BESIDE: Final = 64
 )
 @click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst).")
 @json_option
-@speaks_plainly
 def merge(
     output: Path,
     shards: tuple[Path, ...],
@@ -40,7 +39,7 @@ def merge(
     shard_rows: int | None,
     compressed: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Join the outputs of a run's shards into one, as `gym-cli collect` without --shard leaves it.
 
     \b
@@ -56,11 +55,7 @@ def merge(
     _allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))
     files = OutputFiles(output, shard_rows, compressed)
     summary = merge_shards(shards, files, overwrite=overwrite)
-    if as_json:
-        echo_json(summary.to_dict())
-    else:
-        _say(summary, len(shards))
-    return DONE
+    report(as_json, summary.to_dict(), _lines(summary, len(shards)))
 
 
 def _allow_files(count: int) -> None:
@@ -71,15 +66,12 @@ def _allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _say(summary: RunSummary, shards: int) -> None:
+def _lines(summary: RunSummary, shards: int) -> Iterator[str]:
     tally, mean = summary.tally, summary.tally.mean_reward
     of = "1 shard" if shards == 1 else f"{shards} shards"
-    lines = [
-        f"merged        {of} of run {summary.run_id}",
-        f"rollouts      {tally.completed} completed, {tally.failed} failed",
-        f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
-        f"rows          {summary.output}",
-    ]
+    yield f"merged        {of} of run {summary.run_id}"
+    yield f"rollouts      {tally.completed} completed, {tally.failed} failed"
+    yield f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}"
+    yield f"rows          {summary.output}"
     if tally.failed:
-        lines.append(f"failed        {summary.failures_output}")
-    echo("\n".join(map(one_line, lines)))
+        yield f"failed        {summary.failures_output}"

@@ -11,12 +11,31 @@ import click
 
 from gymmesh_cli.options.shared import json_option
 from gymmesh_cli.runs.merge import merge
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 _RUN: Final = click.argument("run_id", metavar="[RUN]", default="")
+# The commands that say nothing more: name, line in the list, and what it does.
+_CONTROLS: Final = (
+    (
+        "pause",
+        "Start no more rollouts for now.",
+        "What is in flight goes on; `gym-cli runs resume` starts more.",
+    ),
+    ("resume", "Go on with a paused run.", "Undoes `gym-cli runs pause`."),
+    (
+        "drain",
+        "Let what is in flight end, then stop.",
+        "As the first Ctrl-C in the run's own terminal, without its grace period.\n\n"
+        "`gym-cli collect --resume` goes on later.",
+    ),
+    (
+        "cancel",
+        "Cancel what is in flight, then stop.",
+        "Finished rollouts stay; `gym-cli collect --resume` runs the others.",
+    ),
+)
 
 
-@click.group(short_help="Look at runs, steer them, and join shards.")
+@click.group()
 def runs() -> None:
     """The runs that your processes on this machine collect now; and joining their shards.
 
@@ -29,8 +48,7 @@ runs.add_command(merge)
 
 @runs.command("list", short_help="The runs that are being collected.")
 @json_option
-@speaks_plainly
-def list_runs(as_json: bool) -> int:
+def list_runs(as_json: bool) -> None:
     """A line for each run.
 
     \b
@@ -38,14 +56,13 @@ def list_runs(as_json: bool) -> int:
     """
     from gymmesh_cli.runs import steering
 
-    return steering.list_runs(as_json)
+    steering.list_runs(as_json)
 
 
 @runs.command("show", short_help="One run.")
 @_RUN
 @json_option
-@speaks_plainly
-def show(run_id: str, as_json: bool) -> int:
+def show(run_id: str, as_json: bool) -> None:
     """How far a run is.
 
     \b
@@ -54,62 +71,28 @@ def show(run_id: str, as_json: bool) -> int:
     """
     from gymmesh_cli.runs import steering
 
-    return steering.show(run_id, as_json)
+    steering.show(run_id, as_json)
 
 
-@runs.command("pause", short_help="Start no more rollouts for now.")
-@_RUN
-@json_option
-@speaks_plainly
-def pause(run_id: str, as_json: bool) -> int:
-    """What is in flight goes on; `gym-cli runs resume` starts more."""
-    from gymmesh_cli.runs import steering
+def _add_control(name: str, line: str, does: str) -> None:
+    @runs.command(name, short_help=line, help=does)
+    @_RUN
+    @json_option
+    def control(run_id: str, as_json: bool) -> None:
+        from gymmesh_cli.runs import steering
 
-    return steering.command("pause", run_id, as_json)
-
-
-@runs.command("resume", short_help="Go on with a paused run.")
-@_RUN
-@json_option
-@speaks_plainly
-def resume(run_id: str, as_json: bool) -> int:
-    """Undoes `gym-cli runs pause`."""
-    from gymmesh_cli.runs import steering
-
-    return steering.command("resume", run_id, as_json)
+        steering.control(run_id, as_json, **{name: {}})
 
 
-@runs.command("drain", short_help="Let what is in flight end, then stop.")
-@_RUN
-@json_option
-@speaks_plainly
-def drain(run_id: str, as_json: bool) -> int:
-    """As the first Ctrl-C in the run's own terminal, without its grace period.
-
-    `gym-cli collect --resume` goes on later.
-    """
-    from gymmesh_cli.runs import steering
-
-    return steering.command("drain", run_id, as_json)
-
-
-@runs.command("cancel", short_help="Cancel what is in flight, then stop.")
-@_RUN
-@json_option
-@speaks_plainly
-def cancel(run_id: str, as_json: bool) -> int:
-    """Finished rollouts stay; `gym-cli collect --resume` runs the others."""
-    from gymmesh_cli.runs import steering
-
-    return steering.command("cancel", run_id, as_json)
+for _control in _CONTROLS:
+    _add_control(*_control)
 
 
 @runs.command("cancel-task", short_help="Cancel the rollouts of one task.")
 @click.argument("task_id", metavar="TASK")
 @_RUN
 @json_option
-@speaks_plainly
-def cancel_task(task_id: str, run_id: str, as_json: bool) -> int:
+def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
     """Its repeats that are in flight are cancelled, and no more are started.
 
     \b
@@ -117,15 +100,14 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> int:
     """
     from gymmesh_cli.runs import steering
 
-    return steering.cancel_task(run_id, task_id, as_json)
+    steering.control(run_id, as_json, cancel_group={"task_id": task_id})
 
 
 @runs.command("set", short_help="Change a run's settings.")
 @click.argument("settings", metavar="KEY=VALUE…", nargs=-1, required=True)
 @click.option("--run", "run_id", default="", help="The run; needed when there are several.")
 @json_option
-@speaks_plainly
-def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> int:
+def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
     """The one key there is: `concurrency`, the most rollouts in flight.
 
     \b
@@ -141,4 +123,4 @@ def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> int:
         if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= 1_000_000):
             raise click.UsageError(f"concurrency must be a whole number from 1 on, not {value!r}")
         concurrency = int(value)
-    return steering.set_concurrency(run_id, concurrency, as_json)
+    steering.control(run_id, as_json, tune={"concurrency": concurrency})

@@ -1,7 +1,7 @@
 """What gym-cli runs does: find the runs of this user, ask them, and print what they say.
 
-Each function that a command calls prints and returns an exit code. Raises UserError for a run that
-is not there, MeshError for one that does not answer.
+Each function that a command calls prints. Raises UserError for a run that is not there, MeshError
+for one that does not answer.
 """
 
 from __future__ import annotations
@@ -9,55 +9,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any
 
 from gymmesh.run.v1 import run_pb2
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE
+from gymmesh_cli.terminal import echo, one_line, report
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.control import RemoteRun, find_run, open_runs
 from gymmesh_runtime.errors import MeshError
 
 
-def list_runs(as_json: bool) -> int:
+def list_runs(as_json: bool) -> None:
     """Print a line for each run, or all as one JSON document."""
     found = asyncio.run(_snapshots())
-    if as_json:
-        echo_json({"runs": [run_document(run) for run in found]})
-        return DONE
-    if not found:
-        echo("no run is being collected by this user on this machine")
-    for run in found:
-        echo(_line(run))
-    return DONE
+    lines = [_line(run) for run in found]
+    none = ["no run is being collected by this user on this machine"]
+    report(as_json, {"runs": [run_document(run) for run in found]}, lines or none)
 
 
-def show(run_id: str, as_json: bool) -> int:
+def show(run_id: str, as_json: bool) -> None:
     """Print how far a run is."""
-    return _say(_with_run(run_id, RemoteRun.get), as_json)
+    _show(run_id, RemoteRun.get, as_json)
 
 
-def command(name: Literal["pause", "resume", "drain", "cancel"], run_id: str, as_json: bool) -> int:
-    """Give a run one of the commands that say nothing more."""
-    request = run_pb2.ControlRunRequest()
-    getattr(request, name).SetInParent()
-    return _control(run_id, request, as_json)
-
-
-def cancel_task(run_id: str, task_id: str, as_json: bool) -> int:
-    """Cancel the rollouts of one task."""
-    group = run_pb2.CancelGroup(task_id=task_id)
-    return _control(run_id, run_pb2.ControlRunRequest(cancel_group=group), as_json)
-
-
-def set_concurrency(run_id: str, concurrency: int, as_json: bool) -> int:
-    """Change how many rollouts may be in flight."""
-    tune = run_pb2.TuneRun(concurrency=concurrency)
-    return _control(run_id, run_pb2.ControlRunRequest(tune=tune), as_json)
-
-
-def _control(run_id: str, request: run_pb2.ControlRunRequest, as_json: bool) -> int:
-    return _say(_with_run(run_id, lambda run: run.control(request)), as_json)
+def control(run_id: str, as_json: bool, **command: Any) -> None:
+    """Give a run a command: a field of ControlRunRequest, with the fields that it has itself."""
+    request = run_pb2.ControlRunRequest(**command)
+    _show(run_id, lambda run: run.control(request), as_json)
 
 
 def run_document(run: run_pb2.Run) -> dict[str, Any]:
@@ -77,12 +54,15 @@ def run_document(run: run_pb2.Run) -> dict[str, Any]:
     }
 
 
-def _with_run(wanted: str, call: Callable[[RemoteRun], Awaitable[run_pb2.Run]]) -> run_pb2.Run:
+def _show(wanted: str, call: Callable[[RemoteRun], Awaitable[run_pb2.Run]], as_json: bool) -> None:
+    """Print what a run answers to a call."""
+
     async def find_and_call() -> run_pb2.Run:
         async with open_runs() as found:
             return await call(find_run(found, wanted))
 
-    return asyncio.run(find_and_call())
+    run = asyncio.run(find_and_call())
+    report(as_json, run_document(run), [_line(run)])
 
 
 async def _snapshots() -> list[run_pb2.Run]:
@@ -100,14 +80,6 @@ async def _snapshots() -> list[run_pb2.Run]:
     return snapshots
 
 
-def _say(run: run_pb2.Run, as_json: bool) -> int:
-    if as_json:
-        echo_json(run_document(run))
-    else:
-        echo(_line(run))
-    return DONE
-
-
 def _line(run: run_pb2.Run) -> str:
     parts = [
         run.run_id,
@@ -123,7 +95,7 @@ def _line(run: run_pb2.Run) -> str:
     minutes, seconds = divmod(int(time.time() - run.started_unix_nano / 1e9), 60)
     parts.append(f"since {minutes}:{seconds:02d}")
     parts.append(run.output)
-    return one_line("  ".join(parts))
+    return "  ".join(parts)
 
 
 def _state(run: run_pb2.Run) -> str:

@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 
 from gymmesh_cli.options.shared import json_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import report
 
 
-@click.group(short_help="Make certificates for trying TLS.")
+@click.group()
 def certs() -> None:
     """Certificates for trying TLS; for production, use your own authority."""
 
@@ -41,8 +40,9 @@ def certs() -> None:
     help="How long the certificates hold.",
 )
 @json_option
-@speaks_plainly
-def dev(names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> int:
+def dev(
+    names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool
+) -> None:
     """Make a throwaway authority, and a certificate for each NAME (default: services, collector).
 
     FOR DEVELOPMENT: the authority's key lies beside the certificates, unencrypted. Run it again to
@@ -55,14 +55,14 @@ def dev(names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as
       gym-cli collect … --agent 127.0.0.1:9401 --ca certs/ca.pem \\
           --cert certs/collector.pem --key certs/collector.key
     """
+    from gymmesh_client.problems import UserError
+    from gymmesh_runtime.extras import Extra
+
+    if problem := Extra("certs", ("cryptography",)).problem("gym-cli certs"):
+        raise UserError(problem)
     from gymmesh_cli.services.development_certificates import issue
 
     made = issue(out, names or ("services", "collector"), hosts, days)
-    if as_json:
-        files = [str(path) for path in made.files]
-        echo_json({"for_development": True, "expires_at": made.expires_at, "files": files})
-        return DONE
-    for path in made.files:
-        echo(one_line(str(path)))
-    echo(f"FOR DEVELOPMENT, until {made.expires_at}")
-    return DONE
+    files = [str(path) for path in made.files]
+    document = {"for_development": True, "expires_at": made.expires_at, "files": files}
+    report(as_json, document, [*files, f"FOR DEVELOPMENT, until {made.expires_at}"])

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 
 
-@click.command(short_help="Test whether a server or a collector keeps to the contract.")
+@click.command()
 @click.option(
-    "--service",
-    type=click.Choice(_SERVICES),
-    required=True,
-    help="What it is, and so which suite.",
+    "--service", type=click.Choice(_SERVICES), required=True, help="What it is, and so which suite."
 )
 @click.option(
     "--target",
@@ -73,24 +70,11 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 @click.option(
     "--junit",
     type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Write the results as JUnit XML, too.",
 )
 @security_options
-@speaks_plainly
 def conformance(
-    service: str,
-    target: str | None,
-    profile: Path | None,
-    registry: str,
-    command: str,
-    cases: tuple[str, ...],
-    slow_s: float | None,
-    stop: str,
-    wait_s: float | None,
-    as_json: bool,
-    junit: Path | None,
-    security: SecurityOptions,
+    service: str, target: str | None, as_json: bool, security: SecurityOptions, **asked: Any
 ) -> int:
     """Test whether a server of any language keeps to the contract.
 
@@ -123,17 +107,6 @@ def conformance(
     if target is None and service != "collector":
         raise click.UsageError("--target is needed: the HOST:PORT at which the server listens")
     options = Options(
-        service,
-        target or "127.0.0.1:0",
-        profile=profile,
-        registry=registry,
-        command=command,
-        cases=cases,
-        slow_s=slow_s,
-        stop=stop,
-        wait_s=wait_s,
-        json=as_json,
-        junit=junit,
-        security=security.over(),
+        service, target or "127.0.0.1:0", json=as_json, security=security.over(), **asked
     )
     return run(options, echo)

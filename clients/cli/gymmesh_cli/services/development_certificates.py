@@ -10,15 +10,16 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID as Oid
+from cryptography.x509.oid import NameOID
 
 from gymmesh_client.problems import UserError
-from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.text import os_reason
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _AUTHORITY: Final = "gymmesh development authority"
@@ -47,8 +48,6 @@ def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -
                 f"the name {name!r} is for no certificate: give lower-case letters, digits, "
                 "dashes and dots, and not ca"
             )
-    if problem := Extra("certs", ("cryptography",)).problem("gym-cli certs"):
-        raise UserError(problem)
     now = datetime.datetime.now(datetime.UTC)
     until = now + datetime.timedelta(days=days)
     try:
@@ -58,8 +57,8 @@ def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -
         for name in names:
             own_key, own = _leaf(key, authority, name, hosts, (now - _BEFORE, until))
             # The key first: what reads them both finds a pair once the certificate is there.
-            _write(folder / f"{name}.key", _key_pem(own_key))
-            _write(folder / f"{name}.pem", _pem(own))
+            _write_key(folder / f"{name}.key", own_key)
+            _write_certificate(folder / f"{name}.pem", own)
             files += [folder / f"{name}.pem", folder / f"{name}.key"]
     except OSError as error:
         raise UserError(f"{error.filename}: {os_reason(error)}") from None
@@ -72,10 +71,6 @@ def _authority(
     """The authority in the folder, made if there is none. Raises UserError for one that is ours
     no more.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     certificate, key = folder / "ca.pem", folder / "ca.key"
     if certificate.exists() or key.exists():
         try:
@@ -92,8 +87,8 @@ def _authority(
     name, year = _subject(_AUTHORITY), datetime.timedelta(days=365)
     extensions = [(x509.BasicConstraints(ca=True, path_length=0), True), (_usage(signs=True), True)]
     own = _certificate(name, made, (name, made), (now - _BEFORE, now + year), extensions)
-    _write(key, _key_pem(made))
-    _write(certificate, _pem(own))
+    _write_key(key, made)
+    _write_certificate(certificate, own)
     return made, own
 
 
@@ -104,10 +99,6 @@ def _leaf(
     hosts: Iterable[str],
     dates: tuple[datetime.datetime, datetime.datetime],
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID as Oid
-
     made = ec.generate_private_key(ec.SECP256R1())
     names = [_general(one) for one in dict.fromkeys((name, *_LOOPBACK, *hosts))]
     extensions = [
@@ -128,9 +119,6 @@ def _certificate(
     extensions: Iterable[tuple[x509.ExtensionType, bool]],
 ) -> x509.Certificate:
     """A certificate, signed by the issuer. extensions: each with whether it is critical."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
     name, key = issuer
     builder = x509.CertificateBuilder(
         subject_name=subject,
@@ -147,8 +135,6 @@ def _certificate(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -163,15 +149,10 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _subject(name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _general(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -182,19 +163,13 @@ def _general(host: str) -> x509.GeneralName:
         raise UserError(f"{host!r} is no host name and no IP address") from None
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    _write(path, key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
 
-    return certificate.public_bytes(Encoding.PEM)
 
-
-def _key_pem(key: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    pem: bytes = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return pem
+def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
+    _write(path, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
+from gymmesh_cli.terminal import echo, echo_json, one_line, report
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
     from gymmesh_mesh.models import ModelCheck
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _WORDS_SHOWN: Final = 60
 
 
-@click.group(short_help="List a mesh's models, fetch weights, try a call.")
+@click.group()
 def models() -> None:
     """Models: what answers, as policy, judge or simulated user."""
 
@@ -29,8 +30,7 @@ names_argument = click.argument("names", nargs=-1, metavar="[NAME]…")
 @models.command("list", short_help="The mesh's models.")
 @mesh_options
 @json_option
-@speaks_plainly
-def list_models(mesh: MeshOptions, as_json: bool) -> int:
+def list_models(mesh: MeshOptions, as_json: bool) -> None:
     """The models of a configuration.
 
     \b
@@ -50,22 +50,18 @@ def list_models(mesh: MeshOptions, as_json: bool) -> int:
         }
         for name, one in config.models.items()
     ]
-    if as_json:
-        echo_json({"models": rows})
-        return DONE
+    lines = []
     for row in rows:
-        parts = [row["name"], row["backend"], row["model"] or "", row["url"] or "", *row["urls"]]
-        mark = "  (policy)" if row["default"] else ""
-        echo(one_line("  ".join(part for part in parts if part) + mark))
-    return DONE
+        parts = [row["name"], row["backend"], row["model"], row["url"], *row["urls"]]
+        lines.append("  ".join(filter(None, parts)) + ("  (policy)" if row["default"] else ""))
+    report(as_json, {"models": rows}, lines)
 
 
 @models.command("pull", short_help="Fetch the weights of embedded models.")
 @names_argument
 @mesh_options
 @json_option
-@speaks_plainly
-def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int:
+def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> None:
     """Fetch the weights of the embedded models of a configuration, or of those named.
 
     Weights that are there already are checked and kept. Without a configuration these are the
@@ -91,7 +87,6 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int
             echo(one_line(f"{name}  {model.backend}  {said}"))
     if as_json:
         echo_json({"models": rows})
-    return DONE
 
 
 @models.command("check", short_help="Try one call with each model.")
@@ -107,7 +102,6 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int
     help="How long a call may take.",
 )
 @json_option
-@speaks_plainly
 def check_models(
     names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
 ) -> int:
@@ -130,12 +124,8 @@ def check_models(
 
     chosen = named(mesh.load(), names)
     checks = asyncio.run(check(chosen, prompt=prompt or PROMPT, timeout=timeout))
-    if as_json:
-        rows = [{**dataclasses.asdict(one), "ok": one.ok} for one in checks]
-        echo_json({"models": rows})
-    else:
-        for one in checks:
-            _print_check(one)
+    rows = [{**dataclasses.asdict(one), "ok": one.ok} for one in checks]
+    report(as_json, {"models": rows}, [line for one in checks for line in _check_lines(one)])
     good = sum(one.ok for one in checks)
     return DONE if good == len(checks) else WITH_FAILURES if good else NOTHING_DONE
 
@@ -152,10 +142,9 @@ def check_models(
 )
 @security_options
 @json_option
-@speaks_plainly
 def set_weights(
     version: int, addresses: tuple[str, ...], security: SecurityOptions, as_json: bool
-) -> int:
+) -> None:
     """Say that a model's weights are of VERSION from now on.
 
     For trainers that swap weights and don't call SetWeightsVersion themselves. Calls that begin
@@ -168,33 +157,27 @@ def set_weights(
 
     from gymmesh_mesh.models import set_weights as tell
 
-    before = asyncio.run(tell(addresses, version, security.over(None)))
-    if as_json:
-        rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
-        echo_json({"models": rows})
-        return DONE
-    for address, was in before.items():
-        echo(f"{address}  {'none' if was is None else was} -> {version}")
-    return DONE
+    before = asyncio.run(tell(addresses, version, security.over()))
+    rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
+    lines = [
+        f"{address}  {'none' if was is None else was} -> {version}"
+        for address, was in before.items()
+    ]
+    report(as_json, {"models": rows}, lines)
 
 
-def _print_check(one: ModelCheck) -> None:
+def _check_lines(one: ModelCheck) -> Iterator[str]:
     about = "  ".join(part for part in (one.name, one.backend, one.endpoint_model, one.url) if part)
     if not one.ok:
-        said = (
-            f"FAILED  {about}",
-            f"        {one.reason}: {one.message}",
-            f"        fix: {one.fix}",
-        )
-        echo("\n".join(map(one_line, said)))
+        yield f"FAILED  {about}"
+        yield f"        {one.reason}: {one.message}"
+        yield f"        fix: {one.fix}"
         return
     words = " ".join(one.text.split())
     words = f"{words[:_WORDS_SHOWN]}…" if len(words) > _WORDS_SHOWN else words
-    echo(one_line(f"ok      {about}"))
-    echo(
-        f"        {one.latency_s:.2f} s, {one.input_tokens} + {one.output_tokens} tokens: "
-        f"{one_line(words) or '(no text)'}"
-    )
-    echo(one_line(f"        can: {', '.join(one.capabilities)}"))
+    tokens = f"{one.input_tokens} + {one.output_tokens} tokens"
+    yield f"ok      {about}"
+    yield f"        {one.latency_s:.2f} s, {tokens}: {words or '(no text)'}"
+    yield f"        can: {', '.join(one.capabilities)}"
     if one.no_tools:
-        echo(one_line(f"        no tools: asked for a tool call, it gave {one.no_tools}"))
+        yield f"        no tools: asked for a tool call, it gave {one.no_tools}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import report
 from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _PORT = click.IntRange(0, 65535)
 
 
-@click.command(short_help="Serve one service of a mesh in this process.")
+@click.command()
 @click.argument("kind", type=click.Choice(["discovery", "model", "environment", "agent"]))
 @click.argument("name", required=False)
 @mesh_options
@@ -51,22 +50,17 @@ _PORT = click.IntRange(0, 65535)
 )
 @log_format_option
 @json_option
-@speaks_plainly
 def serve(
     kind: ServiceKind,
     name: str | None,
     mesh: MeshOptions,
-    discovery_address: str,
     host: str | None,
     insecure: bool,
     advertise_host: str | None,
-    port: int,
-    metrics_port: int,
-    health_port: int | None,
-    instance: str,
     log_format: LogFormat | None,
     as_json: bool,
-) -> int:
+    **asked: Any,
+) -> None:
     """Serve the service NAME of a configuration, an agent for example, in this process.
 
     For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
@@ -89,33 +83,21 @@ def serve(
             raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
         name = "registry"
 
-    place = ServingPlace(
-        host=host or "",
-        advertise_host=advertise_host or "",
-        port=port,
-        metrics_port=metrics_port,
-        health_port=health_port,
-        discovery_address=discovery_address,
-        instance=instance,
-    )
+    place = ServingPlace(host=host or "", advertise_host=advertise_host or "", **asked)
     config = mesh.load()
     if insecure:
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):
         run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
-    return DONE
 
 
 def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:
-    if as_json:
-        echo_json(
-            {
-                "kind": kind,
-                "name": name,
-                "id": served.id,
-                "address": served.address,
-                "metrics_address": served.metrics_address,
-            }
-        )
-    else:
-        echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))
+    document = {
+        "kind": kind,
+        "name": name,
+        "id": served.id,
+        "address": served.address,
+        "metrics_address": served.metrics_address,
+    }
+    line = f"{kind} {name} is SERVING at {served.address} as {served.id}"
+    report(as_json, document, [line])

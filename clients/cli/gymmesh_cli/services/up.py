@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,14 @@ import click
 
 from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
-    from gymmesh_mesh.config import DiscoveryConfig, Layout, MeshConfig
-    from gymmesh_runtime.telemetry import LogFormat
+    from gymmesh_mesh.config import DiscoveryConfig, MeshConfig
 
 
-@click.command(short_help="Start a mesh's services as processes.")
+@click.command()
 @mesh_options
 @listening_options
 @click.option(
@@ -66,23 +65,18 @@ if TYPE_CHECKING:
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @log_format_option
 @json_option
-@speaks_plainly
 def up(
     mesh: MeshOptions,
     host: str | None,
-    advertise_host: str | None,
     insecure: bool,
-    layout: Layout | None,
-    cells: int | None,
     discovery: str | None,
     consul_binary: str | None,
-    restarts: int | None,
     observe: bool,
     prometheus: str | None,
     logs: bool,
-    log_format: LogFormat | None,
     as_json: bool,
-) -> int:
+    **settings: Any,
+) -> None:
     """Start the services of a configuration as processes, and say where they are.
 
     Waits until all are SERVING, then runs until Ctrl-C, which stops them in reverse order and
@@ -103,45 +97,38 @@ def up(
     """
     import asyncio
 
+    from msgspec.structs import replace
+
     from gymmesh_mesh import run_up
     from gymmesh_mesh.config import exposed
 
     config = mesh.load()
-    if cells is not None and (layout or config.mesh.layout) != "cell":
+    if settings["cells"] is not None and (settings["layout"] or config.mesh.layout) != "cell":
         raise click.UsageError("--cells is for --layout cell")
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
-    settings = {"layout": layout, "cells": cells, "advertise_host": advertise_host}
-    config = _with_settings(config, restarts=restarts, log_format=log_format, **settings)
-    config = _with_discovery(config, discovery, consul_binary)
+    given = {name: value for name, value in settings.items() if value is not None}
+    found = _discovery(config.discovery, discovery, consul_binary)
+    config = replace(config, mesh=replace(config.mesh, **given), discovery=found)
     if insecure:
         config = exposed(config)
     program = (prometheus or "prometheus") if observe else None
     on_ready = partial(_say_ready, config, as_json)
-    echoed = {"echo": _say_line} if logs else {}
+    echoed = {"echo": lambda line: echo(one_line(line), err=True)} if logs else {}
     log_format = config.mesh.log_format
     with logged_as_service(log_format) if log_format == "json" else nullcontext():
         asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
-    return DONE
-
-
-def _say_line(line: str) -> None:
-    echo(one_line(line), err=True)
 
 
 def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -> None:
     if as_json:
-        echo_json(_documents(services))
+        documents = [asdict(one) for one in services]
+        for document in documents:
+            if not document["mcp_url"]:
+                del document["mcp_url"]
+        echo_json(documents)
     else:
         echo(as_text(services, _shared(config.discovery), _shown(config)))
-
-
-def _with_settings(config: MeshConfig, **given: Any) -> MeshConfig:
-    """The configuration with the settings of `mesh` that options gave; None: not given."""
-    from msgspec.structs import replace
-
-    changed = {name: value for name, value in given.items() if value is not None}
-    return replace(config, mesh=replace(config.mesh, **changed))
 
 
 def _shared(found: DiscoveryConfig) -> str:
@@ -151,20 +138,14 @@ def _shared(found: DiscoveryConfig) -> str:
     return f"consul://{found.consul.address.rpartition('://')[2]}"  # https is the configuration's
 
 
-def _with_discovery(config: MeshConfig, where: str | None, binary: str | None) -> MeshConfig:
-    """The configuration with the discovery that options gave. Raises UsageError."""
-    from msgspec.structs import replace
-
-    found = replace(config.discovery, binary=binary or config.discovery.binary)
-    return replace(config, discovery=_discovery(found, where))
-
-
-def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
+def _discovery(found: DiscoveryConfig, where: str | None, binary: str | None) -> DiscoveryConfig:
+    """The discovery that options gave. Raises UsageError."""
     from msgspec.structs import replace
 
     from gymmesh_mesh import read_target
     from gymmesh_runtime.config import ConfigError
 
+    found = replace(found, binary=binary or found.binary)
     if where is None:
         return found
     if where in ("memory", "kubernetes"):
@@ -182,20 +163,6 @@ def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
     if target.agent:
         raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
     return replace(target.discovery, start=False)
-
-
-def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": one.kind,
-            "name": one.name,
-            "address": one.address,
-            "metrics_address": one.metrics_address,
-            "pid": one.pid,
-            **({"mcp_url": one.mcp_url} if one.mcp_url else {}),
-        }
-        for one in services
-    ]
 
 
 def _shown(config: MeshConfig) -> str:
@@ -232,7 +199,7 @@ def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     if first is not None:
         agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]
         if shared:
-            agents = [f"{shared.replace('://https://', '://')}/{first.name}"]
+            agents = [f"{shared}/{first.name}"]
         named = " ".join(f"--agent {address}" for address in agents)
         lines += ["", f"ready; collect with: gym-cli collect … {named}{shown}"]
     return "\n".join(map(one_line, lines))

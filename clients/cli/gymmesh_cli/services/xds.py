@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 import click
 
 from gymmesh_cli.terminal import echo_json
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 
-@click.group(short_help="Let gRPC clients of any language find services.")
+@click.group()
 def xds() -> None:
     """Let gRPC clients of any language find services: xds:///agent.NAME."""
 
@@ -36,7 +35,6 @@ def xds() -> None:
 @click.option("--key", metavar="FILE", help="Its key.")
 @click.option("--region", default="", metavar="NAME", help="Where the client runs.")
 @click.option("--zone", default="", metavar="NAME", help="The zone in the region.")
-@speaks_plainly
 def bootstrap(
     server: str,
     node_id: str | None,
@@ -45,7 +43,7 @@ def bootstrap(
     key: str | None,
     region: str,
     zone: str,
-) -> int:
+) -> None:
     """Print the bootstrap file that gRPC's xDS clients read.
 
     With --ca the connection to the control plane is over TLS, for clients whose gRPC can: the
@@ -66,7 +64,6 @@ def bootstrap(
     files = {"ca_certificate_file": ca, "certificate_file": cert, "private_key_file": key}
     tls = {name: str(Path(file).absolute()) for name, file in files.items() if file is not None}
     echo_json(document(server, node_id, region, zone, tls))
-    return DONE
 
 
 def document(

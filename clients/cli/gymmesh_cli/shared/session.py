@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Collection, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,18 +13,9 @@ import click
 
 from gymmesh_cli.options.security import SecurityOptions
 from gymmesh_cli.options.shared import MeshOptions
-from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
+from gymmesh_client import TaskDefaults, TaskReader
 from gymmesh_client.collect_stream import StreamLimits
-from gymmesh_mesh import (
-    SCHEMES,
-    Defaults,
-    Mesh,
-    MeshConfig,
-    discovered,
-    embedded,
-    read_target,
-    remote,
-)
+from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, discovered, embedded, read_target, remote
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 from gymmesh_runtime.security import SecurityConfig
@@ -126,25 +116,16 @@ class MeshPlan:
         view: dict[str, Any] = {} if self.config is None else public_view(self.config)
         return view | {"remote": list(self.agents)} if self.agents else view
 
-    @asynccontextmanager
-    async def open(self, patience_s: float = math.inf) -> AsyncIterator[Mesh]:
-        """Open the mesh, or connect to it, whose agents may be lost for `patience_s` at most.
+    def open(self, patience_s: float = math.inf) -> AbstractAsyncContextManager[Mesh]:
+        """The mesh, opened or connected to, whose agents may be lost for `patience_s` at most.
 
-        Raises MeshError and ConfigError.
+        Opening raises MeshError and ConfigError.
         """
-        if self.agents:
-            defaults = self.config.defaults if self.config else None
-            reconnect_s = min(StreamLimits().reconnect_s, patience_s)
-            async with self._elsewhere(defaults, reconnect_s) as mesh:
-                yield mesh
-        else:
+        if not self.agents:
             assert self.config is not None
-            async with embedded(self.config) as mesh:
-                yield mesh
-
-    def _elsewhere(
-        self, defaults: Defaults | None, reconnect_s: float
-    ) -> AbstractAsyncContextManager[Mesh]:
+            return embedded(self.config)
+        defaults = self.config.defaults if self.config else None
+        reconnect_s = min(StreamLimits().reconnect_s, patience_s)
         if not self.agents[0].startswith(SCHEMES):
             return remote(self.agents, defaults, reconnect_s=reconnect_s, security=self.security)
         config = self.config or MeshConfig()
@@ -173,11 +154,3 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # too long for a path, or a zero byte in it
         return False
-
-
-def connector(mesh: Mesh, *, held: bool = False) -> AgentConnector:
-    """Finds a mesh's agents by name.
-
-    With `held`, they keep events until `mesh.agents.stored` says that the outcome is on disk.
-    """
-    return partial(mesh.agents.connect, held=held)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gymmesh.rollout.v1.rollout_pb2 import Task
 from gymmesh_cli.terminal import one_line
 from gymmesh_client import TaskProblem, TaskReader, TaskRow, UserError
 
@@ -57,6 +58,14 @@ def checked_rows(
         if checks is not None and isinstance(entry, TaskRow):
             problem = checks.problem(entry.task)
         yield entry if problem is None else TaskProblem(entry.line, *problem)
+
+
+def right_tasks(reader: TaskReader, path: Path) -> Iterator[Task]:
+    """The tasks of a file, as far as its rows are right. Raises UserError at one that is wrong."""
+    for entry in reader.read(path):
+        if isinstance(entry, TaskProblem):
+            raise UserError(one_line(entry.at(path)))
+        yield entry.task
 
 
 def choose_tasks(

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from gymmesh_data.profile import Profile
 
 
-def tracking_of(options: TrackOptions, output: RunOutput) -> Tracking:
-    """The tracking of a run; what first goes wrong with it is said on stderr."""
-    link = TrackerLink(options.tracker, _warn)
-    return Tracking(link, output, project=options.project, samples=options.samples)
-
-
 @asynccontextmanager
-async def tracked(tracking: Tracking, collector: Collector) -> AsyncIterator[None]:
-    """Tracks the collector's run meanwhile. Ctrl-C cuts short what the tracker takes at the end."""
+async def tracked(
+    options: TrackOptions, output: RunOutput, collector: Collector
+) -> AsyncIterator[Tracking]:
+    """Tracks the collector's run meanwhile; what first goes wrong with that is said on stderr.
+    Ctrl-C cuts short what the tracker takes at the end.
+    """
+    link = TrackerLink(options.tracker, _warn)
+    tracking = Tracking(link, output, project=options.project, samples=options.samples)
 
     def groups() -> Mapping[str, int] | None:
         return collector.group_stream.store.counts() if collector.options.hand_out else None
 
     async with tracking.live(collector.figures, groups):
         try:
-            yield
+            yield tracking
         finally:
-            on_interrupt(tracking.link.cut_short)
+            on_interrupt(link.cut_short)
     if tracking.lost:
         _warn(tracking.lost)
 

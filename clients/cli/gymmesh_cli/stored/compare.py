@@ -10,14 +10,13 @@ import click
 
 from gymmesh_cli.options.shared import FILE, json_option
 from gymmesh_cli.stored.pages import write_page
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import echo, one_line, report
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Comparison
 
 
-@click.command("compare", short_help="Compare runs of the same tasks, with paired tests.")
+@click.command("compare")
 @click.argument("inputs", metavar="A B…", nargs=-1, required=True, type=FILE)
 @click.option(
     "--solved-at",
@@ -43,11 +42,10 @@ if TYPE_CHECKING:
     metavar="N",
     help="Draws of the bootstrap, and of the test where not all signs can be tried.",
 )
-@click.option("--html", type=FILE, metavar="FILE", help="Write a page with pictures, too.")
+@click.option("--html", type=FILE, help="Write a page with pictures, too.")
 @click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option
-@speaks_plainly
 def compare(
     inputs: tuple[Path, ...],
     solved_at: float,
@@ -57,7 +55,7 @@ def compare(
     overwrite: bool,
     seed: int,
     as_json: bool,
-) -> int:
+) -> None:
     """Compare runs of the same tasks with the first one, task by task.
 
     \b
@@ -80,16 +78,12 @@ def compare(
         refuse_used(html, overwrite=overwrite)
     options = ProfileOptions(solved_at, resamples, seed)
     found = make(inputs, options)
-    if as_json:
-        told = [one.to_dict(most) for one in found]
-        echo_json({"solved_at": solved_at, "seed": seed, "comparisons": told})
-    else:
-        lines = [line for one in found for line in _lines(one, most, several=len(found) > 1)]
-        echo("\n".join(map(one_line, lines)))
+    told = [one.to_dict(most) for one in found]
+    lines = (line for one in found for line in _lines(one, most, several=len(found) > 1))
+    report(as_json, {"solved_at": solved_at, "seed": seed, "comparisons": told}, lines)
     if html is not None:
         write_page(html, comparison_page(found, options, most))
         echo(f"page          {one_line(str(html))}", err=as_json)
-    return DONE
 
 
 def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gymmesh_cli.options.shared import environments_option, json_option, rollouts_argument
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal import report
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh_data import ExportOptions, ExportSummary
@@ -24,7 +25,7 @@ _HUB: Final = "hf"
 _DEMONSTRATION: Final = 1.0
 
 
-@click.command("export", short_help="Write rollouts in the format of a trainer.")
+@click.command("export")
 @rollouts_argument
 @click.option(
     "--format",
@@ -101,7 +102,6 @@ _DEMONSTRATION: Final = 1.0
     help="Go on with an export that was interrupted; of hf, with the files that are not finished.",
 )
 @json_option
-@speaks_plainly
 def export(
     inputs: tuple[Path, ...],
     name: str,
@@ -151,10 +151,7 @@ def export(
         raise click.UsageError("--test is for --format hf")
     else:
         summary = write(inputs, output, name, options, overwrite=overwrite, resume=resume)
-    if as_json:
-        echo_json(summary.to_dict())
-    else:
-        _say(summary, output)
+    report(as_json, summary.to_dict(), _lines(summary, output))
     return DONE if summary.records else NOTHING_DONE
 
 
@@ -195,11 +192,8 @@ def _options(
     )
 
 
-def _say(summary: ExportSummary, output: Path) -> None:
-    lines = [
-        f"rollouts      {summary.rollouts} read",
-        f"records       {summary.records} in {output}",
-    ]
-    lines += [f"left out      {count} {why}" for why, count in sorted(summary.left_out.items())]
-    lines += [f"not carried   {count} {what}" for what, count in sorted(summary.losses.items())]
-    echo("\n".join(map(one_line, lines)))
+def _lines(summary: ExportSummary, output: Path) -> Iterator[str]:
+    yield f"rollouts      {summary.rollouts} read"
+    yield f"records       {summary.records} in {output}"
+    yield from (f"left out      {n} {why}" for why, n in sorted(summary.left_out.items()))
+    yield from (f"not carried   {n} {what}" for what, n in sorted(summary.losses.items()))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
+from gymmesh_cli.terminal import echo, one_line, report
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
     from gymmesh_data.imports import ImportSummary
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
 
 
-@click.command("import", short_help="Make tasks or rollouts of other programs' files.")
+@click.command("import")
 @click.argument("inputs", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "-f", "name", required=True, type=click.Choice(_FORMATS))
 @click.option("--output", "-o", required=True, type=FILE, help="The file to write: JSON lines.")
@@ -45,7 +46,6 @@ _FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
 @click.option("--skip-invalid", is_flag=True, help="Leave out rows that cannot be taken.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @json_option
-@speaks_plainly
 def import_(
     inputs: tuple[Path, ...],
     name: str,
@@ -93,19 +93,16 @@ def import_(
     summary = import_file(inputs, output, name, options, overwrite=overwrite)
     for problem in () if as_json else summary.problems:
         echo(one_line(problem), err=True)
-    if as_json:
-        echo_json(summary.to_dict())
-    else:
-        _say(summary, made, output)
+    report(as_json, summary.to_dict(), _lines(summary, made, output))
     if not summary.records:
         return NOTHING_DONE
     return WITH_FAILURES if summary.refused else DONE
 
 
-def _say(summary: ImportSummary, made: str, output: Path) -> None:
-    lines = [f"rows          {summary.rows} read", f"{made:<13} {summary.records} in {output}"]
+def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:
+    yield f"rows          {summary.rows} read"
+    yield f"{made:<13} {summary.records} in {output}"
     if summary.repeated:
-        lines.append(f"repeated      {summary.repeated}, of tasks that are there already")
+        yield f"repeated      {summary.repeated}, of tasks that are there already"
     if summary.refused:
-        lines.append(f"left out      {summary.refused} that cannot be taken")
-    echo("\n".join(map(one_line, lines)))
+        yield f"left out      {summary.refused} that cannot be taken"

@@ -13,7 +13,7 @@ from gymmesh_cli.options.shared import FILE, json_option, rollouts_argument
 from gymmesh_cli.options.track import TrackOptions, track_options
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Profile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN: Final = 12
 
 
-@click.command("profile", short_help="Statistics of rollouts: pass@k, lengths, tools, failures.")
+@click.command("profile")
 @rollouts_argument
 @click.option(
     "--solved-at",
@@ -49,7 +49,6 @@ _MOST_SHOWN: Final = 12
 @click.option(
     "--write-tasks",
     type=FILE,
-    metavar="FILE",
     help="Write the tasks whose pass rate is in --pass-rate, as JSON lines.",
 )
 @click.option(
@@ -60,7 +59,7 @@ _MOST_SHOWN: Final = 12
     help="With --write-tasks: the band, both ends included; without, all that are solved "
     "sometimes but not always.",
 )
-@click.option("--html", type=FILE, metavar="FILE", help="Write a page with pictures, too.")
+@click.option("--html", type=FILE, help="Write a page with pictures, too.")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, show_default=True, metavar="N",
@@ -69,7 +68,6 @@ _MOST_SHOWN: Final = 12
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @track_options
 @json_option
-@speaks_plainly
 def profile(
     inputs: tuple[Path, ...],
     solved_at: float,
@@ -114,7 +112,6 @@ def profile(
     if track is not None:
         from gymmesh_cli.shared.tracking import profile_tracking_of
 
-        track.require()
         tracking = profile_tracking_of(track)
     made = make(inputs, options, on_rollout=None if tracking is None else tracking.see)
     if as_json:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options.security import security_options
 from gymmesh_cli.options.shared import (
     FILE,
-    MeshOptions,
     environments_option,
     json_option,
     mesh_options,
     rollouts_argument,
     timeout_option,
 )
-from gymmesh_cli.terminal.exits import speaks_plainly
 
 
-@click.command("reverify", short_help="Judge stored rollouts again, without inference.")
+@click.command("reverify")
 @rollouts_argument
 @click.option("--output", "-o", type=FILE, help="Where the rows with the new verdicts go.")
 @click.option(
@@ -41,7 +39,6 @@ from gymmesh_cli.terminal.exits import speaks_plainly
     "--tasks",
     "tasks_file",
     type=FILE,
-    metavar="FILE",
     help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Judge only the first rollouts.")
@@ -58,23 +55,7 @@ from gymmesh_cli.terminal.exits import speaks_plainly
     "--resume", is_flag=True, help="Go on after an interruption; what failed is judged anew, too."
 )
 @json_option
-@speaks_plainly
-def reverify(
-    inputs: tuple[Path, ...],
-    output: Path | None,
-    dry_run: bool,
-    mesh: MeshOptions,
-    resources: tuple[str, ...],
-    security: SecurityOptions,
-    environments: tuple[str, ...],
-    tasks_file: Path | None,
-    limit: int | None,
-    concurrency: int,
-    timeout_s: float,
-    overwrite: bool,
-    resume: bool,
-    as_json: bool,
-) -> int:
+def reverify(dry_run: bool, **asked: Any) -> int:
     """Judge stored rollouts again, without inference, and compare the verdicts.
 
     \b
@@ -92,29 +73,15 @@ def reverify(
     """
     from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
 
-    if (output is None) != dry_run:
+    command = ReverifyCommand(**asked)
+    if (command.output is None) != dry_run:
         raise click.UsageError("give --output, or --dry-run to compare verdicts alone")
-    if overwrite and resume:
+    if command.overwrite and command.resume:
         raise click.UsageError("--overwrite and --resume exclude each other")
-    if dry_run and (overwrite or resume):
+    if dry_run and (command.overwrite or command.resume):
         raise click.UsageError("--dry-run writes nothing, so there is nothing to replace or resume")
-    if resources:
-        mesh.refuse_model_flags()
+    if command.resources:
+        command.mesh.refuse_model_flags()
     else:
-        security.refuse("--resource")
-    command = ReverifyCommand(
-        inputs=inputs,
-        output=output,
-        mesh=mesh,
-        resources=resources,
-        security=security,
-        environments=frozenset(environments),
-        tasks_file=tasks_file,
-        limit=limit,
-        concurrency=concurrency,
-        timeout_s=timeout_s,
-        overwrite=overwrite,
-        resume=resume,
-        as_json=as_json,
-    )
+        command.security.refuse("--resource")
     return reverify_rollouts(command)

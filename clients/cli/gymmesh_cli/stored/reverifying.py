@@ -9,7 +9,7 @@ import hashlib
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from gymmesh_cli.options.security import SecurityOptions
 from gymmesh_cli.options.shared import MeshOptions
 from gymmesh_cli.shared.interrupts import interrupting
 from gymmesh_cli.shared.session import MeshPlan
-from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal import one_line, report
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.terminal.logs import logged_to
 from gymmesh_client import (
@@ -56,14 +56,14 @@ from gymmesh_runtime.serving import run as run_loop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverifyCommand:
-    """What the user asked for."""
+    """What the user asked for; the fields are named as the parameters of the command's options."""
 
     inputs: tuple[Path, ...]
     output: Path | None
     mesh: MeshOptions
     resources: tuple[str, ...]
     security: SecurityOptions
-    environments: frozenset[str]
+    environments: tuple[str, ...]
     tasks_file: Path | None
     limit: int | None
     concurrency: int
@@ -81,7 +81,7 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
     named = {"the reverification": list(command.inputs), **plan.inputs()}
     if command.tasks_file is not None:
         named["--tasks"] = [command.tasks_file]
-    source = Source(command.inputs, command.environments, command.mesh.environment or "")
+    source = Source(command.inputs, frozenset(command.environments), command.mesh.environment or "")
     if command.output is not None:
         own = OutputFiles(command.output).everything()
         refuse_inputs(own, named | {"the reverification": source.files()})
@@ -103,28 +103,23 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
 async def _reverify(
     command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
 ) -> tuple[VerdictChanges, bool]:
-    if command.output is None:
-        return await _judge(command, plan, source, names)
-    with logged_to(OutputFiles(command.output).log, anew=not command.resume):
-        return await _judge(command, plan, source, names)
-
-
-async def _judge(
-    command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
-) -> tuple[VerdictChanges, bool]:
-    async with _environments(command, plan, names) as directory:
+    changes, output, tasks = VerdictChanges(), None, None
+    async with AsyncExitStack() as stack:
+        if command.output is not None:
+            log = OutputFiles(command.output).log
+            stack.enter_context(logged_to(log, anew=not command.resume))
+        directory = await stack.enter_async_context(_environments(command, plan, names))
         verifiers = Verifiers(directory, command.timeout_s)
         await verifiers.prepare(names)
-        changes = VerdictChanges()
-        output = None
         if command.output is not None:
-            output = _prepare(command, plan, source, verifiers, changes)
-        judging = Reverification(source, verifiers, output, _options(command), changes)
-        try:
-            with _interrupts_of(judging):
-                await judging.run()
-        finally:
-            await judging.close()
+            output = _prepare(command, command.output, plan, source, verifiers, changes)
+        if command.tasks_file is not None:
+            tasks = TaskSource(command.tasks_file, TaskReader(TaskDefaults("any", "any")))
+        options = ReverifyOptions(command.concurrency, command.limit, _who(), tasks)
+        judging = Reverification(source, verifiers, output, options, changes)
+        stack.push_async_callback(judging.close)
+        with _interrupts_of(judging):
+            await judging.run()
         return changes, judging.stopped
 
 
@@ -138,23 +133,16 @@ def _environments(
     return remote_environments(command.resources, plan.config, security=security)
 
 
-def _options(command: ReverifyCommand) -> ReverifyOptions:
-    tasks = None
-    if command.tasks_file is not None:
-        tasks = TaskSource(command.tasks_file, TaskReader(TaskDefaults("any", "any")))
-    return ReverifyOptions(command.concurrency, command.limit, _who(), tasks)
-
-
 def _prepare(
     command: ReverifyCommand,
+    path: Path,
     plan: MeshPlan,
     source: Source,
     verifiers: Verifiers,
     changes: VerdictChanges,
 ) -> RunOutput:
     """The output, with `changes` counting the verdicts that are there already."""
-    assert command.output is not None
-    files = OutputFiles(command.output)
+    files = OutputFiles(path)
     identity = _identity(command, plan, source, verifiers)
     _refuse_others(files, identity, command)
     accept = ("version",)
@@ -185,7 +173,12 @@ def _prepare(
             "resources": list(command.resources),
             "timeout_s": command.timeout_s,
         },
-        services={"environments": {name: [one] for name, one in _abouts(verifiers).items()}},
+        services={
+            "environments": {
+                name: [json_format.MessageToDict(one, preserving_proto_field_name=True)]
+                for name, one in verifiers.about.items()
+            }
+        },
     )
     return output
 
@@ -234,14 +227,6 @@ def _identity(
     return RunIdentity(tasks.hexdigest(), config.hexdigest(), versions().get("gymmesh", ""))
 
 
-def _abouts(verifiers: Verifiers) -> dict[str, Any]:
-    """What the environments say of themselves, as JSON values."""
-    return {
-        name: json_format.MessageToDict(one, preserving_proto_field_name=True)
-        for name, one in verifiers.about.items()
-    }
-
-
 def _who() -> str:
     try:
         user = getpass.getuser()
@@ -266,10 +251,7 @@ def _interrupts_of(judging: Reverification) -> Iterator[None]:
 
 
 def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
-    if command.as_json:
-        shown = None if command.output is None else str(command.output)
-        echo_json(changes.to_dict() | {"output": shown})
-        return
+    shown = None if command.output is None else str(command.output)
     lines = changes.table()
     if changes.kept:
         lines.append(f"kept          {changes.kept} verdicts of an earlier session")
@@ -279,4 +261,4 @@ def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
         lines.append(f"rows          {command.output}")
         if changes.failed:
             lines.append(f"failures      {OutputFiles(command.output).failures}")
-    echo("\n".join(map(one_line, lines)))
+    report(command.as_json, changes.to_dict() | {"output": shown}, lines)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh_data import StoredRollout
 
 
-@click.command("show", short_help="Print a stored rollout as a conversation.")
+@click.command("show")
 @click.argument("path", metavar="ROLLOUTS", type=FILE)
 @click.option("--rollout", metavar="ID", help="The rollout of this id.")
 @click.option("--task", metavar="ID", help="The rollouts of this task, each of its repeats.")
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 @click.option("--tokens", is_flag=True, help="How many tokens each model call read and sampled.")
 @click.option("--pager", is_flag=True, help="Through the pager of the terminal.")
 @json_option
-@speaks_plainly
 def show(
     path: Path,
     rollout: str | None,
@@ -34,7 +32,7 @@ def show(
     tokens: bool,
     pager: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Print a stored rollout as a conversation: messages, reasoning, tool calls and their results,
     then the verdict with its parts and evidence, and how long each stage took.
 
@@ -62,14 +60,13 @@ def show(
     if as_json:
         for one in chosen:
             echo_json(view.document(one, conversation_of(one)))
-        return DONE
+        return
     lines = [line for one in chosen for line in view.lines(one, conversation_of(one))]
     if pager:
-        page_parts(line.parts for line in lines)
+        page_parts(lines)
     else:
         for line in lines:
-            echo_parts(*line.parts)
-    return DONE
+            echo_parts(*line)
 
 
 def _chosen(

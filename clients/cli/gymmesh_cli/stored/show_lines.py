@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from gymmesh_cli.terminal.writing import Parts
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
 from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import object_of, objects_of
@@ -22,6 +22,12 @@ from gymmesh_runtime.text import one_line
 _MOST_WIDE: Final = 110
 _LEAST_WIDE: Final = 40
 _BAR: Final = "│ "
+_TIMINGS: Final = {
+    "duration_us": "in all",
+    "model_us": "models",
+    "tools_us": "tools",
+    "verify_us": "verdict",
+}
 _STYLES: Final[dict[str, dict[str, Any]]] = {
     "system": {"fg": "magenta", "bold": True},
     "user": {"fg": "blue", "bold": True},
@@ -30,13 +36,6 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
     "quiet": {"dim": True},
     "head": {"bold": True},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line in pieces, each with its style, as `gymmesh_cli.terminal.echo_parts` takes them."""
-
-    parts: tuple[tuple[str, dict[str, Any]], ...]
 
 
 class ConversationView:
@@ -52,7 +51,7 @@ class ConversationView:
         self._width = max(_LEAST_WIDE, min(width, _MOST_WIDE))
         self._tokens = tokens
 
-    def lines(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
+    def lines(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Parts]:
         """The rollout: what it was, its messages and those of actors, its end."""
         yield from self._head(rollout)
         for place, message in enumerate(conversation.messages):
@@ -66,13 +65,13 @@ class ConversationView:
         yield from self._end(rollout)
         yield _line("")
 
-    def _below(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
+    def _below(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Parts]:
         for what, count in sorted(conversation.losses.items()):
             yield _line(f"(not shown: {count} {one_line(what)})", "quiet")
         if self._tokens:
             yield from self._token_counts(rollout)
 
-    def _actor(self, actor: Actor) -> Iterator[Line]:
+    def _actor(self, actor: Actor) -> Iterator[Parts]:
         """What another actor said; what it went on from is not said again."""
         yield _line("─" * self._width, "quiet")
         text = f"actor {one_line(actor.name)}  reward {_number(actor.reward)}"
@@ -108,7 +107,7 @@ class ConversationView:
             **({"actors": actors} if (actors := _actors(rollout)) else {}),
         }
 
-    def _head(self, rollout: StoredRollout) -> Iterator[Line]:
+    def _head(self, rollout: StoredRollout) -> Iterator[Parts]:
         row = rollout.row
         names = [("task", rollout.task_id), ("repeat", str(rollout.repeat_index))]
         names += [(key, rollout.text(key)) for key in ("environment", "agent")]
@@ -119,10 +118,10 @@ class ConversationView:
         if rollout.rollout_id:
             yield _line(f"rollout {one_line(rollout.rollout_id)}", "quiet")
 
-    def _message(self, message: dict[str, Any]) -> Iterator[Line]:
+    def _message(self, message: dict[str, Any]) -> Iterator[Parts]:
         role = str(message["role"])
         note = f" ({one_line(str(message['tool_call_id']))})" if "tool_call_id" in message else ""
-        yield Line(((role, _STYLES.get(role, {})), (note, _STYLES["quiet"])))
+        yield (role, _STYLES.get(role, {})), (note, _STYLES["quiet"])
         if message.get("reasoning_content"):
             yield _line(f"{_BAR}(reasoning)", "quiet")
             yield from self._text(str(message["reasoning_content"]), "quiet")
@@ -133,7 +132,7 @@ class ConversationView:
             note = f"  {one_line(str(call.get('id', '')))}"
             yield from self._text(f"calls {said}{note}", "")
 
-    def _content(self, content: Any) -> Iterator[Line]:
+    def _content(self, content: Any) -> Iterator[Parts]:
         if isinstance(content, str):
             yield from self._text(content, "")
             return
@@ -144,11 +143,11 @@ class ConversationView:
                 url = str((part.get("image_url") or {}).get("url", ""))
                 yield from self._text(f"[image: {url[:60]}{'…' if len(url) > 60 else ''}]", "quiet")
 
-    def _text(self, text: str, style: str) -> Iterator[Line]:
+    def _text(self, text: str, style: str) -> Iterator[Parts]:
         """Somebody's text, behind a bar."""
         for line in text.split("\n") if text else ():
             for piece in self._wrapped(one_line(line.expandtabs(4)), _BAR):
-                yield Line(((_BAR, _STYLES["quiet"]), (piece, _STYLES.get(style, {}))))
+                yield (_BAR, _STYLES["quiet"]), (piece, _STYLES.get(style, {}))
 
     def _wrapped(self, text: str, before: str) -> list[str]:
         room = self._width - len(before)
@@ -156,17 +155,17 @@ class ConversationView:
             text, room, drop_whitespace=False, replace_whitespace=False, break_on_hyphens=False
         ) or [""]
 
-    def _token_counts(self, rollout: StoredRollout) -> Iterator[Line]:
+    def _token_counts(self, rollout: StoredRollout) -> Iterator[Parts]:
         for item in rollout.output:
             sampled, read = item.get("generation_token_ids"), item.get("prompt_token_ids")
             if isinstance(sampled, list):
                 known = f"{len(read)} read, " if isinstance(read, list) else ""
                 yield _line(f"tokens        {known}{len(sampled)} sampled", "quiet")
 
-    def _end(self, rollout: StoredRollout) -> Iterator[Line]:
+    def _end(self, rollout: StoredRollout) -> Iterator[Parts]:
         for name, text in _ending(rollout):
             pieces = self._wrapped(one_line(text), " " * 14)
-            yield Line(((f"{name:<14}", _STYLES["quiet"]), (pieces[0], {})))
+            yield (f"{name:<14}", _STYLES["quiet"]), (pieces[0], {})
             for piece in pieces[1:]:
                 yield _line(f"{'':<14}{piece}")
 
@@ -200,11 +199,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         yield "before", f"{old.get('reward')} by {old.get('verifier')} {old.get('version')}"
     timings = rollout.metadata.get("timings")
     if isinstance(timings, dict):
-        kinds = ("duration_us", "model_us", "tools_us", "verify_us")
-        names = ("in all", "models", "tools", "verdict")
-        told = (
-            f"{_seconds(timings.get(key))} {name}" for key, name in zip(kinds, names, strict=True)
-        )
+        told = [f"{_seconds(timings.get(key))} {name}" for key, name in _TIMINGS.items()]
         yield "time", ", ".join(told)
     for key, value in row.items():
         if not is_own_key(row, key) and key not in evidence:
@@ -242,5 +237,5 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value).decode("utf-8", "surrogatepass")
 
 
-def _line(text: str, style: str = "") -> Line:
-    return Line(((text, _STYLES.get(style, {})),))
+def _line(text: str, style: str = "") -> Parts:
+    return ((text, _STYLES.get(style, {})),)

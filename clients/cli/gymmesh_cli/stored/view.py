@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gymmesh_cli.terminal import echo, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
     from gymmesh_view import Found
 
 
-@click.command("view", short_help="Look at rollouts in a local page.")
+@click.command("view")
 @click.argument("paths", metavar="[DIR|ROLLOUTS]…", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--run",
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 @click.option("--min-reward", metavar="R", help="--bundle: only with at least this reward.")
 @click.option("--max-reward", metavar="R", help="--bundle: only with at most this reward.")
 @click.option("--outcome", type=click.Choice(["completed", "failed"]), help="--bundle: only these.")
-@speaks_plainly
 def view(
     paths: tuple[Path, ...],
     runs: tuple[str, ...],
@@ -89,10 +88,11 @@ def view(
     found = find_sources(named or [Path()])
     if bundle is not None:
         return _bundle(found, bundle, sort, limit, overwrite, chosen)
-    return _serve(found, port, browser)
+    _serve(found, port, browser)
+    return DONE
 
 
-def _serve(found: Found, port: int, browser: bool) -> int:
+def _serve(found: Found, port: int, browser: bool) -> None:
     import asyncio
 
     from gymmesh_view import serve
@@ -107,7 +107,6 @@ def _serve(found: Found, port: int, browser: bool) -> int:
 
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(found.sources, port=port, browser=browser, ready=ready))
-    return DONE
 
 
 def _bundle(

@@ -6,13 +6,14 @@ logs.py     where the log of a command goes
 events.py   a rollout's events as text
 """
 
+from gymmesh_cli.terminal.exits import plain_errors
 from gymmesh_cli.terminal.writing import (
     echo,
     echo_json,
     echo_json_line,
     echo_parts,
     page_parts,
-    plain_errors,
+    report,
 )
 from gymmesh_runtime.text import one_line
 
@@ -24,4 +25,5 @@ __all__ = [
     "one_line",
     "page_parts",
     "plain_errors",
+    "report",
 ]

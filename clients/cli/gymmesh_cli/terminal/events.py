@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -36,7 +36,7 @@ class EventPrinter:
             self._in_delta = False
         printer = _PRINTERS.get(kind)
         if printer is not None:
-            printer(event)
+            printer(getattr(event, kind))
 
     def failure(self, failed: FailedAttempt) -> None:
         """Print why the rollout failed."""
@@ -64,30 +64,21 @@ def _line(label: str, text: str, colour: str, *, dim: bool = False) -> None:
         echo_parts((_MARGIN + line, {"dim": dim}))
 
 
-def _started(event: pb.RolloutEvent) -> None:
-    started = event.started
+def _started(started: pb.Started) -> None:
     tools = [tool.function.name or tool.opaque.type for tool in started.params.tools]
     text = f"agent {started.agent}, environment {started.environment}"
     _line("started", text + (f", tools {', '.join(tools)}" if tools else ""), "blue")
-    for item in started.items:
-        _item(item)
+    _items(started.items)
 
 
-def _model_call(event: pb.RolloutEvent) -> None:
-    for item in (*event.model_call_completed.context_items,
-                 *event.model_call_completed.response.output):  # fmt: skip
-        _item(item)
+def _model_call(call: pb.ModelCallCompleted) -> None:
+    _items((*call.context_items, *call.response.output))
 
 
-def _tool_call(event: pb.RolloutEvent) -> None:
-    _item(event.tool_call_completed.output)
-
-
-def _turn(event: pb.RolloutEvent) -> None:
-    for item in event.turn_completed.items:
-        _item(item)
-    if event.turn_completed.HasField("reward"):
-        _line("turn", f"reward {event.turn_completed.reward:g}", "magenta")
+def _turn(turn: pb.TurnCompleted) -> None:
+    _items(turn.items)
+    if turn.HasField("reward"):
+        _line("turn", f"reward {turn.reward:g}", "magenta")
 
 
 def verdict_text(verdict: pb.Verification) -> str:
@@ -99,23 +90,27 @@ def verdict_text(verdict: pb.Verification) -> str:
     return status + (f": {verdict.reason}" if verdict.reason else "")
 
 
-def _verified(event: pb.RolloutEvent) -> None:
-    verdict = event.verified.verification
+def _verified(verified: pb.Verified) -> None:
+    verdict = verified.verification
     _line("verified", verdict_text(verdict), "green")
     if verdict.evidence_json:
         _line("", bytes_to_text(verdict.evidence_json), "green", dim=True)
 
 
-def _completed(event: pb.RolloutEvent) -> None:
-    done, counts = event.completed, event.completed.counts
-    reason = pb.StopReason.Name(done.stop_reason).removeprefix("STOP_REASON_")
+def _completed(done: pb.Completed) -> None:
+    counts, reason = done.counts, pb.StopReason.Name(done.stop_reason)
     _line(
         "completed",
-        f"{reason}, {counts.model_calls} model calls, {counts.tool_calls} tool calls, "
-        f"{counts.input_tokens} tokens in, {counts.output_tokens} out, "
-        f"{done.duration_us / 1e6:.2f} s",
+        f"{reason.removeprefix('STOP_REASON_')}, {counts.model_calls} model calls, "
+        f"{counts.tool_calls} tool calls, {counts.input_tokens} tokens in, "
+        f"{counts.output_tokens} out, {done.duration_us / 1e6:.2f} s",
         "green",
     )
+
+
+def _items(items: Iterable[responses_pb2.Item]) -> None:
+    for item in items:
+        _item(item)
 
 
 def _item(item: responses_pb2.Item) -> None:
@@ -138,10 +133,10 @@ def _item(item: responses_pb2.Item) -> None:
 
 
 _ROLE_COLOURS: Final = {"user": "blue", "system": "blue", "developer": "blue"}
-_PRINTERS: Final[dict[str, Callable[[pb.RolloutEvent], None]]] = {
+_PRINTERS: Final[dict[str, Callable[[Any], None]]] = {
     "started": _started,
     "model_call_completed": _model_call,
-    "tool_call_completed": _tool_call,
+    "tool_call_completed": lambda call: _item(call.output),
     "turn_completed": _turn,
     "verified": _verified,
     "completed": _completed,

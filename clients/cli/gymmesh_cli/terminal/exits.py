@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
-from typing import Final, NoReturn, ParamSpec
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
 
 from gymmesh_cli.terminal.writing import echo
-from gymmesh_runtime.text import one_line
-
-P = ParamSpec("P")
+from gymmesh_runtime.text import laid_out, one_line
 
 DONE: Final = 0
 NOTHING_DONE: Final = 1
@@ -19,27 +19,24 @@ WITH_FAILURES: Final = 3
 INTERRUPTED: Final = 130
 
 
-def speaks_plainly(command: Callable[P, int]) -> Callable[P, NoReturn]:
-    """Make a command's number its exit code, and errors that the user can correct a sentence."""
-
-    @functools.wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> NoReturn:
-        try:
-            code = command(*args, **kwargs)
-        except KeyboardInterrupt:
-            code = say("interrupted", INTERRUPTED)
-        except BrokenPipeError:
-            # The reader of the output has gone, and would not see a message either.
-            sys.stderr.close()
-            code = NOTHING_DONE
-        except Exception as error:
-            known = _sentence_of(error)
-            if known is None:
-                raise
-            code = say(*known)
-        sys.exit(code)
-
-    return wrapper
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Errors that the user can correct become a sentence and an exit code; the others go on."""
+    try:
+        yield
+    except click.ClickException as error:
+        # Click's own errors quote what was given.
+        vars(error)["message"] = laid_out(error.message)  # it is declared final
+        raise
+    except click.exceptions.Exit:
+        raise  # the end of --help, for example
+    except KeyboardInterrupt:
+        sys.exit(say("interrupted", INTERRUPTED))
+    except Exception as error:
+        known = _sentence_of(error)
+        if known is None:
+            raise
+        sys.exit(say(*known))
 
 
 def _sentence_of(error: Exception) -> tuple[str, int] | None:

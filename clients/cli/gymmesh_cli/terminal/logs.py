@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -72,14 +73,8 @@ def logged_as_service(log_format: LogFormat = "text") -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(log_format))
     handler.addFilter(OneOfEach())
-    root = logging.getLogger()
-    before = root.level
-    root.setLevel(logging.INFO)
-    try:
-        with _root(handler, logging.INFO):
-            yield
-    finally:
-        root.setLevel(before)
+    with _root(handler, logging.INFO):
+        yield
 
 
 class _OnTerminal(logging.StreamHandler[TextIO]):
@@ -90,9 +85,10 @@ class _OnTerminal(logging.StreamHandler[TextIO]):
 def _root(handler: logging.Handler, level: int = logging.WARNING) -> Iterator[None]:
     """The handler takes the place of the command's others meanwhile."""
     root = logging.getLogger()
-    others = [one for one in root.handlers if isinstance(one, _OnTerminal)]
+    before, others = root.level, [one for one in root.handlers if isinstance(one, _OnTerminal)]
     for one in others:
         root.removeHandler(one)
+    root.setLevel(min(before, level))
     handler.setLevel(level)
     root.addHandler(handler)
     logging.captureWarnings(True)
@@ -101,6 +97,7 @@ def _root(handler: logging.Handler, level: int = logging.WARNING) -> Iterator[No
     finally:
         logging.captureWarnings(bool(others))
         root.removeHandler(handler)
+        root.setLevel(before)
         handler.close()
         for one in others:
             root.addHandler(one)
@@ -159,9 +156,13 @@ class _RunLog(logging.Handler):
         # Here, as it imports more than `gym-cli --help` should wait for.
         from gymmesh_client.replacing import OWNER_ONLY
 
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        fd = os.open(self._path, flags, OWNER_ONLY)
-        file = os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
-        if not os.fstat(fd).st_size:
+        file = open(  # noqa: SIM115  # `close` closes it
+            self._path,
+            "a",
+            encoding="utf-8",
+            errors="backslashreplace",
+            opener=partial(os.open, mode=OWNER_ONLY),
+        )
+        if not file.tell():
             file.write(self._title)
         return file

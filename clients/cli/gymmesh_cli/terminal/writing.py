@@ -5,13 +5,12 @@ to act upon but our own colours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from gymmesh_runtime.text import laid_out, plain_json
+from gymmesh_runtime.text import laid_out, one_line, plain_json
 
 Parts = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -37,6 +36,15 @@ def _styled(parts: Parts) -> str:
     return "".join(click.style(laid_out(text), **style) for text, style in parts)
 
 
+def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
+    """Write what a command found: as a JSON document, or else as lines, each of which stays one."""
+    if as_json:
+        echo_json(document)
+        return
+    for line in lines:
+        echo(one_line(line))
+
+
 def echo_json(value: Any) -> None:
     """Write a value as a line of JSON."""
     echo_json_line(json.dumps(value))
@@ -46,13 +54,3 @@ def echo_json_line(line: str | bytes) -> None:
     """Write a line that is JSON already; it means the same afterwards."""
     text = line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
     click.echo(plain_json(text.strip()))
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Click's own errors quote what was given; they are written out as plain text, too."""
-    try:
-        yield
-    except click.ClickException as error:
-        vars(error)["message"] = laid_out(error.message)  # it is declared final
-        raise

@@ -89,7 +89,7 @@ class TrainerCollector:
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
         self._runs: set[_Run] = set()
-        self._queue: asyncio.Queue[_Ended | _Came] = asyncio.Queue(2 * self.settings.concurrency)
+        self._queue: asyncio.Queue[_Run | _Came] = asyncio.Queue(2 * self.settings.concurrency)
         self._newest: int | None = None
         self._step = 0
         self._id = uuid.uuid4().hex[:12]
@@ -248,8 +248,8 @@ class TrainerCollector:
     async def _next(self, number: int) -> RolloutGroup | None:
         """The next group that a run finished; None: a run ended. Raises what a run raised."""
         came = await self._queue.get()
-        if isinstance(came, _Ended):
-            self._runs.discard(came.run)
+        if isinstance(came, _Run):
+            self._runs.discard(came)
             if came.error is not None:
                 raise came.error
             return None
@@ -281,10 +281,10 @@ class TrainerCollector:
 
     def _judged(self, message: pb.Rollout, task: Task) -> Rollout:
         """The rollout with its staleness, which is counted."""
-        plain = Rollout(message, task)
-        for version in weights_of(message):  # those of other models are none of the policy's
+        versions = weights_of(message)  # those of other models are none of the policy's
+        for version in versions:
             self._see(version)
-        oldest, most = plain.oldest_weights, self.settings.max_staleness
+        oldest, most = min(versions, default=None), self.settings.max_staleness
         behind = 0 if oldest is None or self._newest is None else self._newest - oldest
         stale = most is not None and behind > most
         self.counts["stale"] += stale
@@ -356,23 +356,18 @@ class _Came:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """A run is over."""
-
-    run: _Run
-    error: Exception | None
-
-
 @dataclass(eq=False, slots=True)
 class _Run:
-    """A run in a task of its own, which begins in the running event loop."""
+    """A run in a task of its own, which begins in the running event loop. Its groups go into the
+    queue, and itself when it is over.
+    """
 
     collector: Collector
     tasks: Iterable[pb.Task]
     kept: KeptRollouts
     step: int
-    queue: asyncio.Queue[_Ended | _Came]
+    queue: asyncio.Queue[_Run | _Came]
+    error: Exception | None = None
     work: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -384,16 +379,15 @@ class _Run:
         await cancel_and_wait(self.work)
 
     async def _work(self) -> None:
-        error: Exception | None = None
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self.collector.run(self.tasks))
                 both.create_task(self._hand_on())
             if self.collector.why:
-                error = UserError(f"collecting ended early: {self.collector.why}")
+                self.error = UserError(f"collecting ended early: {self.collector.why}")
         except* Exception as group:
-            error = _first(group)
-        await self.queue.put(_Ended(self, error))
+            self.error = _first(group)
+        await self.queue.put(self)
 
     async def _hand_on(self) -> None:
         async with aclosing(self.collector.groups()) as groups:
@@ -421,10 +415,6 @@ def _named(place: MeshPlace) -> str:
     return f"{place.__module__}.{place.__qualname__}" if isinstance(place, type) else repr(place)
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> Exception:
-    for one in group.exceptions:
-        if isinstance(one, BaseExceptionGroup):
-            return _first(one)
-        if isinstance(one, Exception):
-            return one
-    return RuntimeError("collecting was cancelled")
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, ExceptionGroup) else one

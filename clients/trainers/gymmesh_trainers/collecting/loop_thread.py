@@ -36,5 +36,4 @@ class LoopThread:
 
 
 async def _awaited(work: Awaitable[T]) -> T:
-    # `anext` gives an awaitable that is no coroutine; a task raises no StopAsyncIteration.
-    return await work
+    return await work  # `anext` gives an awaitable that is no coroutine

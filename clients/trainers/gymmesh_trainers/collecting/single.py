@@ -1,13 +1,15 @@
-"""One mesh for all rollouts of an event loop: for trainers that call a hook for each rollout.
+"""One mesh for all rollouts of an event loop: for trainers that call a hook for rollouts.
 
-Such a trainer (veRL's agent loops, OpenRLHF's executors) makes a hook object for every rollout and
-hands each its own engine. The mesh is opened by the first and kept; a rollout's engine is found by
-a context variable, which the calls within one process inherit.
+Such a trainer (veRL's agent loops, OpenRLHF's executors, SkyRL's generator) hands each rollout or
+batch an engine of its own. The mesh is opened by the first and kept; the engine is found by a
+context variable, which the calls within one process inherit.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -15,8 +17,7 @@ from weakref import WeakKeyDictionary
 from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams, TokenBackend
 from gymmesh_trainers.collecting.collector import TrainerCollector
 from gymmesh_trainers.collecting.place import MeshPlace
-from gymmesh_trainers.collecting.tasks import TaskLike
-from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.collecting.settings import Settings
 
 _ENGINE: Final[ContextVar[Generate]] = ContextVar("gymmesh_engine")
 
@@ -25,8 +26,9 @@ class SharedMesh:
     """Rollouts in one environment, each with an engine of its own."""
 
     def __init__(
-        self, place: MeshPlace, tokenizer: Any, backend: dict[str, Any], **settings: Any
+        self, place: MeshPlace, tokenizer: Any, backend: Mapping[str, Any], **settings: Any
     ) -> None:
+        Settings(**settings)  # says at once what is wrong with them
         self._place = place
         self._tokenizer = tokenizer
         self._backend = backend
@@ -35,12 +37,18 @@ class SharedMesh:
             WeakKeyDictionary()
         )
 
-    async def run(self, task: TaskLike, engine: Generate) -> Rollout | FailedRollout:
-        """A rollout with this engine. Raises what opening the mesh raises."""
-        collector = await self._collector()
+    @asynccontextmanager
+    async def collector(self, engine: Generate) -> AsyncIterator[TrainerCollector]:
+        """Rollouts that this one is asked for meanwhile are sampled by the engine. Raises what
+        opening the mesh raises.
+        """
+        loop = asyncio.get_running_loop()
+        if loop not in self._open:
+            self._open[loop] = asyncio.create_task(self._opened())
+        collector = await asyncio.shield(self._open[loop])
         token = _ENGINE.set(engine)
         try:
-            return await collector.one(task)
+            yield collector
         finally:
             _ENGINE.reset(token)
 
@@ -49,13 +57,6 @@ class SharedMesh:
         opening = self._open.pop(asyncio.get_running_loop(), None)
         if opening is not None:
             await (await opening).__aexit__(None, None, None)
-
-    async def _collector(self) -> TrainerCollector:
-        loop = asyncio.get_running_loop()
-        opening = self._open.get(loop)
-        if opening is None:
-            opening = self._open[loop] = asyncio.create_task(self._opened())
-        return await asyncio.shield(opening)
 
     async def _opened(self) -> TrainerCollector:
         model = TokenBackend(self._tokenizer, _of_this_rollout, **self._backend)

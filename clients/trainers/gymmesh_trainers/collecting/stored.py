@@ -70,7 +70,11 @@ class KeptRollouts:
         for task in tasks:
             asked = _asked(task) if task.task_id in self._said else {}
             for said in self._said.pop(task.task_id, ()):
-                other = [key for key, value in asked.items() if _differs(said.get(key), value)]
+                other = [
+                    key
+                    for key, value in asked.items()
+                    if dumps_sorted(said.get(key)) != dumps_sorted(value)
+                ]
                 if other:
                     raise UserError(
                         f"task {task.task_id}: the files of this step have rollouts of a task of "
@@ -91,10 +95,6 @@ def _asked(task: pb.Task) -> Json:
     asked: Json = loads(task.payload_json) if task.payload_json else {}
     asked.pop("metadata", None)
     return asked | {"input": params_to_dict(task.params).get("input")}
-
-
-def _differs(one: Any, other: Any) -> bool:
-    return bool(dumps_sorted(one) != dumps_sorted(other))
 
 
 def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:

@@ -14,7 +14,7 @@ from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
 
 class SyncCollector:
-    """TrainerCollector for synchronous code; a context manager. Its arguments are the same.
+    """TrainerCollector for synchronous code; a context manager. Arguments and members are the same.
 
     Use it from one thread. An engine's `generate` is called in the mesh's thread.
     """
@@ -40,37 +40,27 @@ class SyncCollector:
 
     @property
     def counts(self) -> Counter[str]:
-        """See TrainerCollector."""
         return self._collector.counts
 
     @property
     def weights_version(self) -> int | None:
-        """See TrainerCollector."""
         return self._collector.weights_version
 
     def set_weights_version(self, version: int) -> None:
-        """See TrainerCollector."""
         self._thread.run(self._collector.set_weights_version(version))
 
     def step(self, tasks: Tasks, *, groups: int | None = None) -> Iterator[RolloutGroup]:
-        """See TrainerCollector."""
         found = self._collector.step(tasks, groups=groups)
         try:
-            while True:
-                try:
-                    group = self._thread.run(anext(found))
-                except StopAsyncIteration:
-                    return
+            while (group := self._thread.run(anext(found, None))) is not None:
                 yield group
         finally:
             self._thread.run(found.aclose())
 
     def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
-        """See TrainerCollector."""
         return self._thread.run(self._collector.one(task, repeat=repeat))
 
     def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
-        """See TrainerCollector."""
         return self._thread.run(self._collector.many(tasks))
 
 

@@ -3,11 +3,4 @@
 from gymmesh_trainers.rollouts.rollout import FailedRollout, Rollout, RolloutGroup, advantages
 from gymmesh_trainers.rollouts.samples import TrainingSample, samples_of
 
-__all__ = [
-    "FailedRollout",
-    "Rollout",
-    "RolloutGroup",
-    "TrainingSample",
-    "advantages",
-    "samples_of",
-]
+__all__ = ["FailedRollout", "Rollout", "RolloutGroup", "TrainingSample", "advantages", "samples_of"]

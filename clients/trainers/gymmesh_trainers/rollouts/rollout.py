@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean, stdev
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.rollout import final_call
 from gymmesh_resource import Task
@@ -187,14 +187,12 @@ class FailedRollout:
     @property
     def boundary(self) -> str:
         """Where it failed, such as `MODEL`."""
-        value = self.message.failed.failure.boundary
-        return pb.Boundary.Name(value).removeprefix("BOUNDARY_")
+        return boundary_name(self.message.failed.failure.boundary)
 
     @property
     def reason(self) -> str:
         """Why, as the contract's reasons are called, such as `MODEL_TIMEOUT`."""
-        reason = from_status(self.message.failed.failure.status).reason
-        return errors_pb2.ErrorReason.Name(reason).removeprefix("ERROR_REASON_")
+        return from_status(self.message.failed.failure.status).reason_name
 
     @property
     def why(self) -> str:

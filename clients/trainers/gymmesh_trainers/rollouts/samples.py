@@ -132,16 +132,16 @@ def _path(leaf: str, parents: dict[str, str]) -> list[str]:
 def _sample(
     path: Sequence[pb.ModelCallCompleted], tokens: dict[str, CallTokens], trained: set[str]
 ) -> TrainingSample:
-    ends = [_end(tokens[call.call_id]) for call in path]
     last = tokens[path[-1].call_id]
     ids = unpack_ids((last.prompt or b"") + last.output)
     mask, logprobs, versions = [0] * len(ids), [0.0] * len(ids), [NO_VERSION] * len(ids)
     captured = True
-    for call, end in zip(path, ends, strict=True):
+    for call in path:
         if not call.trainable:
             continue  # read, as a prompt is
         found = tokens[call.call_id]
         count = len(found.output) // TOKEN_BYTES
+        end = (len(found.prompt or b"") + len(found.output)) // TOKEN_BYTES
         begin = end - count
         versions[begin:end] = _versions(call.tokens.weights, count)
         known = unpack_logprobs(found.logprobs) if len(found.logprobs) == len(found.output) else []
@@ -153,10 +153,6 @@ def _sample(
             mask[begin:end] = [1] * count
     first = len(tokens[path[0].call_id].prompt or b"") // TOKEN_BYTES
     return TrainingSample(ids, mask, logprobs if captured else [], versions, path[0].actor, first)
-
-
-def _end(tokens: CallTokens) -> int:
-    return (len(tokens.prompt or b"") + len(tokens.output)) // TOKEN_BYTES
 
 
 def _versions(spans: Sequence[tokens_pb2.WeightsSpan], count: int) -> list[int]:

@@ -30,6 +30,7 @@ from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.plan import AttemptId
 from gymmesh_client import TaskDefaults, UserError
 from gymmesh_client.collect.requests import repeat_seed
+from gymmesh_mesh.verifying import RESOURCE
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.collecting.loop_thread import LoopThread
@@ -39,7 +40,6 @@ from gymmesh_trainers.trl.episode import Episode, EpisodeOutcome
 from gymmesh_trainers.trl.rollouts import plain_prompt
 from gymmesh_trainers.trl.tools import schema_of, tool_method, unsaid
 
-_RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 _ASK_S: Final = 30.0
 _log = logging.getLogger("gymmesh.trainers")
 
@@ -186,7 +186,7 @@ class TrlEnvironments:
         """The directory, the environment's name and its tools. Raises UserError."""
         opening = open_environment(place, environment, security=security)
         directory, name = await self._stack.enter_async_context(opening)
-        instance = await directory.pick(_RESOURCE, name, timeout=_ASK_S)
+        instance = await directory.pick(RESOURCE, name, timeout=_ASK_S)
         peer = directory.peer(instance)
         about: resource_pb2.GetEnvironmentResponse = await peer.GetEnvironment(
             resource_pb2.GetEnvironmentRequest(), timeout=_ASK_S

@@ -58,14 +58,18 @@ def tool_method(schema: Mapping[str, Any], call: Call) -> Callable[..., Any]:
     def method(self: Any, /, **arguments: Any) -> Any:
         return call(self, name, arguments)
 
-    properties, required = _parts(schema["parameters"])
+    properties, required = (schema["parameters"].get(key) for key in ("properties", "required"))
+    properties = properties if isinstance(properties, dict) else {}
+    needed = frozenset(required if isinstance(required, list) else ())
     hints = {one: _hint(value) for one, value in properties.items()}
     method.__name__ = method.__qualname__ = name
     method.__annotations__ = hints
-    receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # `inspect` reads it
-        [receiver, *(_parameter(one, hint, one in required) for one, hint in hints.items())]
-    )
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
+    for one, hint in hints.items():
+        default = inspect.Parameter.empty if one in needed else None
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(one, kind, default=default, annotation=hint))
+    method.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # is read
     method.__doc__ = _docstring(schema, properties)
     return method
 
@@ -79,20 +83,6 @@ def unsaid(schema: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     wanted = {"description": _one_line(schema["description"]), "parameters": schema["parameters"]}
     made = {"description": _one_line(shown.get("description")), "parameters": shown["parameters"]}
     return sorted(set(_differences(wanted, made, "")))
-
-
-def _parts(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
-    properties = parameters.get("properties")
-    required = parameters.get("required")
-    return (
-        dict(properties) if isinstance(properties, dict) else {},
-        frozenset(required if isinstance(required, list) else ()),
-    )
-
-
-def _parameter(name: str, hint: Any, required: bool) -> inspect.Parameter:
-    default = inspect.Parameter.empty if required else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def _hint(schema: Any) -> Any:

@@ -71,20 +71,12 @@ def transcript_of(
             items.append(_call(name, arguments, call_id))
     if any(one.done for one in called[: len(called) - len(left)]):
         return EpisodeTranscript(items, pb.STOP_REASON_ENVIRONMENT_DONE)
-    return EpisodeTranscript(items, _stopped(messages, called, waiting, cut_short))
-
-
-def _stopped(
-    messages: Sequence[Mapping[str, Any]],
-    called: Sequence[CalledTool],
-    waiting: Sequence[tuple[str, str]],
-    cut_short: bool,
-) -> pb.StopReason.ValueType:
     taken_back = {one.call_id for one in called} & {call_id for _, call_id in waiting}
     nothing_said = bool(messages) and messages[-1].get("role") == "tool"
     if cut_short or taken_back or nothing_said:
-        return pb.STOP_REASON_MAX_OUTPUT_TOKENS
-    return pb.STOP_REASON_MAX_STEPS if waiting else pb.STOP_REASON_MODEL_FINISHED
+        return EpisodeTranscript(items, pb.STOP_REASON_MAX_OUTPUT_TOKENS)
+    stopped = pb.STOP_REASON_MAX_STEPS if waiting else pb.STOP_REASON_MODEL_FINISHED
+    return EpisodeTranscript(items, stopped)
 
 
 def _take(waiting: list[tuple[str, str]], name: str) -> str:
