@@ -12,7 +12,7 @@ from .program import (
     SandboxError,
     SandboxUnavailable,
 )
-from .threads import Thread
+from .threads import ProgramThread
 from .unsandboxed import UnsandboxedPrograms
 
 __all__ = [
@@ -22,12 +22,12 @@ __all__ = [
     "Language",
     "Limits",
     "Program",
+    "ProgramThread",
     "Result",
     "Running",
     "Sandbox",
     "SandboxError",
     "SandboxUnavailable",
-    "Thread",
     "UnsandboxedPrograms",
     "program_in",
 ]

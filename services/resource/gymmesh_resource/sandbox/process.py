@@ -15,7 +15,7 @@ import time
 
 from .pipes import PipeReader, PipeWriter
 from .program import Ending, Limits, Result, SandboxError
-from .threads import Thread, threads_of
+from .threads import ProgramThread, threads_of
 
 # After a SIGKILL the kernel takes milliseconds; many large processes on a busy machine take longer.
 # What runs out here is a failure that no program should be able to choose.
@@ -129,7 +129,7 @@ class Process:
         code = self._popen.returncode
         return Result(ending, code, bytes(streams[0]), bytes(streams[1]), duration)
 
-    def threads(self) -> list[Thread]:
+    def threads(self) -> list[ProgramThread]:
         """Its threads, all processes' together; takes milliseconds."""
         return threads_of(self.pid)
 

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .threads import Thread
+from .threads import ProgramThread
 
 _MIB = 1024 * 1024
 
@@ -112,7 +112,7 @@ class Running(Protocol):
     async def communicate(self, stdin: bytes) -> Result:
         """Write all, close, and read to the end."""
 
-    def threads(self) -> list[Thread]:
+    def threads(self) -> list[ProgramThread]:
         """Its threads, all processes' together; empty where nothing is known of them.
 
         Takes milliseconds: not for an event loop.

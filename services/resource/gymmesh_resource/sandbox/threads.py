@@ -18,7 +18,7 @@ _STATE, _PARENT, _NICE, _POLICY = 0, 1, 16, 38
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class ProgramThread:
     """A thread at one moment.
 
     Attributes:
@@ -34,7 +34,7 @@ class Thread:
     yields: bool
 
 
-def threads_of(root: int) -> list[Thread]:
+def threads_of(root: int) -> list[ProgramThread]:
     """The threads of a process and of all that descend from it.
 
     What ends meanwhile is left out. Empty where the kernel does not count waits. Reads all of
@@ -50,7 +50,7 @@ def threads_of(root: int) -> list[Thread]:
             with contextlib.suppress(OSError):
                 parent = int(_fields(Path(entry.path))[_PARENT])
                 children[parent].append(int(entry.name))
-    found: list[Thread] = []
+    found: list[ProgramThread] = []
     waiting = [root]
     while waiting:
         process = waiting.pop()
@@ -62,10 +62,10 @@ def threads_of(root: int) -> list[Thread]:
     return found
 
 
-def _thread(folder: Path, share: tuple[bytes, bytes]) -> Thread:
+def _thread(folder: Path, share: tuple[bytes, bytes]) -> ProgramThread:
     fields = _fields(folder)
     waited_ns = int((folder / "schedstat").read_text().split()[1])
-    return Thread(
+    return ProgramThread(
         number=int(folder.name),
         ready=fields[_STATE] == b"R",
         waited_s=waited_ns / 1e9,

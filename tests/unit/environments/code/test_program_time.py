@@ -14,7 +14,7 @@ import pytest
 from gymmesh_resource.environments.code.judge import Judgement, judge
 from gymmesh_resource.environments.code.program_time import Waits
 from gymmesh_resource.environments.code.suites import suite_of
-from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, Thread
+from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, ProgramThread
 from tests.unit.sandbox.machine import require_bubblewrap
 
 from .suites import unit_tests
@@ -95,8 +95,10 @@ async def test_a_program_that_makes_itself_wait_is_too_slow(program: str) -> Non
     assert judgement == Judgement(1, 0, "time limit exceeded", "2 s")
 
 
-def _thread(number: int, waited_s: float, *, ready: bool = True, yields: bool = False) -> Thread:
-    return Thread(number, ready, waited_s, yields)
+def _thread(
+    number: int, waited_s: float, *, ready: bool = True, yields: bool = False
+) -> ProgramThread:
+    return ProgramThread(number, ready, waited_s, yields)
 
 
 def test_waits_are_those_of_one_thread_at_a_time() -> None:
@@ -117,7 +119,7 @@ def test_waits_are_those_of_one_thread_at_a_time() -> None:
         [_thread(1, 9.0), _thread(2, 0.0, ready=False, yields=True)],
     ],
 )
-def test_what_a_program_does_to_itself_is_not_given_back(now: list[Thread]) -> None:
+def test_what_a_program_does_to_itself_is_not_given_back(now: list[ProgramThread]) -> None:
     waits = Waits()
     waits.see([_thread(1, 1.0)])
     waits.see(now)

@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from gymmesh_resource.sandbox import Running, Thread
+from gymmesh_resource.sandbox import ProgramThread, Running
 
 
 class OutOfTime(Exception):
@@ -77,7 +77,7 @@ class ProgramTime:
             raise
         clock.reschedule(now)
 
-    def _threads(self) -> list[Thread]:
+    def _threads(self) -> list[ProgramThread]:
         return [thread for program in self._programs for thread in program.threads()]
 
 
@@ -92,7 +92,7 @@ class Waits:
         self.waited_s = 0.0
         self._before: dict[int, float] = {}
 
-    def see(self, threads: Sequence[Thread]) -> None:
+    def see(self, threads: Sequence[ProgramThread]) -> None:
         """Take the threads as they are now into account."""
         before, self._before = self._before, {one.number: one.waited_s for one in threads}
         # Several that are ready wait for each other.
