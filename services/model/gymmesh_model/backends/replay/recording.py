@@ -246,16 +246,17 @@ def _scripted(answer: object, index: int, k: int) -> RecordedAnswer:
         "tools": [],
     }
     document |= {key: answer[key] for key in _RESPONSE_KEYS if answer.get(key) is not None}
+    error: Any = answer.get("error")
+    times: Any = 0
+    if error is not None:
+        if not isinstance(error, Mapping) or not isinstance(error.get("reason"), str):
+            raise RecordingError(f"answers[{k}].error needs a 'reason' such as MODEL_SERVER_ERROR")
+        _check_keys(error, _ERROR_KEYS, f"answers[{k}].error")
+        times = error.get("times")
     delay = answer.get("delay_s", 0)
     if type(delay) not in (int, float) or not 0 <= delay <= 3600:
         raise RecordingError(f"answers[{k}].delay_s must be a number of seconds, 0 to 3600")
-    error = answer.get("error")
-    if error is None:
-        return RecordedAnswer(document, float(delay), failures=0)
-    if not isinstance(error, Mapping) or not isinstance(error.get("reason"), str):
-        raise RecordingError(f"answers[{k}].error needs a 'reason' such as MODEL_SERVER_ERROR")
-    _check_keys(error, _ERROR_KEYS, f"answers[{k}].error")
-    return RecordedAnswer(document, float(delay), error, error.get("times"))
+    return RecordedAnswer(document, float(delay), error, times)
 
 
 def _completed(item: Mapping[str, Any], tag: str) -> Json:
