@@ -63,10 +63,10 @@ def show(
         return
     lines = [line for one in chosen for line in view.lines(one, conversation_of(one))]
     if pager:
-        page_parts(lines)
+        page_parts(line.parts for line in lines)
     else:
         for line in lines:
-            echo_parts(*line)
+            echo_parts(*line.parts)
 
 
 def _chosen(

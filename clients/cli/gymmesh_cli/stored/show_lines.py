@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from gymmesh_cli.terminal.writing import Parts
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
 from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import object_of, objects_of
@@ -38,6 +38,13 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line in pieces, each with its style, as `gymmesh_cli.terminal.echo_parts` takes them."""
+
+    parts: tuple[tuple[str, dict[str, Any]], ...]
+
+
 class ConversationView:
     """Lays rollouts out.
 
@@ -51,7 +58,7 @@ class ConversationView:
         self._width = max(_LEAST_WIDE, min(width, _MOST_WIDE))
         self._tokens = tokens
 
-    def lines(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Parts]:
+    def lines(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
         """The rollout: what it was, its messages and those of actors, its end."""
         yield from self._head(rollout)
         for place, message in enumerate(conversation.messages):
@@ -65,13 +72,13 @@ class ConversationView:
         yield from self._end(rollout)
         yield _line("")
 
-    def _below(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Parts]:
+    def _below(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
         for what, count in sorted(conversation.losses.items()):
             yield _line(f"(not shown: {count} {one_line(what)})", "quiet")
         if self._tokens:
             yield from self._token_counts(rollout)
 
-    def _actor(self, actor: Actor) -> Iterator[Parts]:
+    def _actor(self, actor: Actor) -> Iterator[Line]:
         """What another actor said; what it went on from is not said again."""
         yield _line("─" * self._width, "quiet")
         text = f"actor {one_line(actor.name)}  reward {_number(actor.reward)}"
@@ -107,7 +114,7 @@ class ConversationView:
             **({"actors": actors} if (actors := _actors(rollout)) else {}),
         }
 
-    def _head(self, rollout: StoredRollout) -> Iterator[Parts]:
+    def _head(self, rollout: StoredRollout) -> Iterator[Line]:
         row = rollout.row
         names = [("task", rollout.task_id), ("repeat", str(rollout.repeat_index))]
         names += [(key, rollout.text(key)) for key in ("environment", "agent")]
@@ -118,10 +125,10 @@ class ConversationView:
         if rollout.rollout_id:
             yield _line(f"rollout {one_line(rollout.rollout_id)}", "quiet")
 
-    def _message(self, message: dict[str, Any]) -> Iterator[Parts]:
+    def _message(self, message: dict[str, Any]) -> Iterator[Line]:
         role = str(message["role"])
         note = f" ({one_line(str(message['tool_call_id']))})" if "tool_call_id" in message else ""
-        yield (role, _STYLES.get(role, {})), (note, _STYLES["quiet"])
+        yield Line(((role, _STYLES.get(role, {})), (note, _STYLES["quiet"])))
         if message.get("reasoning_content"):
             yield _line(f"{_BAR}(reasoning)", "quiet")
             yield from self._text(str(message["reasoning_content"]), "quiet")
@@ -132,7 +139,7 @@ class ConversationView:
             note = f"  {one_line(str(call.get('id', '')))}"
             yield from self._text(f"calls {said}{note}", "")
 
-    def _content(self, content: Any) -> Iterator[Parts]:
+    def _content(self, content: Any) -> Iterator[Line]:
         if isinstance(content, str):
             yield from self._text(content, "")
             return
@@ -143,11 +150,11 @@ class ConversationView:
                 url = str((part.get("image_url") or {}).get("url", ""))
                 yield from self._text(f"[image: {url[:60]}{'…' if len(url) > 60 else ''}]", "quiet")
 
-    def _text(self, text: str, style: str) -> Iterator[Parts]:
+    def _text(self, text: str, style: str) -> Iterator[Line]:
         """Somebody's text, behind a bar."""
         for line in text.split("\n") if text else ():
             for piece in self._wrapped(one_line(line.expandtabs(4)), _BAR):
-                yield (_BAR, _STYLES["quiet"]), (piece, _STYLES.get(style, {}))
+                yield Line(((_BAR, _STYLES["quiet"]), (piece, _STYLES.get(style, {}))))
 
     def _wrapped(self, text: str, before: str) -> list[str]:
         room = self._width - len(before)
@@ -155,17 +162,17 @@ class ConversationView:
             text, room, drop_whitespace=False, replace_whitespace=False, break_on_hyphens=False
         ) or [""]
 
-    def _token_counts(self, rollout: StoredRollout) -> Iterator[Parts]:
+    def _token_counts(self, rollout: StoredRollout) -> Iterator[Line]:
         for item in rollout.output:
             sampled, read = item.get("generation_token_ids"), item.get("prompt_token_ids")
             if isinstance(sampled, list):
                 known = f"{len(read)} read, " if isinstance(read, list) else ""
                 yield _line(f"tokens        {known}{len(sampled)} sampled", "quiet")
 
-    def _end(self, rollout: StoredRollout) -> Iterator[Parts]:
+    def _end(self, rollout: StoredRollout) -> Iterator[Line]:
         for name, text in _ending(rollout):
             pieces = self._wrapped(one_line(text), " " * 14)
-            yield (f"{name:<14}", _STYLES["quiet"]), (pieces[0], {})
+            yield Line(((f"{name:<14}", _STYLES["quiet"]), (pieces[0], {})))
             for piece in pieces[1:]:
                 yield _line(f"{'':<14}{piece}")
 
@@ -237,5 +244,5 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value).decode("utf-8", "surrogatepass")
 
 
-def _line(text: str, style: str = "") -> Parts:
-    return ((text, _STYLES.get(style, {})),)
+def _line(text: str, style: str = "") -> Line:
+    return Line(((text, _STYLES.get(style, {})),))
