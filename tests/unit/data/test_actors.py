@@ -156,7 +156,8 @@ def test_show_has_a_part_for_each_actor() -> None:
     rollout = stored_rollout(debate(), "rows.jsonl:1")
     view = ConversationView(60)
     shown = [
-        "".join(text for text, _ in line) for line in view.lines(rollout, conversation_of(rollout))
+        "".join(text for text, _ in line.parts)
+        for line in view.lines(rollout, conversation_of(rollout))
     ]
     place = shown.index("actor critic  reward 0.25  trained")
     assert shown[place + 1 : place + 5] == ["user", "│ Judge: five", "assistant", "│ too long"]
