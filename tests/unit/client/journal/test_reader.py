@@ -239,6 +239,18 @@ def test_an_index_with_other_tables_or_triggers_is_made_anew(tmp_path: Path, pla
         assert database.execute(query).fetchone() == (0,)
 
 
+@pytest.mark.parametrize("value", ["boundary = x'00'", "outcome = 'odd'", "row_length = -1"])
+def test_an_index_that_says_what_none_would_is_damaged(tmp_path: Path, value: str) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1, status=FAILED)])
+    journal.close()
+    open_run(files.rows).close()
+    with closing(sqlite3.connect(files.index)) as database, database:
+        database.execute(f"UPDATE attempts SET {value}")
+    with open_run(files.rows) as run, pytest.raises(UserError, match=r"out\.index: is damaged"):
+        run.line(name(1))
+
+
 def test_a_run_that_was_renamed_is_indexed_anew(tmp_path: Path) -> None:
     files, journal = begun(tmp_path)
     journal.commit([new(1)])

@@ -33,6 +33,8 @@ from gymmesh_client.journal.index.tables import APPLICATION_ID, INDICES, TABLES,
 from gymmesh_client.journal.log import mapped
 from gymmesh_client.problems import UserError
 
+# What reading an index raises that no builder wrote.
+_DAMAGE: Final = (sqlite3.Error, msgspec.ValidationError, AttributeError, TypeError, ValueError)
 _FIND: Final = """
     SELECT attempt, outcome, current, boundary, superseded, ended_at,
            row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc
@@ -82,7 +84,7 @@ class Index:
                 self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
                 opened.callback(self._database.close)
                 self.info = self._read_info(size)
-            except (sqlite3.DatabaseError, msgspec.ValidationError, TypeError) as error:
+            except _DAMAGE as error:
                 raise ValueError(str(error)) from None
             opened.pop_all()
 
@@ -92,7 +94,7 @@ class Index:
         """
         try:
             return [_entry(*values) for values in self._database.execute(_FIND, (key,))]
-        except (sqlite3.DatabaseError, msgspec.ValidationError, TypeError, ValueError) as error:
+        except _DAMAGE as error:
             raise UserError(
                 f"{self._path}: is damaged ({error}); remove it, and it is made anew"
             ) from None
