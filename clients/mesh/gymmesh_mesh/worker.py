@@ -65,7 +65,7 @@ def main() -> int:
 def _told(kind: type[_T]) -> _T:
     """What the next line of the parent says; ends the process where the parent is gone."""
     line = sys.stdin.buffer.readline()
-    if not line:
+    if not line.endswith(b"\n"):
         raise SystemExit(1)
     return msgspec.json.decode(line, type=kind)
 
