@@ -100,7 +100,8 @@ async def test_a_worker_that_gets_no_processor_for_long_still_judges(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymmesh_resource.environments.sql.environment._GRACE", 0.5)
-    async with served(_one_worker(case.make(0.5)), verify_timeout_s=_PATIENT_S) as mesh:
+    # A worker's first judgement may load libraries, which takes half a second of processor.
+    async with served(_one_worker(case.make(2.0)), verify_timeout_s=_PATIENT_S) as mesh:
         assert await _reward(mesh, case, case.right) == 1.0
         (worker,) = _workers()
         os.kill(worker, signal.SIGSTOP)
