@@ -106,7 +106,7 @@ async def test_a_worker_that_gets_no_processor_for_long_still_judges(
         (worker,) = _workers()
         os.kill(worker, signal.SIGSTOP)
         judging = asyncio.create_task(_reward(mesh, case, case.right))
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(4.0)
         os.kill(worker, signal.SIGCONT)
 
         assert await judging == 1.0
