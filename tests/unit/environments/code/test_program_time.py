@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
 from gymmesh_resource.environments.code.judge import Judgement, judge
-from gymmesh_resource.environments.code.program_time import Waits
+from gymmesh_resource.environments.code.program_time import ProgramTime, Waits
 from gymmesh_resource.environments.code.suites import suite_of
-from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, ProgramThread
+from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, ProgramThread, Running
 from tests.unit.sandbox.machine import require_bubblewrap
 
 from .suites import unit_tests
@@ -93,6 +94,17 @@ async def test_a_program_that_makes_itself_wait_is_too_slow(program: str) -> Non
     async with _one_processor(hogs=2) as sandbox, asyncio.timeout(240.0):
         judgement = await _judged(sandbox, program, test_s=2.0)
     assert judgement == Judgement(1, 0, "time limit exceeded", "2 s")
+
+
+async def test_a_look_that_fails_ends_the_block() -> None:
+    class Unseen:
+        def threads(self) -> list[ProgramThread]:
+            raise RuntimeError("nothing is seen")
+
+    time = ProgramTime([cast("Running", Unseen())], suite_s=600.0)
+    with pytest.raises(RuntimeError, match="nothing is seen"):
+        async with time.limit(0.2):
+            await asyncio.sleep(600.0)
 
 
 def _thread(

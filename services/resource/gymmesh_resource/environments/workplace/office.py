@@ -42,7 +42,7 @@ class OfficeData:
 class RecordTable:
     """Records by id: shared ones, and what a session changed, added and deleted.
 
-    `finding`: says, to whoever asked for a record that is not there, how ids are found.
+    `finding`: how ids are found, for the error of a record that is not there.
     """
 
     def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str, finding: str) -> None:
