@@ -1,4 +1,6 @@
-"""Every reference verdict in `cases/<environment>.jsonl`, through the environment's own class.
+"""Every reference verdict in `cases/`, through the environment's own class.
+
+A file is named after its environment, `math.jsonl` or `math.hand.jsonl`.
 
 One case a line, an object:
 row: the task row's keys beside the prompt, such as `expected_answer`. prompt: its text, if any.
@@ -49,7 +51,10 @@ async def test_cases(path: Path) -> None:
         judges = {"judge": model} if model else None
         # Judgements have their own limits; on a busy machine they wait for one another.
         async with served(
-            model_services=judges, use=path.stem, options=options, verify_timeout_s=500
+            model_services=judges,
+            use=path.name.partition(".")[0],
+            options=options,
+            verify_timeout_s=500,
         ) as mesh:
             gate = asyncio.Semaphore(_AT_ONCE)
             answers = await asyncio.gather(*(_fault(mesh, case, gate) for case in together))

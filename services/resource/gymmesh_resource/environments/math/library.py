@@ -1,4 +1,6 @@
-r"""Whether a response answers a mathematical question, judged by the math-verify library.
+r"""The verdict of the math-verify library alone, as NeMo Gym's math_with_judge has it.
+
+It is what `compat: nemo` answers, and what reads the answers that gymmesh's own readers cannot.
 
 Invariant: a verdict is a judgement of the response. What the task or the machine gets in the way
 of judging (an expected answer that is empty) is an exception, never a reward of 0; what the
@@ -15,50 +17,33 @@ first, else the final expression or number of its text.
 
 from __future__ import annotations
 
-import logging
+import re
 from collections import deque
-from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from gymmesh_resource.environments._latex import boxes
 
-# Characters of a response without a box that are searched for an answer: its end.
-TAIL = 10_000
-# Characters of an answer kept as evidence.
-EVIDENCE = 1_000
+from .answers.extraction import TAIL
+from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
 
 _MINUS = "\N{MINUS SIGN}"
 _FRAME = "\\fbox"
-
-
-class ExpectedAnswerError(ValueError):
-    """The task's expected answer cannot be judged against; the task is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class MathScore:
-    r"""The judgement of one response.
-
-    `reward`: 1.0 if the answer is equivalent to the expected one, else 0.0.
-    `extracted`: the answer as it was understood (SymPy's notation, or the text itself when it
-    could not be parsed), at most 1,000 characters; None when the response has no answer.
-    `expected`: the expected answer as it was understood.
-    `source`: where the answer stood: in a ``\boxed{}``, in the text, or nowhere.
-    `failure`: why a response could not be compared, which makes it worth 0.0; else empty.
-    """
-
-    reward: float
-    extracted: str | None
-    expected: str
-    source: Literal["boxed", "text", "none"]
-    failure: str = ""
-
-
-def warm_up() -> None:
-    """Import the library, build its parsers and judge once, so that later calls are quick."""
-    # With its time-outs off it warns that the caller must bound it: the pool does.
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    judge("1", "\\boxed{\\frac{2}{2}}")
+# Digits that numbers are compared with, and those to which exact ones must agree.
+_DIGITS, _AGREE = 60, 40
+_COMMAND = re.compile(r"\\([a-zA-Z]+)")
+# Commands of the library's grammar that gymmesh's own reader leaves to it, and those of both.
+_COMMANDS = {
+    "int", "iint", "iiint", "oint", "lim", "sum", "prod", "partial", "det", "mod", "bmod", "pmod",
+    "prime", "to", "infty", "frac", "dfrac", "tfrac", "sqrt", "binom", "left", "right", "text",
+    "mathrm", "mathbf", "mathbb", "operatorname", "cdot", "times", "pi", "theta", "alpha", "beta",
+    "gamma", "delta", "epsilon", "lambda", "mu", "nu", "rho", "sigma", "tau", "phi", "omega",
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
+    "ln", "log", "exp", "max", "min", "gcd", "lcm", "lfloor", "rfloor", "lceil", "rceil", "begin",
+    "end", "vec", "hat", "bar", "overline", "quad", "pm", "mp", "le", "leq", "ge", "geq", "ne",
+    "neq", "in", "cup", "cap", "setminus", "subset", "mid", "Re", "Im", "displaystyle", "circ",
+    "ldots", "cdots", "dots", "equiv", "zeta", "Gamma", "nabla", "limits", "langle", "rangle",
+}  # fmt: skip
 
 
 def judge(expected_answer: str, response_text: str) -> MathScore:
@@ -74,7 +59,7 @@ def judge(expected_answer: str, response_text: str) -> MathScore:
         return _compare(gold, response_text)
     except Exception as error:  # SymPy raises all kinds for what it cannot calculate with
         check_expected(expected_answer)
-        return unjudged(expected_answer, response_text, f"it raised {type(error).__name__}")
+        return failed(expected_answer, response_text, f"it raised {type(error).__name__}")
 
 
 def check_expected(expected_answer: str) -> None:
@@ -92,13 +77,65 @@ def check_expected(expected_answer: str) -> None:
         raise ExpectedAnswerError("It is not even equal to itself.")
 
 
-def unjudged(expected_answer: str, response_text: str, failure: str) -> MathScore:
+def may_read(text: str) -> bool:
+    """Whether a text that has LaTeX's commands has none that the library does not know."""
+    commands = set(_COMMAND.findall(text))
+    return bool(commands) and commands <= _COMMANDS
+
+
+def compare(expected_answer: str, answer: str) -> bool:
+    """Whether two answers are equivalent, of which at least one is for this library to read.
+
+    Numbers are compared here, for the library rounds them to six digits whatever their size.
+    Raises `ExpectedAnswerError`, and what SymPy raises.
+    """
+    gold, found = _parse_expected(expected_answer), _parse_boxed(answer)
+    for one in gold:
+        for candidate in found:
+            numbers = _is_number(one), _is_number(candidate)
+            if all(numbers):
+                if _same_number(one, candidate):
+                    return True
+            elif not isinstance(candidate, str) and not any(numbers) and _equal(one, candidate):
+                return True
+    return False
+
+
+def _is_number(form: Any) -> bool:
+    from sympy import Expr
+
+    return isinstance(form, Expr) and bool(form.is_number)
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    from sympy import Float
+
+    first, second = (_as_numbers(form).evalf(_DIGITS) for form in (one, other))
+    if not (first.is_finite and second.is_finite):
+        return bool(first == second)
+    measured = one.has(Float) or other.has(Float)
+    allowed = Fraction(1, 10**6) if measured else Fraction(1, 10**_AGREE)
+    return bool(first == second or abs(first - second) <= abs(first) * allowed)
+
+
+def _parse_boxed(content: str) -> list[Any]:
+    from math_verify import parse
+
+    return parse(_boxed(content), parsing_timeout=None) if content.strip() else []
+
+
+def failed(expected_answer: str, response_text: str, failure: str) -> MathScore:
     """The verdict on a response that cannot be compared; `failure` says why."""
     response_text = response_text[-10 * TAIL :]  # what is shown of it need not be sought further
-    content = last_box(response_text)
-    source: Literal["boxed", "text"] = "text" if content is None else "boxed"
-    shown = response_text[-EVIDENCE:] if content is None else content[:EVIDENCE]
-    return MathScore(0.0, shown, expected_answer[:EVIDENCE], source, failure)
+    content = _last_box(response_text)
+    if content is None:
+        return unjudged(expected_answer, response_text[-EVIDENCE:], "text", failure)
+    return unjudged(expected_answer, content, "boxed", failure)
+
+
+def _last_box(text: str) -> str | None:
+    place = _last_place(text)
+    return None if place is None else text[place]
 
 
 def _compare(gold: list[Any], response_text: str) -> MathScore:
@@ -147,8 +184,7 @@ def _parse_response(text: str) -> tuple[Literal["boxed", "text"], list[Any]]:
     text = text.replace(_MINUS, "-")  # the library knows it in LaTeX only
     content = _box_content(text)
     if content is not None:
-        found: list[Any] = parse(_boxed(content), parsing_timeout=None) if content.strip() else []
-        return "boxed", found
+        return "boxed", _parse_boxed(content)
     return "text", parse(text[-TAIL:], parsing_timeout=None)
 
 
@@ -163,12 +199,6 @@ def _box_content(text: str) -> str | None:
     before = text[: place.start].replace(_FRAME, " " * len(_FRAME))
     content: str = extract_boxed_content(before + text[place.start : place.stop + 1], mode="last")
     return content
-
-
-def last_box(text: str) -> str | None:
-    """What the last complete box holds, as it is written; None when there is none."""
-    place = _last_place(text)
-    return None if place is None else text[place]
 
 
 def _last_place(text: str) -> slice | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, pairwise
 
 LONGEST, _TOKENS = 4_000, 600
 _DEEPEST = 60
@@ -41,8 +41,8 @@ class Node:
 
 FUNCTIONS = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "arcsec",
-    "arccsc", "sinh", "cosh", "tanh", "coth", "arcsinh", "arccosh", "arctanh", "asin", "acos", "atan",
-    "ln", "log", "lg", "exp", "sqrt", "abs", "floor", "ceil", "Gamma", "Re", "Im", "arg",
+    "arccsc", "sinh", "cosh", "tanh", "coth", "arcsinh", "arccosh", "arctanh", "asin", "acos",
+    "atan", "ln", "log", "lg", "exp", "sqrt", "abs", "floor", "ceil", "Gamma", "Re", "Im", "arg",
 }  # fmt: skip
 _OF_SEVERAL = {"max", "min", "gcd", "lcm"}
 _SAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "Gamma": "gamma"}
@@ -101,9 +101,11 @@ def is_product(letters: str) -> bool:
         return True
     if len(letters) == 2:
         return letters.lower() not in _SHORT_WORDS
-    ascending = all(first < second for first, second in zip(letters, letters[1:], strict=False))
-    return ascending and not set(letters.lower()) & set("eiou") and (
-        "a" not in letters or set(letters) <= set("abcdxyz")
+    ascending = all(first < second for first, second in pairwise(letters))
+    return (
+        ascending
+        and not set(letters.lower()) & set("eiou")
+        and ("a" not in letters or set(letters) <= set("abcdxyz"))
     )
 
 
@@ -218,7 +220,12 @@ class _Parser:
         return (
             token in _STARTS
             or token[0].isalnum()
-            or (token[0] == "\\" and len(token) > 1 and token[1].isalpha() and self._is_operand(token[1:]))
+            or (
+                token[0] == "\\"
+                and len(token) > 1
+                and token[1].isalpha()
+                and self._is_operand(token[1:])
+            )
         )
 
     @staticmethod
@@ -336,9 +343,11 @@ class _Parser:
             node = Node("binom", (node, self.sum()))
         self._expect(_CLOSED_BY[opening])
         self._bars = bars
-        return Node({"\\lfloor": "floor", "\\lceil": "ceil"}[opening], (node,)) if (
-            opening[0] == "\\"
-        ) else node
+        return (
+            Node({"\\lfloor": "floor", "\\lceil": "ceil"}[opening], (node,))
+            if (opening[0] == "\\")
+            else node
+        )
 
     def _number(self, token: str) -> Node:
         if self.next == "_":
@@ -365,7 +374,8 @@ class _Parser:
         if self.next != "{":
             return self._take()
         self._take()
-        depth, parts = 1, []
+        depth = 1
+        parts: list[str] = []
         while True:
             token = self._take()
             depth += (token == "{") - (token == "}")

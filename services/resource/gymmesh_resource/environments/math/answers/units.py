@@ -66,7 +66,9 @@ _NO_UNIT = frozenset(("unit", "units", "square units", "cubic units", "sq units"
 _SCALES = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
-_ATOM = re.compile(r"(?P<name>[A-Za-z$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)(?:\^?\{?(?P<power>-?\d)\}?)?")
+_ATOM = re.compile(
+    r"(?P<name>[A-Za-z$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)(?:\^?\{?(?P<power>-?\d)\}?)?"
+)
 _WORDS = {
     "per": "/", "square": "sq", "squared": "^2", "cubic": "cu", "cubed": "^3",
 }  # fmt: skip

@@ -268,7 +268,8 @@ _APPROXIMATE: Mapping[str, Callable[..., Number]] = {
     "arg": mp.arg,
     **{name: getattr(mp, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{name: getattr(mp, name) for name in ("cot", "sec", "csc", "coth")},
-    **{f"arc{name}": getattr(mp, f"a{name}") for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
+    **{
+        f"arc{name}": getattr(mp, f"a{name}") for name in ("sin", "cos", "tan", "cot", "sec", "csc")
+    },
     **{f"arc{name}": getattr(mp, f"a{name}") for name in ("sinh", "cosh", "tanh")},
 }
-

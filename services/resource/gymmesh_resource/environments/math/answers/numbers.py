@@ -49,9 +49,25 @@ def same_value(expected: Node, answer: Node, scale: Fraction = Fraction(1)) -> b
         return expected == answer and scale == 1
 
 
-def close(expected: Node, answer: Node) -> bool:
-    """Whether a link such as ``2/3 = 0.67`` holds: also by the digits of its right side."""
-    return same_value(expected, answer) or same_value(answer, expected)
+def close(left: Node, right: Node, *, rounded: bool = False) -> bool:
+    """Whether a link such as ``2/3 = 0.67`` holds: also by the digits of its right side.
+
+    rounded: whether the right side may be rounded to a whole number, as in ``41.9 \\approx 42``.
+    """
+    if same_value(left, right) or same_value(right, left):
+        return True
+    if not rounded or symbols(left) | symbols(right):
+        return False
+    try:
+        value, whole = approximate(left), exact(right)
+    except NoValue:
+        return False
+    return bool(
+        whole is not None
+        and whole.denominator == 1
+        and not _is_complex(value)
+        and abs(mp.re(value) - int(whole)) <= mpf(1) / 2
+    )
 
 
 def place_of(node: Node) -> Fraction | None:
@@ -71,6 +87,24 @@ def place_of(node: Node) -> Fraction | None:
             is_power = node.args[1].op in ("pow", "number")
             return place * power if place is not None and power is not None and is_power else None
     return None
+
+
+def proportional(first: Node, second: Node, *, positive: bool) -> bool:
+    """Whether two expressions of variables are one but for a constant factor, which is not 0."""
+    names = sorted(symbols(first) | symbols(second))
+    factor: Number = None
+    for point in _real_points(names):
+        try:
+            one, other = approximate(first, point), approximate(second, point)
+        except NoValue:
+            continue
+        with mp.workdps(DIGITS):
+            if abs(one) < TINY or abs(other) < TINY:
+                return False
+            factor = one / other if factor is None else factor
+            if abs(one / other - factor) > mpf(10) ** -20 * abs(factor):
+                return False
+    return factor is not None and (not positive or (not _is_complex(factor) and factor.real > 0))
 
 
 def _same_number(expected: Node, answer: Node, scale: Fraction) -> bool:
@@ -103,12 +137,16 @@ def _allowed(expected: Node, size: Fraction) -> Fraction:
 def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:
     """Whether the two agree wherever both are defined: on the reals, or for counters on 1, 2, …"""
     complex_too = any(
-        one.op == "constant" and one.name == "i" for side in (expected, answer) for one in walk(side)
+        one.op == "constant" and one.name == "i"
+        for side in (expected, answer)
+        for one in walk(side)
     )
     agree = mpf(10) ** (-6 if is_measured(expected) or is_measured(answer) else -30)
     outcome = _agree(expected, answer, _real_points(names), agree, complex_too=complex_too)
     if outcome is not True and set(names) <= _COUNTERS:
-        return _agree(expected, answer, _whole_points(names), agree, complex_too=complex_too) is True
+        return (
+            _agree(expected, answer, _whole_points(names), agree, complex_too=complex_too) is True
+        )
     return outcome is True
 
 

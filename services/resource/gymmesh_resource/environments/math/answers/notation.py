@@ -12,7 +12,8 @@ import unicodedata
 _SYMBOLS = {
     "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{FULLWIDTH HYPHEN-MINUS}": "-",
     "\N{HYPHEN}": "-", "\N{NON-BREAKING HYPHEN}": "-",
-    "\N{MULTIPLICATION SIGN}": r"\times ", "\N{MIDDLE DOT}": r"\cdot ", "\N{DOT OPERATOR}": r"\cdot ",
+    "\N{MULTIPLICATION SIGN}": r"\times ", "\N{MIDDLE DOT}": r"\cdot ",
+    "\N{DOT OPERATOR}": r"\cdot ",
     "\N{DIVISION SIGN}": "/", "\N{FRACTION SLASH}": "/", "\N{DIVISION SLASH}": "/",
     "\N{SQUARE ROOT}": r"\sqrt ", "\N{INFINITY}": r"\infty ",
     "\N{LESS-THAN OR EQUAL TO}": r"\le ", "\N{GREATER-THAN OR EQUAL TO}": r"\ge ",
@@ -21,12 +22,21 @@ _SYMBOLS = {
     "\N{UNION}": r"\cup ", "\N{ELEMENT OF}": r"\in ", "\N{EMPTY SET}": r"\emptyset ",
     "\N{DEGREE SIGN}": r"^{\circ}", "\N{PLUS-MINUS SIGN}": r"\pm ", "\N{SET MINUS}": r"\setminus ",
     "\N{DOUBLE-STRUCK CAPITAL R}": r"\mathbb{R}",
-    "\N{GREEK SMALL LETTER PI}": r"\pi ", "\N{GREEK SMALL LETTER THETA}": r"\theta ",
-    "\N{GREEK SMALL LETTER ALPHA}": r"\alpha ", "\N{GREEK SMALL LETTER BETA}": r"\beta ",
-    "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}", "\N{VULGAR FRACTION ONE QUARTER}": r"\frac{1}{4}",
+    "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}",
+    "\N{VULGAR FRACTION ONE QUARTER}": r"\frac{1}{4}",
     "\N{VULGAR FRACTION THREE QUARTERS}": r"\frac{3}{4}",
-    "\N{VULGAR FRACTION ONE THIRD}": r"\frac{1}{3}", "\N{VULGAR FRACTION TWO THIRDS}": r"\frac{2}{3}",
+    "\N{VULGAR FRACTION ONE THIRD}": r"\frac{1}{3}",
+    "\N{VULGAR FRACTION TWO THIRDS}": r"\frac{2}{3}",
 }  # fmt: skip
+_GREEK = (
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa",
+    "lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi",
+    "omega",
+)  # fmt: skip
+_SYMBOLS |= {
+    unicodedata.lookup(f"GREEK SMALL LETTER {name.replace('lambda', 'lamda')}"): rf"\{name} "
+    for name in _GREEK
+}
 _TRANSLATED = str.maketrans(_SYMBOLS)
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _SUPERSCRIPT_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
@@ -42,11 +52,13 @@ _RENAMED = {
     "neq": "ne", "rightarrow": "to", "longrightarrow": "to", "implies": "Rightarrow",
     "Longrightarrow": "Rightarrow", "simeq": "approx", "varnothing": "emptyset",
     "lbrace": "{", "rbrace": "}", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|",
-    "degree": "circ", "reals": "mathbb{R}", "R": "mathbb{R}", "div": "/", "ast": "*", "infin": "infty",
-    "colon": ":", "bmod": "mod", "textrm": "text", "textnormal": "text", "mbox": "text",
+    "reals": "mathbb{R}", "R": "mathbb{R}", "div": "/", "ast": "*",
+    "infin": "infty", "colon": ":",
+    "bmod": "mod", "textrm": "text", "textnormal": "text", "mbox": "text",
     "textbf": "text", "textit": "text", "emph": "text", "mathit": "mathrm", "textsf": "text",
     "texttt": "text", "mathsf": "mathrm", "mathtt": "mathrm", "operatorname": "mathrm",
 }  # fmt: skip
+_DEGREE = re.compile(r"(?:\^\s?)?\\degree(?![a-zA-Z])")
 # A backslash that was escaped once too often; between rows of a matrix it is meant.
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}%$])")
 _PLAIN = frozenset("</*:>|")
@@ -54,6 +66,8 @@ _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _ROMAN = re.compile(r"\\mathrm\s?\{([^{}]*)\}")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,)\d{3})+(?!\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm)\s?\{([^{}]*[\d,+=][^{}]*)\}")
+_DIGITS_AS_TEXT = re.compile(r"\\text\s?\{([\s\d.,]*\d[\s\d.,]*)\}")
 _OUTER = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
@@ -72,9 +86,10 @@ def clean(text: str) -> str:
     text = _THOUSANDS.sub(lambda found: re.sub(r"\{,\}|\\,", "", found.group()), text)
     text = _DECIMAL_COMMA.sub(".", text)
     text = _SPACES.sub(" ", _LAYOUT.sub(" ", text))
+    text = _DEGREE.sub(r"^{\\circ}", text)
     text = _COMMAND.sub(_renamed, text).replace("\\%", "%").replace("\\$", "$")
     text = text.replace("\\&", "&").replace("\\_", "_").replace("\\#", "#")
-    text = _ROMAN.sub(_roman, text)
+    text = _DIGITS_AS_TEXT.sub(r"\1", _BOLD.sub(r" \1 ", _ROMAN.sub(_roman, text)))
     return _without_delimiters(text)
 
 
@@ -102,7 +117,7 @@ def _without_delimiters(text: str) -> str:
         for start, end in _OUTER:
             inside = text[len(start) : len(text) - len(end)]
             if (
-                len(text) > len(start) + len(end)
+                len(text) >= len(start) + len(end)
                 and text.startswith(start)
                 and text.endswith(end)
                 and start not in inside

@@ -1,0 +1,232 @@
+r"""Whether a response answers a mathematical question.
+
+Invariant: a verdict is a judgement of the response. What the task or the machine gets in the way
+of judging (an expected answer that is a sentence) is an exception, never a reward of 0; what the
+response itself gets in the way is its verdict, 0.0 with the reason.
+
+Both answers are read into forms (`reading`), which `comparison` compares. What the readers cannot
+read, such as an integral, is left to the math-verify library, which may run for ever: run `judge`
+by `Environment.work_on_answer`, which bounds its processor time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from . import library
+from .answers import words
+from .answers.comparison import Comparison
+from .answers.evaluation import NoValue, TooLarge, approximate, exact, is_measured, symbols
+from .answers.expressions import Unreadable, walk
+from .answers.extraction import Found, find_answer
+from .answers.forms import Assigned, Form, Relation, Scalar, Words, shown
+from .answers.notation import clean
+from .answers.question import has_commands_to_compute, values_of, wants_value
+from .answers.reading import Untrue, read
+from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The expected answer: its text, and what it may denote, which is nothing where only the
+    library can read it.
+    """
+
+    text: str
+    forms: tuple[Form, ...]
+
+
+def warm_up() -> None:
+    """Import the libraries, build their parsers and judge once, so that later calls are quick."""
+    # With its time-outs off it warns that the caller must bound it: the pool does.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    library.judge("1", "\\boxed{\\frac{2}{2}}")
+    judge("1", "\\boxed{\\frac{2}{2}}")
+
+
+@lru_cache(maxsize=1024)
+def read_expected(text: str) -> Expected:
+    """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
+    if not text.strip().strip("$"):
+        raise ExpectedAnswerError("is empty: give the answer there")
+    if words.is_sentence(text):
+        raise ExpectedAnswerError(
+            f"{text[:100]!r} is a sentence, which no answer can be expected to match: give a "
+            "number, an expression or a word, or use the option judge"
+        )
+    try:
+        forms = read(text)
+    except Untrue:
+        raise ExpectedAnswerError(f"{text[:100]!r} is a chain that is not true") from None
+    except Unreadable as error:
+        if not library.may_read(text):
+            raise ExpectedAnswerError(f"{text[:100]!r} cannot be read: {error}") from None
+        return Expected(text, ())
+    if len(forms) > 1 and isinstance(forms[0], Words) and not _is_reduced(forms[1]):
+        del forms[1:]  # 14:30 is a time of day, of which 7:15 is another
+    for form in forms:
+        _check_value(text, form)
+    return Expected(text, tuple(forms))
+
+
+def judge(
+    expected_answer: str, response_text: str, prompt: str = "", evaluated: bool | None = None
+) -> MathScore:
+    r"""The verdict on a response, given the expected answer (LaTeX or plain text).
+
+    Of several boxes the last counts, with those that are joined to it as a list
+    (``\boxed{1} and \boxed{2}``); an empty last box is no answer, and text outside of boxes is
+    then not looked at.
+
+    evaluated: whether an answer that is left to be computed, or that stands in the prompt, is
+    worth nothing; None: where a whole number or a decimal is expected.
+
+    Raises `ExpectedAnswerError`.
+    """
+    expected = read_expected(expected_answer)
+    found = find_answer(response_text)
+    if evaluated is None:
+        evaluated = any(map(wants_value, expected.forms))
+    asked = prompt if evaluated else None
+    try:
+        score = _judge(expected, found, asked)
+    except (ArithmeticError, ValueError, RecursionError) as error:
+        if isinstance(error, ExpectedAnswerError):
+            raise
+        failure = f"comparing it raised {type(error).__name__}"
+        score = unjudged(expected_answer, found.texts[0], found.source, failure)
+    if not found.cut:
+        return score
+    note = f"the first {found.cut} characters of the response were not searched"
+    return _noted(score, note)
+
+
+def check_expected(expected_answer: str) -> None:
+    """Compare the expected answer with itself; `ExpectedAnswerError` if that is no success."""
+    expected = read_expected(expected_answer)
+    if not expected.forms:
+        library.check_expected(expected_answer)
+
+
+def _judge(expected: Expected, found: Found, asked: str | None) -> MathScore:
+    wanted = " or ".join(dict.fromkeys(map(shown, expected.forms)))[:EVIDENCE] or expected.text
+    problem = ""
+    wants_words = any(isinstance(form, Words) for form in expected.forms)
+    for text in found.texts:
+        try:
+            forms = read(text)
+        except Untrue as error:
+            return MathScore(0.0, text[:EVIDENCE], wanted, found.source, str(error))
+        except Unreadable as error:
+            problem = problem or str(error)
+            continue
+        if isinstance(forms[0], Words) and not wants_words and text != found.texts[-1]:
+            continue  # a whole sentence, which may have a number in it
+        return _compare(expected, forms, text, wanted, found, asked)
+    if not found.texts:
+        return MathScore(0.0, None, wanted, found.source)
+    if found.source == "text" and not any("\\" in text for text in found.texts):
+        return MathScore(0.0, None, wanted, "none")
+    return _by_library(expected, found.texts[0], wanted, found, asked, problem)
+
+
+def _compare(
+    expected: Expected, forms: list[Form], text: str, wanted: str, found: Found, asked: str | None
+) -> MathScore:
+    """The verdict on an answer that was read."""
+    if not expected.forms:
+        return _by_library(expected, text, wanted, found, asked, "")
+    answer = " or ".join(dict.fromkeys(map(shown, forms)))[:EVIDENCE]
+    failure = ""
+    comparison = Comparison()
+    for wanted_form in expected.forms:
+        for form in forms:
+            try:
+                if not comparison.equal(wanted_form, form):
+                    continue
+                value = form if asked is None else values_of(form, asked)
+                if value is None or not comparison.equal(wanted_form, value):
+                    failure = "it is left to be computed, or stands in the prompt"
+                    continue
+            except Unreadable:
+                return _by_library(expected, text, wanted, found, asked, "")
+            compared = _how(wanted_form, form)
+            return MathScore(1.0, answer, wanted, found.source, "", compared)
+    return MathScore(0.0, answer, wanted, found.source, failure)
+
+
+def _by_library(
+    expected: Expected, text: str, wanted: str, found: Found, asked: str | None, problem: str
+) -> MathScore:
+    """The verdict of math-verify, where one of the two is for it to read."""
+    shown_text = text[:EVIDENCE]
+    wants_words = any(isinstance(form, Words) for form in expected.forms)
+    if wants_words or (
+        expected.forms and problem and ("\\" not in text or "\\text" in clean(text))
+    ):
+        return MathScore(0.0, shown_text, wanted, found.source, problem)
+    if asked is not None and has_commands_to_compute(text):
+        return MathScore(0.0, shown_text, wanted, found.source, "it is left to be computed")
+    try:
+        equal = library.compare(expected.text, text)
+        if not equal and not expected.forms and not library.compare(expected.text, expected.text):
+            raise ExpectedAnswerError(f"{expected.text[:100]!r} is not even equal to itself")
+    except ExpectedAnswerError:
+        raise
+    except Exception as error:  # SymPy raises all kinds for what it cannot calculate with
+        library.check_expected(expected.text)
+        failure = f"math-verify raised {type(error).__name__}"
+        return MathScore(0.0, shown_text, wanted, found.source, failure)
+    compared = ("by math-verify, which may simplify and round",)
+    return MathScore(float(equal), shown_text, wanted, found.source, "", compared)
+
+
+def _is_reduced(form: Form) -> bool:
+    """Whether a ratio is in its lowest terms."""
+    parts = form.node.args if isinstance(form, Scalar) else ()
+    return math.gcd(*(int(part.value) for part in parts)) == 1
+
+
+def _check_value(text: str, form: Form) -> None:
+    """Raises `ExpectedAnswerError` for a number without a value, such as 1/0."""
+    if isinstance(form, Scalar) and not symbols(form.node):
+        try:
+            approximate(form.node)
+        except (TooLarge, Unreadable):
+            return
+        except NoValue as error:
+            raise ExpectedAnswerError(f"{text[:100]!r} is no number: {error}") from None
+
+
+def _how(expected: Form, answer: Form) -> tuple[str, ...]:
+    """What the comparison rounded, coerced or left out, one clause each."""
+    notes: list[str] = []
+    if isinstance(answer, Assigned) and not isinstance(expected, Assigned | Relation):
+        notes.append(f"the name {answer.name[:50]} was left out")
+        answer = answer.value
+    if isinstance(expected, Assigned):
+        expected = expected.value
+    if isinstance(expected, Words):
+        return (*notes, "as text")
+    if not isinstance(expected, Scalar) or not isinstance(answer, Scalar):
+        return tuple(notes)
+    if (expected.unit is None) != (answer.unit is None):
+        notes.append("only one has a unit, which was left out")
+    if symbols(expected.node) | symbols(answer.node):
+        return (*notes, "at points of the real line")
+    if is_measured(expected.node) or is_measured(answer.node):
+        if exact(expected.node) != exact(answer.node) or exact(answer.node) is None:
+            notes.append("rounded to a relative difference of 1e-6 or the expected digits")
+    elif any(one.op not in ("number", "neg") for one in walk(answer.node)):
+        notes.append("by exact value")
+    return tuple(notes)
+
+
+def _noted(score: MathScore, note: str) -> MathScore:
+    return MathScore(
+        score.reward, score.extracted, score.expected, score.source, score.failure,
+        (*score.compared, note),
+    )  # fmt: skip
