@@ -29,18 +29,57 @@ def whole_numbers(rng: random.Random) -> Iterator[Case]:
     n = rng.choice([rng.randint(2, 99), rng.randint(100, 9_999), rng.randint(10_000, 10**9)])
     part = rng.randint(1, n - 1)
     clothes = [
-        f"{n}.", f"+{n}", f"{n}.0", f"{n:,}", f"{n:,}".replace(",", "{,}"), f"\\text{{{n}}}",
-        f"${n}$", f"x = {n}", f"{n}={n}", f"{part}+{n - part}={n}", f"\\frac{{{3 * n}}}{{3}}",
-        f"{2 * n}/2", f"\\left({n}\\right)", str(n).translate(_WIDE), f"{100 * n}\\%",
-        f"{bin(n)[2:]}_2", f"\\mathbf{{{n}}}", f"{n}\\text{{ apples}}", f" {n} ", f"\\boxed{{{n}}}",
-        f"\\sqrt{{{n * n}}}", f"{n}^1", f"\\{{{n}\\}}", f"0{n}",
-    ]  # fmt: skip
+        f"{n}.",
+        f"+{n}",
+        f"{n}.0",
+        f"{n:,}",
+        f"{n:,}".replace(",", "{,}"),
+        f"\\text{{{n}}}",
+        f"${n}$",
+        f"x = {n}",
+        f"{n}={n}",
+        f"{part}+{n - part}={n}",
+        f"\\frac{{{3 * n}}}{{3}}",
+        f"{2 * n}/2",
+        f"\\left({n}\\right)",
+        str(n).translate(_WIDE),
+        f"{100 * n}\\%",
+        f"{bin(n)[2:]}_2",
+        f"\\mathbf{{{n}}}",
+        f"{n}\\text{{ apples}}",
+        f" {n} ",
+        f"\\boxed{{{n}}}",
+        f"\\sqrt{{{n * n}}}",
+        f"{n}^1",
+        f"\\{{{n}\\}}",
+        f"0{n}",
+    ]
     wrong = [
-        n + 1, n - 1, -n, 10 * n, f"{n}\\%", f"{n - 1}={n}", f"{n + 1}\\to {n}", f"{n}={n + 1}",
-        f"{n}, {n + 1}", f"{n - 1}\\text{{ or }}{n}", f"{part}+{n - part}", f"2\\cdot {n}",
-        f"\\frac{{{n}}}{{2}}", f"{n % 10_000}.5", f"{n}i", f"({n}, {n})", f"x > {n}", f"\\frac{{1}}{{{n}}}",
-        f"{n - 1}\\Rightarrow {n}", f"x={n - 1}={n}", f"{n}\\pm 1", f"{n}x", "0.0000001", "nan",
-    ]  # fmt: skip
+        n + 1,
+        n - 1,
+        -n,
+        10 * n,
+        f"{n}\\%",
+        f"{n - 1}={n}",
+        f"{n + 1}\\to {n}",
+        f"{n}={n + 1}",
+        f"{n}, {n + 1}",
+        f"{n - 1}\\text{{ or }}{n}",
+        f"{part}+{n - part}",
+        f"2\\cdot {n}",
+        f"\\frac{{{n}}}{{2}}",
+        f"{n % 10_000}.5",
+        f"{n}i",
+        f"({n}, {n})",
+        f"x > {n}",
+        f"\\frac{{1}}{{{n}}}",
+        f"{n - 1}\\Rightarrow {n}",
+        f"x={n - 1}={n}",
+        f"{n}\\pm 1",
+        f"{n}x",
+        "0.0000001",
+        "nan",
+    ]
     yield from _of(str(n), rng.sample(clothes, 9), "a whole number", 1.0, clothes=True)
     yield from _of(str(n), rng.sample(wrong, 8), "not this whole number", 0.0)
     a, b = rng.randint(11, 99), rng.randint(11, 99)
@@ -58,15 +97,29 @@ def decimals(rng: random.Random) -> Iterator[Case]:
     text = _decimal(value)
     shifted = _decimal(value * 100)
     clothes = [
-        f"{text}0", text.lstrip("0"), f"{text}.", f"+{text}", _fraction(value), f"{shifted}\\%",
-        f"{_decimal(value * 10)}\\times 10^{{-1}}", f"{_decimal(value * 1000)}e-3",
-        f"x={text}", text.translate(_WIDE),
-    ]  # fmt: skip
+        f"{text}0",
+        text.lstrip("0"),
+        f"{text}.",
+        f"+{text}",
+        _fraction(value),
+        f"{shifted}\\%",
+        f"{_decimal(value * 10)}\\times 10^{{-1}}",
+        f"{_decimal(value * 1000)}e-3",
+        f"x={text}",
+        text.translate(_WIDE),
+    ]
     step = Fraction(1, 10 ** (places + 1))
     wrong = [
-        _decimal(value + step), _decimal(value - step), f"-{text}", _decimal(value * 10),
-        _decimal(value / 10), f"{text}\\%", f"{shifted}", f"{text}e1", "0",
-    ]  # fmt: skip
+        _decimal(value + step),
+        _decimal(value - step),
+        f"-{text}",
+        _decimal(value * 10),
+        _decimal(value / 10),
+        f"{text}\\%",
+        f"{shifted}",
+        f"{text}e1",
+        "0",
+    ]
     yield from _of(text, rng.sample(clothes, 5), "a decimal", 1.0, clothes=True)
     yield from _of(text, rng.sample(wrong, 4), "not this decimal", 0.0)
     longer = _decimal(value + step * Fraction(rng.randint(-4, 4), 10))
@@ -82,22 +135,40 @@ def fractions(rng: random.Random) -> Iterator[Case]:
     whole, rest = divmod(p, q)
     expected = rng.choice([f"\\frac{{{p}}}{{{q}}}", f"{p}/{q}"])
     clothes = [
-        f"\\dfrac{{{p}}}{{{q}}}", f"\\tfrac{{{p}}}{{{q}}}", f"{p} / {q}", f"\\frac{{{3 * p}}}{{{3 * q}}}",
-        f"\\frac{{-{p}}}{{-{q}}}", f"{p}\\div {q}", f"({p})/({q})", f"\\frac{{{p}}}{{{q}}}.",
-        f"y=\\frac{{{p}}}{{{q}}}", f"{p}:{q}", f"\\left(\\frac{{{p}}}{{{q}}}\\right)",
-    ]  # fmt: skip
+        f"\\dfrac{{{p}}}{{{q}}}",
+        f"\\tfrac{{{p}}}{{{q}}}",
+        f"{p} / {q}",
+        f"\\frac{{{3 * p}}}{{{3 * q}}}",
+        f"\\frac{{-{p}}}{{-{q}}}",
+        f"{p}\\div {q}",
+        f"({p})/({q})",
+        f"\\frac{{{p}}}{{{q}}}.",
+        f"y=\\frac{{{p}}}{{{q}}}",
+        f"{p}:{q}",
+        f"\\left(\\frac{{{p}}}{{{q}}}\\right)",
+    ]
     if whole:
         clothes += [f"{whole} {rest}/{q}", f"{whole}\\frac{{{rest}}}{{{q}}}"] * 2
     wrong = [
-        f"\\frac{{{q}}}{{{p}}}", f"\\frac{{{p + 1}}}{{{q}}}", f"\\frac{{{p}}}{{{q + 1}}}",
-        f"-\\frac{{{p}}}{{{q}}}", f"{p}{q}", f"{p}.{q}", f"\\frac{{{p}}}{{{q}}}\\%",
-        f"\\frac{{{p}}}{{{10 * q}}}", _decimal(Fraction(round(value * 100), 100)),
-    ]  # fmt: skip
+        f"\\frac{{{q}}}{{{p}}}",
+        f"\\frac{{{p + 1}}}{{{q}}}",
+        f"\\frac{{{p}}}{{{q + 1}}}",
+        f"-\\frac{{{p}}}{{{q}}}",
+        f"{p}{q}",
+        f"{p}.{q}",
+        f"\\frac{{{p}}}{{{q}}}\\%",
+        f"\\frac{{{p}}}{{{10 * q}}}",
+        _decimal(Fraction(round(value * 100), 100)),
+    ]
     yield from _of(expected, rng.sample(clothes, 6), "a fraction", 1.0, clothes=True)
     yield from _of(expected, rng.sample(wrong, 4), "not this fraction", 0.0)
-    yield f"-{expected}", f"-{whole}\\frac{{{rest}}}{{{q}}}" if whole else f"\\frac{{-{p}}}{{{q}}}", 1.0, (
-        "a negative fraction"
-    ), True  # fmt: skip
+    yield (
+        f"-{expected}",
+        f"-{whole}\\frac{{{rest}}}{{{q}}}" if whole else f"\\frac{{-{p}}}{{{q}}}",
+        1.0,
+        ("a negative fraction"),
+        True,
+    )
 
 
 def small_and_large(rng: random.Random) -> Iterator[Case]:
@@ -105,17 +176,24 @@ def small_and_large(rng: random.Random) -> Iterator[Case]:
     sign = rng.choice(["-", ""])
     expected = f"{lead}.{rest}\\times10^{{{sign}{power}}}"
     clothes = [
-        f"{lead}.{rest}\\cdot 10^{{{sign}{power}}}", f"{lead}.{rest}e{sign}{power}",
-        f"{lead}.{rest}0 \\times 10^{{{sign}{power}}}", f"{lead}.{rest}E{sign}{power}",
+        f"{lead}.{rest}\\cdot 10^{{{sign}{power}}}",
+        f"{lead}.{rest}e{sign}{power}",
+        f"{lead}.{rest}0 \\times 10^{{{sign}{power}}}",
+        f"{lead}.{rest}E{sign}{power}",
         f"{lead}{rest}\\times10^{{{(-power if sign else power) - 2}}}",
         f"{lead}.{rest} * 10^{sign}{power}" if not sign else f"{lead}.{rest} * 10^{{-{power}}}",
-    ]  # fmt: skip
+    ]
     wrong = [
-        f"{lead}.{rest}\\times10^{{{sign}{power + 1}}}", f"{lead}.{rest}\\times10^{{{sign}{power - 1}}}",
-        f"-{lead}.{rest}\\times10^{{{sign}{power}}}", "0.0000001", "0", "1e-300",
+        f"{lead}.{rest}\\times10^{{{sign}{power + 1}}}",
+        f"{lead}.{rest}\\times10^{{{sign}{power - 1}}}",
+        f"-{lead}.{rest}\\times10^{{{sign}{power}}}",
+        "0.0000001",
+        "0",
+        "1e-300",
         f"{lead}.{rest + 1 if rest < 99 else 10}\\times10^{{{sign}{power}}}",
-        f"{lead}.{rest}\\times10^{{{'' if sign else '-'}{power}}}", f"{lead}.{rest}",
-    ]  # fmt: skip
+        f"{lead}.{rest}\\times10^{{{'' if sign else '-'}{power}}}",
+        f"{lead}.{rest}",
+    ]
     yield from _of(expected, rng.sample(clothes, 4), "scientific notation", 1.0, clothes=True)
     yield from _of(expected, rng.sample(wrong, 5), "another size, digit or sign", 0.0)
     n = rng.randint(15, 60)
@@ -135,16 +213,30 @@ def collections(rng: random.Random) -> Iterator[Case]:
     braces = f"\\{{{inside}\\}}"
     yield from _of(
         braces,
-        [f"\\{{{reverse}\\}}", reverse, f"\\left\\{{{inside}\\right\\}}", f"\\{{{inside}, {members[0]}\\}}",
-         inside.replace(",", ";"), " or ".join(f"x={one}" for one in members)],
-        "a set has no order and no repeated members", 1.0, clothes=True,
-    )  # fmt: skip
+        [
+            f"\\{{{reverse}\\}}",
+            reverse,
+            f"\\left\\{{{inside}\\right\\}}",
+            f"\\{{{inside}, {members[0]}\\}}",
+            inside.replace(",", ";"),
+            " or ".join(f"x={one}" for one in members),
+        ],
+        "a set has no order and no repeated members",
+        1.0,
+        clothes=True,
+    )
     yield from _of(
         braces,
-        [f"\\{{{changed}\\}}", f"({inside})", f"\\{{{', '.join(map(str, members[1:]))}\\}}",
-         f"{inside}, {members[0]}", members[0]],
-        "not this set", 0.0,
-    )  # fmt: skip
+        [
+            f"\\{{{changed}\\}}",
+            f"({inside})",
+            f"\\{{{', '.join(map(str, members[1:]))}\\}}",
+            f"{inside}, {members[0]}",
+            members[0],
+        ],
+        "not this set",
+        0.0,
+    )
     yield f"{inside}, {members[0]}", inside, 0.0, "a list's members count", False
     yield f"{inside}, {members[0]}", f"{members[0]}, {reverse}", 1.0, "a list has no order", True
     yield f"({inside})", f"\\left({inside}\\right).", 1.0, "a tuple", True
@@ -153,14 +245,22 @@ def collections(rng: random.Random) -> Iterator[Case]:
     low, high = sorted(rng.sample(range(-30, 30), 2))
     yield from _of(
         f"({low},{high}]",
-        [f"{low}<x\\le {high}", f"\\left({low}, {high}\\right]", f"x\\in({low},{high}]", f"{high}\\ge x>{low}"],
-        "an interval", 1.0, clothes=True,
-    )  # fmt: skip
+        [
+            f"{low}<x\\le {high}",
+            f"\\left({low}, {high}\\right]",
+            f"x\\in({low},{high}]",
+            f"{high}\\ge x>{low}",
+        ],
+        "an interval",
+        1.0,
+        clothes=True,
+    )
     yield from _of(
         f"({low},{high}]",
         [f"[{low},{high})", f"({low},{high})", f"{low}\\le x\\le {high}", f"({low},{high + 1}]"],
-        "not this interval", 0.0,
-    )  # fmt: skip
+        "not this interval",
+        0.0,
+    )
     yield from _of(
         f"({low},\\infty)", [f"x>{low}", f"{low}<x", f"t > {low}."], "a ray", 1.0, clothes=True
     )
@@ -188,27 +288,54 @@ def bases(rng: random.Random) -> Iterator[Case]:
     yield str(n), f"{_in_base(n, 16)}_{{16}}", 1.0, "a number in a base", True
 
 
-_UNITS = [("km", "m", 1000), ("m", "cm", 100), ("cm", "mm", 10), ("kg", "g", 1000), ("h", "min", 60),
-          ("hours", "minutes", 60), ("L", "mL", 1000), ("feet", "inches", 12), ("weeks", "days", 7)]  # fmt: skip
+_UNITS = [
+    ("km", "m", 1000),
+    ("m", "cm", 100),
+    ("cm", "mm", 10),
+    ("kg", "g", 1000),
+    ("h", "min", 60),
+    ("hours", "minutes", 60),
+    ("L", "mL", 1000),
+    ("feet", "inches", 12),
+    ("weeks", "days", 7),
+]
 
 
 def units(rng: random.Random) -> Iterator[Case]:
     large, small, factor = rng.choice(_UNITS)
     n = rng.randint(2, 90)
     expected = f"{n}\\text{{ {large}}}"
-    clothes = [n, f"{n}\\,\\text{{{large}}}", f"{n} {large}", f"{n * factor}\\text{{ {small}}}",
-               f"{n}.0\\text{{ {large}}}", f"x={n}\\ \\mathrm{{{large}}}"]  # fmt: skip
-    wrong = [f"{n}\\text{{ {small}}}", f"{n + 1}\\text{{ {large}}}", f"{n}\\text{{ apples}}",
-             f"-{n}\\text{{ {large}}}", f"{n * factor}\\text{{ {large}}}", f"{n}\\text{{ {large}}}^2"]  # fmt: skip
+    clothes = [
+        n,
+        f"{n}\\,\\text{{{large}}}",
+        f"{n} {large}",
+        f"{n * factor}\\text{{ {small}}}",
+        f"{n}.0\\text{{ {large}}}",
+        f"x={n}\\ \\mathrm{{{large}}}",
+    ]
+    wrong = [
+        f"{n}\\text{{ {small}}}",
+        f"{n + 1}\\text{{ {large}}}",
+        f"{n}\\text{{ apples}}",
+        f"-{n}\\text{{ {large}}}",
+        f"{n * factor}\\text{{ {large}}}",
+        f"{n}\\text{{ {large}}}^2",
+    ]
     yield from _of(expected, rng.sample(clothes, 4), "a quantity", 1.0, clothes=True)
     yield from _of(expected, rng.sample(wrong, 4), "another quantity", 0.0)
     percent = rng.randint(2, 99)
     yield from _of(
         f"{percent}\\%",
-        [f"{percent} percent", f"{percent}\\text{{ percent}}", _decimal(Fraction(percent, 100)),
-         f"\\frac{{{percent}}}{{100}}"],
-        "a percentage", 1.0, clothes=True,
-    )  # fmt: skip
+        [
+            f"{percent} percent",
+            f"{percent}\\text{{ percent}}",
+            _decimal(Fraction(percent, 100)),
+            f"\\frac{{{percent}}}{{100}}",
+        ],
+        "a percentage",
+        1.0,
+        clothes=True,
+    )
     yield from _of(
         f"{percent}\\%",
         [percent, f"{percent + 1}\\%", f"-{percent}\\%"],
@@ -227,8 +354,13 @@ def dates(rng: random.Random) -> Iterator[Case]:
     iso, next_day = day.isoformat(), day + timedelta(days=1)
     swapped = f"{day.year}-{day.day:02}-{day.month:02}"
     sums = day.year - day.month - day.day
-    clothes = [f"{day:%B} {day.day}, {day.year}", f"{day.day} {day:%B} {day.year}", f"{day:%b} {day.day}, {day.year}",
-               f"\\text{{{iso}}}", f"{iso}."]  # fmt: skip
+    clothes = [
+        f"{day:%B} {day.day}, {day.year}",
+        f"{day.day} {day:%B} {day.year}",
+        f"{day:%b} {day.day}, {day.year}",
+        f"\\text{{{iso}}}",
+        f"{iso}.",
+    ]
     yield from _of(iso, rng.sample(clothes, 3), "a date", 1.0, clothes=True)
     yield from _of(iso, [swapped, next_day.isoformat(), sums], "another date", 0.0)
     hour, minute = rng.randint(1, 11), rng.randint(10, 59)
@@ -317,8 +449,17 @@ def algebra(rng: random.Random) -> Iterator[Case]:
 
 
 KINDS: list[Callable[[random.Random], Iterator[Case]]] = [
-    whole_numbers, decimals, fractions, small_and_large, collections, bases, units, dates, words, algebra,
-]  # fmt: skip
+    whole_numbers,
+    decimals,
+    fractions,
+    small_and_large,
+    collections,
+    bases,
+    units,
+    dates,
+    words,
+    algebra,
+]
 
 
 def _of(

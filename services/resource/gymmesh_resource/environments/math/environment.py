@@ -202,7 +202,7 @@ class MathEnvironment(Environment[None]):
         try:
             if self.compat_of(task) == "nemo":
                 return await self.compare_as_nemo(expected, text)
-            return await self.compare(expected, text, _prompt(task))
+            return await self.compare(expected, text, "\n".join(_asked(task)))
         except ExpectedAnswerError as error:
             if not self._judge:
                 raise TaskInvalid("expected_answer", str(error)) from None
@@ -293,17 +293,15 @@ def _question(task: Task) -> str:
     question = task.payload.get("question")
     if isinstance(question, str) and question.strip():
         return question
-    items = reversed(task.message.params.input)
-    asked = (item for item in items if item.HasField("message") and item.message.role == "user")
-    return next(map(text_of, asked), "")
+    return next(reversed(_asked(task)), "")
 
 
-def _prompt(task: Task) -> str:
-    """All that the user's messages say, in which an answer is no answer."""
-    items = task.message.params.input
-    return "\n".join(
-        text_of(item) for item in items if item.HasField("message") and item.message.role == "user"
-    )
+def _asked(task: Task) -> list[str]:
+    """What the user's messages say, in order."""
+    params = task.message.params
+    items = (item for item in params.input if item.HasField("message"))
+    said = [text_of(item) for item in items if item.message.role == "user"]
+    return [params.input_text, *said] if params.input_text else said
 
 
 def _explained(score: MathScore) -> str:

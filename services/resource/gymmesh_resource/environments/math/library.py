@@ -31,6 +31,7 @@ _MINUS = "\N{MINUS SIGN}"
 _FRAME = "\\fbox"
 # Digits that numbers are compared with, and those to which exact ones must agree.
 _DIGITS, _AGREE = 60, 40
+_BRACE = re.compile(r"(?<!\\)[{}]")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 # Commands of the library's grammar that gymmesh's own reader leaves to it, and those of both.
 _COMMANDS = {
@@ -80,7 +81,16 @@ def check_expected(expected_answer: str) -> None:
 def may_read(text: str) -> bool:
     """Whether a text that has LaTeX's commands has none that the library does not know."""
     commands = set(_COMMAND.findall(text))
-    return bool(commands) and commands <= _COMMANDS
+    return bool(commands) and commands <= _COMMANDS and _is_balanced(text)
+
+
+def _is_balanced(text: str) -> bool:
+    depth = 0
+    for brace in _BRACE.findall(text):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def compare(expected_answer: str, answer: str) -> bool:

@@ -101,8 +101,8 @@ def _without_unit(text: str) -> tuple[str, Unit | None]:
         return text, None
     head, behind_it = text[: tail.start()].strip(), tail.group()
     roman = "\\text" in behind_it
-    said = re.sub(r"\\text\s?\{([^{}]*)\}", r" \1 ", behind_it)
-    said = re.sub(r"\s*\^\s*", "^", said).split()
+    written = re.sub(r"\\text\s?\{([^{}]*)\}", r" \1 ", behind_it)
+    said = re.sub(r"\s*\^\s*", "^", written).split()
     if not roman and not (_LITERAL.fullmatch(head) and all(map(_is_unit_word, said))):
         return text, None
     while said and (scale := scale_of(said[0])) is not None:
