@@ -6,7 +6,10 @@ Task rows have `exp_cal_state`, as NeMo Gym's calendar rows: the expected events
 from __future__ import annotations
 
 from gymmesh_resource import Environment, Rollout, Session, Task, Verdict
+from gymmesh_resource.expected import Expected as _Right
+from gymmesh_responses import dumps
 
+from .arranging import arranged
 from .verdict import Expected, judge, read_expected
 
 
@@ -23,6 +26,11 @@ class CalendarEnvironment(Environment[None]):
     def check_task(self, task: Task) -> None:
         """The row must have an `exp_cal_state` that can be judged against."""
         _expected(task)
+
+    def expected(self, task: Task) -> _Right | None:
+        """A calendar that meets all constraints."""
+        events = arranged(_expected(task))
+        return None if not events else _Right(dumps(events).decode(), "json")
 
     def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the calendar of the model's last message."""
