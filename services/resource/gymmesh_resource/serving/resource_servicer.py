@@ -64,6 +64,8 @@ class ResourceServicer:
             session_limit=served.config.session_limit,
             instance_id=served.instance_id,
             contract_version=CONTRACT_VERSION,
+            offers_expected=served.config.audit and served.defines("expected"),
+            win_reward=environment.win_reward,
         )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(

@@ -1,0 +1,39 @@
+"""The audit of verifiers: cheap and clever policies, and what they earn. Through the contract alone.
+
+gold.py            a right answer, and what says the same (pure)
+answers/           what can be made of a right answer, by its kind (pure, plain data)
+policies.py        answers from nothing and from elsewhere (pure, plain data)
+hostile.py         answers that are to break a verifier (pure, plain data)
+retarget.py        the same task with another expected answer (pure)
+attack.py          one thing that a policy may try
+player.py          plays attacks: session, calls, turns, verdict
+scripted_model.py  stands in for judges and simulated users
+judgement.py       what came out wrong (pure)
+audit.py           which attacks on which tasks
+report.py          terminal, JSON, HTML (pure)
+"""
+
+from .attack import KINDS, Attack
+from .audit import AuditOptions, audit
+from .gold import Gold
+from .judgement import Finding, Report
+from .player import MakeArguments, Played, Player
+from .report import lines, to_html, to_json
+from .scripted_model import ScriptedModel
+
+__all__ = [
+    "KINDS",
+    "Attack",
+    "AuditOptions",
+    "Finding",
+    "Gold",
+    "MakeArguments",
+    "Played",
+    "Player",
+    "Report",
+    "ScriptedModel",
+    "audit",
+    "lines",
+    "to_html",
+    "to_json",
+]
