@@ -39,6 +39,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     audit: answer AuditService.GetExpected, which gives the right answers, for `gym-cli env audit`
         over the network; callers with identities need the permission `audit` as well.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
+    compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
+        each environment names those that it knows. Empty: the right verdicts.
     """
 
     use: str = "math"
@@ -53,3 +55,4 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     models: dict[str, str] = {}
     audit: bool = False
     mcp: McpConfig | None = None
+    compat: str = ""

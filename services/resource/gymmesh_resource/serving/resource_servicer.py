@@ -64,6 +64,10 @@ class ResourceServicer:
             session_limit=served.config.session_limit,
             instance_id=served.instance_id,
             contract_version=CONTRACT_VERSION,
+            verifier=served.name,
+            verifier_version=served.verifier_version(environment.compat),
+            compat=environment.compat,
+            references=environment.references,
             offers_expected=served.config.audit and served.defines("expected"),
             win_reward=environment.win_reward,
         )
