@@ -1,4 +1,4 @@
-"""The audit of verifiers: cheap and clever policies, and what they earn. Through the contract alone.
+"""The audit of verifiers: what cheap and clever policies earn. Through the contract alone.
 
 gold.py            a right answer, and what says the same (pure)
 answers/           what can be made of a right answer, by its kind (pure, plain data)
@@ -9,31 +9,36 @@ attack.py          one thing that a policy may try
 player.py          plays attacks: session, calls, turns, verdict
 scripted_model.py  stands in for judges and simulated users
 judgement.py       what came out wrong (pure)
+deliberate.py      what an environment means to pay, with its reason
 audit.py           which attacks on which tasks
 report.py          terminal, JSON, HTML (pure)
 """
 
 from .attack import KINDS, Attack
 from .audit import AuditOptions, audit
+from .deliberate import FILE, Meant, read_deliberate
 from .gold import Gold
-from .judgement import Finding, Report
+from .judgement import Report, Weakness
 from .player import MakeArguments, Played, Player
 from .report import lines, to_html, to_json
 from .scripted_model import ScriptedModel
 
 __all__ = [
+    "FILE",
     "KINDS",
     "Attack",
     "AuditOptions",
-    "Finding",
     "Gold",
     "MakeArguments",
+    "Meant",
     "Played",
     "Player",
     "Report",
     "ScriptedModel",
+    "Weakness",
     "audit",
     "lines",
+    "read_deliberate",
     "to_html",
     "to_json",
 ]

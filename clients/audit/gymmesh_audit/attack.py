@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from .gold import Call
+from .gold import MadeCall
 
 AttackKind = Literal["gold", "nothing", "elsewhere", "nearly", "clothes", "hostile", "stability"]
 KINDS: Final[tuple[AttackKind, ...]] = get_args(AttackKind)
@@ -37,7 +37,7 @@ class Attack:
     kind: AttackKind
     message: str | None = None
     wins: bool | None = False
-    calls: Sequence[Call] = ()
+    calls: Sequence[MadeCall] = ()
     raw_calls: Sequence[tuple[str, bytes]] = ()
     echo: bool = False
     judge: JudgeScript = "oracle"

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -16,11 +16,12 @@ from gymmesh_runtime.errors import MeshError
 
 from .answers import GENERATORS, Variant
 from .attack import Attack, AttackKind
+from .deliberate import Meant, with_reasons
 from .gold import Gold
 from .hostile import hostile
 from .judgement import (
-    Finding,
     Report,
+    Weakness,
     judged,
     leak,
     measured,
@@ -41,6 +42,7 @@ _TELLING: Final = 4
 # Prompts that ask for the bare answer, so that nothing around it is a usual form.
 _BARE: Final = re.compile(r"\b(alone|only|nothing else|without|exactly|no other text)\b", re.I)
 _AROUND: Final = ("after a paragraph", "in a fence", "line breaks around it", "Windows line ends")
+_EACH_TOOL: Final = "each tool once, with defaults"
 _CAPITALS: Final = ("in capitals", "in small letters")
 
 
@@ -50,14 +52,14 @@ class AuditOptions:
 
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
     so many. cheap: only what is made from nothing and the expected answers themselves. retarget:
-    also the same tasks with other expected answers. deliberate: reasons by `kind/attack`.
+    also the same tasks with other expected answers. deliberate: what the environment means.
     """
 
     seed: int = 0
     tasks: int = 50
     cheap: bool = False
     retarget: bool = True
-    deliberate: Mapping[str, str] = field(default_factory=dict)
+    deliberate: Sequence[Meant] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class _Audit:
         self._random = random.Random(options.seed)
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._played: list[Played] = []
-        self._findings: list[Finding] = []
+        self._findings: list[Weakness] = []
         self._notes: list[str] = []
 
     async def run(self, tasks: Sequence[rollout_pb2.Task]) -> Report:
@@ -136,13 +138,14 @@ class _Audit:
         if not self._options.cheap:
             await self._stability(tried)
         about = self._player.about
+        found = with_reasons(self._findings, self._options.deliberate)
         return Report(
             environment=self._name,
             version=about.verifier_version or about.version,
             tasks=len(tried),
             golds=sum(bool(one.golds) for one in tried),
-            findings=merged(self._findings, self._played, self._options.deliberate),
-            shares=shares(self._findings, self._played),
+            findings=merged(found, self._played),
+            shares=shares([one for one in found if not one.reason], self._played),
             measured=measured(self._played),
             notes=self._notes,
             live=() if self._scripted else tuple(about.models),
@@ -166,9 +169,15 @@ class _Audit:
                 for task in retargeted(one.task, gold):
                     with contextlib.suppress(MeshError):
                         golds = await self._player.golds(task)
-                        if golds:
+                        if golds and await self._expects(one.task, task, gold):
                             more.append(Tried(task, golds))
         return more
+
+    async def _expects(self, original: rollout_pb2.Task, task: rollout_pb2.Task, old: Gold) -> bool:
+        """Whether the verifier reads the changed answer: the old one must not win any more."""
+        attack = Attack("the old answer", "gold", old.message or None, None, old.calls)
+        before, after = [await self._player.play(one, attack) for one in (original, task)]
+        return not after.refused and before.reward != after.reward
 
     async def _task(self, one: Tried, all_tried: Sequence[Tried], *, whole: bool) -> None:
         """Play everything on one task and judge it."""
@@ -230,7 +239,7 @@ class _Audit:
         if not calls or any(list(gold.calls) == list(calls) for gold in one.golds):
             return []
         return [
-            Attack("each tool once, with defaults", "nothing", "Done.", calls=calls),
+            Attack(_EACH_TOOL, "nothing", "Done.", calls=calls),
             Attack("the tools' answers echoed", "nothing", calls=calls, echo=True),
         ]
 

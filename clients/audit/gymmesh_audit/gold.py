@@ -14,10 +14,10 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, bytes_to_text, loads, text_of
 
-AnswerKind = Literal["text", "number", "choice", "json", "sql", "calls", "code"]
-KINDS: Final[tuple[AnswerKind, ...]] = get_args(AnswerKind)
+GoldKind = Literal["text", "number", "choice", "json", "sql", "calls", "code"]
+KINDS: Final[tuple[GoldKind, ...]] = get_args(GoldKind)
 ANSWER: Final = "{answer}"
-_OF_CONTRACT: Final[dict[int, AnswerKind]] = {
+_OF_CONTRACT: Final[dict[int, GoldKind]] = {
     verify_pb2.ANSWER_KIND_UNSPECIFIED: "text",
     verify_pb2.ANSWER_KIND_TEXT: "text",
     verify_pb2.ANSWER_KIND_NUMBER: "number",
@@ -36,7 +36,7 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)[\w-]*\n(?P<inside>.*?)\n?(?:```|~~~)\s*$",
 _SAME: Final = (frozenset({"true", "yes", "1"}), frozenset({"false", "no", "0"}))
 _EDGES: Final = " \t\r\n.,;:!?\"'`*$"
 
-Call = tuple[str, Mapping[str, Any]]
+MadeCall = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Gold:
     """
 
     answer: str
-    kind: AnswerKind = "text"
+    kind: GoldKind = "text"
     form: str = ANSWER
-    calls: Sequence[Call] = ()
+    calls: Sequence[MadeCall] = ()
     reward: float | None = None
     choices: Sequence[str] = ()
 
@@ -72,7 +72,7 @@ def gold_of(expected: verify_pb2.ExpectedAnswer) -> Gold:
     """The contract's answer. Raises CodecError for an answer that is not text."""
     answer = bytes_to_text(expected.answer)
     message = ""
-    calls: list[Call] = []
+    calls: list[MadeCall] = []
     for item in expected.items:
         if item.WhichOneof("kind") == "function_call":
             calls.append((item.function_call.name, _arguments(item)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 
 from .attack import KINDS, AttackKind
 from .player import Played
@@ -15,7 +14,7 @@ _SHOWN = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Weakness:
     """One kind of attack that came out wrong.
 
     problem: `wins` (should not), `loses` (should win), `fault` (no verdict), `unstable`, `leak`.
@@ -68,35 +67,27 @@ class Report:
     version: str
     tasks: int
     golds: int
-    findings: Sequence[Finding]
+    findings: Sequence[Weakness]
     shares: Mapping[AttackKind, Share]
     measured: Measured
     notes: Sequence[str] = ()
     live: Sequence[str] = ()
 
     @property
-    def open_findings(self) -> list[Finding]:
+    def open_weaknesses(self) -> list[Weakness]:
         """What is to be mended: findings that are not deliberate."""
         return [one for one in self.findings if not one.reason]
 
 
-@dataclass(slots=True)
-class Plays:
-    """All that was played on one task, in order. target: the reward that counts as won."""
-
-    played: list[Played] = field(default_factory=list)
-    target: float | None = None
-
-
 def target_of(
     golds: Sequence[Played], baseline: float | None, win_reward: float | None
-) -> tuple[float | None, list[Finding]]:
+) -> tuple[float | None, list[Weakness]]:
     """The reward that counts as won, and what is wrong with the expected answers themselves.
 
     `baseline`: what saying nothing earns. The target is the declared threshold, else the best
     expected answer's own reward; None where no attack can be judged.
     """
-    findings: list[Finding] = []
+    findings: list[Weakness] = []
     best: float | None = None
     for one in golds:
         if one.refused:
@@ -121,9 +112,9 @@ def target_of(
     return best, findings
 
 
-def judged(played: Iterable[Played], target: float | None) -> list[Finding]:
-    """What came out wrong on one task; one Finding for each attack that did."""
-    findings: list[Finding] = []
+def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
+    """What came out wrong on one task; one Weakness for each attack that did."""
+    findings: list[Weakness] = []
     for one in played:
         if one.refused:
             continue
@@ -140,31 +131,27 @@ def judged(played: Iterable[Played], target: float | None) -> list[Finding]:
     return findings
 
 
-def merged(
-    findings: Iterable[Finding], played: Sequence[Played], deliberate: Mapping[str, str]
-) -> list[Finding]:
-    """Findings of all tasks, one for each attack and problem, with what is deliberate marked.
-
-    `deliberate`: reasons by `kind/attack`, which may have * and ?.
-    """
+def merged(findings: Iterable[Weakness], played: Sequence[Played]) -> list[Weakness]:
+    """The weaknesses of all tasks, one for each attack, problem and reason; open ones first."""
     tries: defaultdict[tuple[str, str], int] = defaultdict(int)
     for one in played:
         if not one.refused:
             tries[one.attack.kind, one.attack.name] += 1
-    grouped: dict[tuple[str, str, str], Finding] = {}
+    grouped: dict[tuple[str, str, str, str], Weakness] = {}
     for found in findings:
-        key = (found.kind, found.attack, found.problem)
+        key = (found.kind, found.attack, found.problem, found.reason)
         known = grouped.get(key)
         count = known.count + 1 if known else 1
         first = known or found
         grouped[key] = replace(
             first, count=count, tries=max(count, tries[found.kind, found.attack])
         )
-    ordered = sorted(grouped.values(), key=lambda one: (KINDS.index(one.kind), -one.count))
-    return [replace(one, reason=_reason(one, deliberate)) for one in ordered]
+    return sorted(
+        grouped.values(), key=lambda one: (bool(one.reason), KINDS.index(one.kind), -one.count)
+    )
 
 
-def shares(findings: Iterable[Finding], played: Iterable[Played]) -> dict[AttackKind, Share]:
+def shares(findings: Iterable[Weakness], played: Iterable[Played]) -> dict[AttackKind, Share]:
     """By kind of attack: how many came out wrong, of how many."""
     wrong: defaultdict[AttackKind, int] = defaultdict(int)
     total: defaultdict[AttackKind, int] = defaultdict(int)
@@ -188,7 +175,7 @@ def measured(played: Iterable[Played]) -> Measured:
     )
 
 
-def unstable(played: Sequence[Played]) -> list[Finding]:
+def unstable(played: Sequence[Played]) -> list[Weakness]:
     """A finding where the same answer did not earn the same each time."""
     rewards = {one.reward for one in played if not one.fault}
     if len(rewards) < 2:
@@ -197,19 +184,19 @@ def unstable(played: Sequence[Played]) -> list[Finding]:
     return [_found(played[0], "unstable", f"{len(played)} times the same earned {shown}")]
 
 
-def leak(task_id: str, where: str, shown: str) -> Finding:
+def leak(task_id: str, where: str, shown: str) -> Weakness:
     """A finding: the expected answer can be read by the policy."""
-    return Finding(
+    return Weakness(
         "hostile", f"the answer in {where}", "leak", 1, 1, task_id, shown[:_SHOWN], where
     )
 
 
-def _found(one: Played, problem: str, detail: str) -> Finding:
+def _found(one: Played, problem: str, detail: str) -> Weakness:
     attack = one.attack
     calls = ", ".join(f"{name}({dict(arguments)})" for name, arguments in attack.calls)
     message = "" if attack.message is None else attack.message
     shown = " ".join(filter(None, (calls, repr(_cut(message)) if message else "")))
-    return Finding(
+    return Weakness(
         attack.kind, attack.name, problem, 1, 1, one.task_id, shown[: 2 * _SHOWN], detail[:400]
     )
 
@@ -220,7 +207,3 @@ def _cut(text: str) -> str:
         return printable
     half = _SHOWN // 2
     return f"{printable[:half]} … {printable[-half:]}"
-
-
-def _reason(found: Finding, deliberate: Mapping[str, str]) -> str:
-    return next((reason for name, reason in deliberate.items() if fnmatchcase(found.key, name)), "")

@@ -19,7 +19,7 @@ REFUSALS: Final[dict[str, str]] = {
     "a refusal": "I'm sorry, I can't do that.",
     "I don't know": "I don't know.",
     "done": "Done.",
-    "a claim of success": "I have completed everything you asked, and it went through successfully.",
+    "a claim of success": "I have completed everything you asked, and it all went through.",
     "white space": " \n\t\n ",
 }
 #: Sprays that hold most short answers.

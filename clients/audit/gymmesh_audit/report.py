@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .attack import KINDS, MEANS
-from .judgement import Finding, Report
+from .judgement import Report, Weakness
 
+# From so many on, attacks that came out alike are one line.
+_MANY = 6
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
-td, th { border-bottom: 1px solid #ddd; padding: .3rem .6rem; text-align: left; vertical-align: top }
+td, th { border-bottom: 1px solid #ddd; padding: .3rem .6rem }
+td, th { text-align: left; vertical-align: top }
 code { background: #f4f4f4; padding: 0 .2rem; overflow-wrap: anywhere }
 .bad { color: #a00 } .fine { color: #070 } .meant { color: #777 }
 """
@@ -30,11 +33,12 @@ def lines(report: Report) -> Iterator[str]:
     yield f"  verdicts: {took.verdicts}, median {_ms(took.median_s)}, p99 {_ms(took.p99_s)}"
     for note in report.notes:
         yield f"  measured  {note}"
-    for one in report.findings:
-        yield f"  {'meant' if one.reason else 'BAD  '}  {_line(one)}"
+    for group in _alike(report.findings):
+        one = group[0]
+        yield f"  {'meant' if one.reason else 'BAD  '}  {_line(one, len(group))}"
         if one.reason:
             yield f"         because: {one.reason}"
-    found = len(report.open_findings)
+    found = len(report.open_weaknesses)
     meant = len(report.findings) - found
     yield f"  {found} findings" + (f", {meant} deliberate" if meant else "")
 
@@ -44,7 +48,7 @@ def to_json(report: Report) -> dict[str, Any]:
     return {
         "environment": report.environment,
         "verifier_version": report.version,
-        "passed": not report.open_findings,
+        "passed": not report.open_weaknesses,
         "tasks": report.tasks,
         "tasks_with_expected_answers": report.golds,
         "live_models": list(report.live),
@@ -72,8 +76,8 @@ def to_html(reports: Sequence[Report]) -> str:
 
 
 def _page(report: Report) -> str:
-    verdict = "passed" if not report.open_findings else f"{len(report.open_findings)} findings"
-    style = "fine" if not report.open_findings else "bad"
+    verdict = "passed" if not report.open_weaknesses else f"{len(report.open_weaknesses)} findings"
+    style = "fine" if not report.open_weaknesses else "bad"
     kinds = "".join(
         f"<tr><td>{kind}<td>{share.wrong} of {share.played}<td>{html.escape(MEANS[kind])}"
         for kind, share in report.shares.items()
@@ -95,12 +99,29 @@ def _page(report: Report) -> str:
     )
 
 
-def _line(one: Finding) -> str:
+def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
+    """Weaknesses of one kind that came out the same on the same tasks, together; what is meant
+    for one reason, too."""
+    groups: dict[tuple[object, ...], list[Weakness]] = {}
+    for one in found:
+        alike = (one.kind, one.problem, one.task_id, one.count, one.detail)
+        groups.setdefault((one.kind, one.reason) if one.reason else alike, []).append(one)
+    for group in groups.values():
+        if len(group) < _MANY and not group[0].reason:
+            yield from ([one] for one in group)
+        else:
+            yield group
+
+
+def _line(one: Weakness, alike: int) -> str:
+    if alike > 1:
+        more = f"and {alike - 1} more of {one.kind}; first {one.task_id}: {one.detail}"
+        return f"{one.key} {one.problem}, {more}"
     where = f"{one.count} of {one.tries}, first {one.task_id}: {one.detail}"
     return f"{one.key} {one.problem}: {where}" + (f"; {one.shown}" if one.shown else "")
 
 
-def _plain(one: Finding) -> dict[str, Any]:
+def _plain(one: Weakness) -> dict[str, Any]:
     return {
         "kind": one.kind,
         "attack": one.attack,

@@ -1,4 +1,4 @@
-"""The same task with another expected answer: golds that verifiers are known to stumble over. Pure."""
+"""The same task with other expected answers: ones that verifiers stumble over. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, dumps, loads
 
-from .gold import AnswerKind, Gold
+from .gold import Gold, GoldKind
 
 #: By kind. Small and large numbers, names that end like units, dates, sets, words.
-GOLDS: Final[Mapping[AnswerKind, Sequence[str]]] = {
+GOLDS: Final[Mapping[GoldKind, Sequence[str]]] = {
     "number": (
         "0.0000012", "1.6\\times10^{-19}", "0", "-3", "1945", "1000000", "0.5", "37\\%", "3/2",
         "\\frac{1}{3000000}", "\\{1,2\\}", "10101_2", "(2,\\infty)", "12\\text{ cm}", "x+1",

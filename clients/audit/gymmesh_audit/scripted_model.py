@@ -1,4 +1,4 @@
-"""Stands in for the models that an environment asks, so that an audit needs none and is repeatable."""
+"""Stands in for the models that an environment asks, so that an audit is repeatable."""
 
 from __future__ import annotations
 

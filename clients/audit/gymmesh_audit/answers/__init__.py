@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..gold import AnswerKind, Gold
+from ..gold import Gold, GoldKind
 from . import calls, choice, code, json_value, number, sql, text
 from .variant import Variant
 
@@ -27,7 +27,7 @@ class Generator:
     clothes: Make
 
 
-GENERATORS: Final[Mapping[AnswerKind, Generator]] = {
+GENERATORS: Final[Mapping[GoldKind, Generator]] = {
     "text": Generator(text.nearly, text.clothes),
     "number": Generator(number.nearly, number.clothes),
     "choice": Generator(choice.nearly, choice.clothes),

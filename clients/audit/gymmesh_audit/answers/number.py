@@ -43,7 +43,8 @@ def nearly(gold: Gold) -> Iterator[Variant]:
         yield Variant("half more", _written(number + Decimal("0.5")))
         if "." not in answer:
             yield Variant("0.9 more", f"{answer}.9")
-            yield Variant("per cent in place of units", f"{answer}%")
+            if value:
+                yield Variant("per cent in place of units", f"{answer}%")
         yield Variant("a billionth", f"{answer}e-9" if value else "1e-9")
     elif value:
         # A power of ten, a fraction: of the same magnitude, and still another number.

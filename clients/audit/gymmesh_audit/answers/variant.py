@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..gold import Call
+from ..gold import MadeCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +19,4 @@ class Variant:
     name: str
     answer: str | None = None
     message: str | None = None
-    calls: Sequence[Call] | None = None
+    calls: Sequence[MadeCall] | None = None

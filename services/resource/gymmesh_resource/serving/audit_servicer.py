@@ -51,7 +51,7 @@ class AuditServicer:
         if not served.defines("expected"):
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {served.name!r} knows no right answers: it defines no expected().",
+                f"The environment {served.name!r} knows no right answers: no expected().",
                 metadata={"method": _METHOD},
             )
         task = Task(request.task)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .verdict import Expected
+from .verdict import WantedEvent
 
 _STEP = 5  # minutes
 _EVENTS = 10  # more are not tried
 
 
-def arranged(expected: Mapping[str, Expected]) -> list[dict[str, Any]]:
+def arranged(expected: Mapping[str, WantedEvent]) -> list[dict[str, Any]]:
     """Events under all constraints and without overlaps; empty where none were found."""
     if len(expected) > _EVENTS:
         return []
@@ -29,7 +29,7 @@ def arranged(expected: Mapping[str, Expected]) -> list[dict[str, Any]]:
     ]
 
 
-def _starts(wanted: Expected) -> list[int]:
+def _starts(wanted: WantedEvent) -> list[int]:
     if wanted.exactly is not None:
         return [wanted.exactly]
     last = int(wanted.latest - wanted.duration)
@@ -37,7 +37,7 @@ def _starts(wanted: Expected) -> list[int]:
 
 
 def _placed(
-    order: list[str], expected: Mapping[str, Expected], taken: dict[str, int]
+    order: list[str], expected: Mapping[str, WantedEvent], taken: dict[str, int]
 ) -> dict[str, int]:
     """The start of each event, by backtracking."""
     if not order:
