@@ -17,7 +17,7 @@ report.py          terminal, JSON, HTML (pure)
 from .attack import KINDS, Attack
 from .audit import AuditOptions, audit
 from .deliberate import FILE, Meant, read_deliberate
-from .gold import Gold
+from .gold import Gold, gold_under
 from .judgement import Report, Weakness
 from .player import MakeArguments, Played, Player
 from .report import lines, to_html, to_json
@@ -37,6 +37,7 @@ __all__ = [
     "ScriptedModel",
     "Weakness",
     "audit",
+    "gold_under",
     "lines",
     "read_deliberate",
     "to_html",

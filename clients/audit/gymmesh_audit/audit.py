@@ -52,14 +52,15 @@ class AuditOptions:
 
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
     so many. cheap: only what is made from nothing and the expected answers themselves. retarget:
-    also the same tasks with other expected answers. deliberate: what the environment means.
+    also the same tasks with other expected answers. deliberate: what the environment means;
+    None: nothing, or its own list.
     """
 
     seed: int = 0
     tasks: int = 50
     cheap: bool = False
     retarget: bool = True
-    deliberate: Sequence[Meant] = ()
+    deliberate: Sequence[Meant] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class _Audit:
         if not self._options.cheap:
             await self._stability(tried)
         about = self._player.about
-        found = with_reasons(self._findings, self._options.deliberate)
+        found = with_reasons(self._findings, self._options.deliberate or ())
         return Report(
             environment=self._name,
             version=about.verifier_version or about.version,

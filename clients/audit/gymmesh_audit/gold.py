@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, get_args
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, bytes_to_text, loads, text_of
 
@@ -89,6 +90,27 @@ def gold_of(expected: verify_pb2.ExpectedAnswer) -> Gold:
         reward=expected.reward if expected.HasField("reward") else None,
         choices=tuple(expected.choices),
     )
+
+
+def gold_under(
+    task: rollout_pb2.Task, key: str, *, kind: str = "text", form: str = ANSWER
+) -> list[Gold]:
+    """The answers that a task's payload has under a key, which may be nested as in `a.b`: one, or
+    each of a list; none where there is no text and no number. Raises ValueError for a kind that
+    does not exist.
+    """
+    named = next((one for one in KINDS if one == kind), None)
+    if named is None:
+        raise ValueError(f"the kinds of answers are {', '.join(KINDS)}, not {kind!r}")
+    try:
+        value = loads(task.payload_json or b"{}")
+    except CodecError:
+        return []
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    values = value if isinstance(value, list) else [value]
+    texts = [str(one) for one in values if isinstance(one, str | int | float) and one != ""]
+    return [Gold(text, named, form) for text in texts]
 
 
 def same(first: str, second: str) -> bool:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_audit import AuditOptions, Player, Report, ScriptedModel, audit
+from gymmesh_audit import (
+    FILE,
+    AuditOptions,
+    Meant,
+    Player,
+    Report,
+    ScriptedModel,
+    audit,
+    read_deliberate,
+)
 from gymmesh_audit.audit import GoldsOf
 from gymmesh_mesh.compose import make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
@@ -49,6 +61,8 @@ async def audit_here(
         stack.push_async_callback(directory.close)
         scripted = await _models(service, config, directory, stack)
         opened = await open_here(service, directory, stack)
+        if options.deliberate is None:
+            options = dataclasses.replace(options, deliberate=_own_list(service.environment))
         player = Player(directory, opened, make_arguments=_arguments, scripted=scripted)
         return await _audited(player, name, options, tasks, known, scripted is not None)
 
@@ -103,6 +117,14 @@ async def _models(
             )
             directory.add_direct(instance, {_MODEL: scripted})
     return None if live else scripted
+
+
+def _own_list(environment: Environment[Any]) -> list[Meant]:
+    """What the environment means, by the file beside the module of its class."""
+    module = sys.modules.get(type(environment).__module__)
+    source = getattr(module, "__file__", None)
+    path = Path(source).parent / FILE if source else None
+    return read_deliberate(path) if path is not None and path.is_file() else []
 
 
 def _arguments(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
