@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .errors import DefinitionError as DefinitionError
     from .errors import TaskInvalid as TaskInvalid
     from .errors import ToolError as ToolError
+    from .expected import Expected as Expected
     from .models import ModelAnswer as ModelAnswer
     from .rollout import Member as Member
     from .rollout import Rollout as Rollout
@@ -34,6 +35,7 @@ _NAMES = {
     "config": ("EnvironmentConfig",),
     "environment": ("Environment", "Turn"),
     "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
+    "expected": ("Expected",),
     "models": ("ModelAnswer",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     "service": ("ResourceService",),

@@ -36,6 +36,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         call after which a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
     models: the environment's names for model services, and theirs in the mesh.
+    audit: answer AuditService.GetExpected, which gives the right answers, for `gym-cli env audit`
+        over the network; callers with identities need the permission `audit` as well.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
     compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
         each environment names those that it knows. Empty: the right verdicts.
@@ -51,5 +53,6 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     session_idle_s: _Count = 600
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     models: dict[str, str] = {}
+    audit: bool = False
     mcp: McpConfig | None = None
     compat: str = ""

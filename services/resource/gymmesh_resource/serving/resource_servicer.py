@@ -68,6 +68,8 @@ class ResourceServicer:
             verifier_version=served.verifier_version(environment.compat),
             compat=environment.compat,
             references=environment.references,
+            offers_expected=served.config.audit and served.defines("expected"),
+            win_reward=environment.win_reward,
         )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(
