@@ -1,4 +1,4 @@
-r"""Short answers without what sets equal ones apart: notation, marks and invisible characters. Pure.
+"""Short answers in one notation, without marks around them and invisible characters. Pure.
 
 Invariant: time is linear in the text, and texts that say different things stay different: 10² is
 10^2, not 102.
@@ -36,6 +36,7 @@ _SYMBOLS: Final = {
     r"\le": "≤", r"\ge": "≥", r"\neq": "≠", r"\ne": "≠", r"\pm": "±", r"\circ": "°",
     r"\degree": "°", r"\left": "", r"\right": "", r"\displaystyle": "",
 }  # fmt: skip
+_NOTATION: Final = frozenset("\\${√")
 _NAMED = re.compile("|".join(re.escape(name) + r"(?![A-Za-z])" for name in _SYMBOLS))
 _ESCAPED = re.compile(r"\\([%$#&_{}])")
 _SPACES = re.compile(r"\\[,;:! ]|\\quad(?![A-Za-z])|~")
@@ -48,7 +49,7 @@ def plain(text: str) -> str:
     """The text in one notation, its letters in the case they have."""
     if not text.isascii():
         text = _compatible(text)
-    if "\\" in text or "$" in text:
+    if not _NOTATION.isdisjoint(text):
         text = _without_latex(text)
     return _bare(" ".join(text.split()))
 
@@ -63,7 +64,7 @@ def _compatible(text: str) -> str:
     text = _SUPERSCRIPT.sub(lambda found: "^" + found.group().translate(_RAISED), text)
     text = _VULGAR.sub(lambda found: " " + found.group(), text)
     text = _THIN_GROUPS.sub(",", text)
-    return unicodedata.normalize("NFKC", text).translate(_SAME)
+    return unicodedata.normalize("NFKC", text).translate(_SAME).replace("^°", "°")
 
 
 def _without_latex(text: str) -> str:

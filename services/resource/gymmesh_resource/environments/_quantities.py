@@ -39,10 +39,11 @@ _SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LONGEST: Final = 2 * _DIGITS  # characters of text that may be a quantity
 
 _ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 # Symbols that take SI's prefixes, and those prefixes.
 _SI_SYMBOLS: Final = ("m", "g", "s", "l", "L", "J", "W", "N", "Pa", "V", "A", "Hz", "mol", "Ω",

@@ -18,7 +18,9 @@ from gymmesh_resource.environments._latex import boxes, without_text
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 MODES: Final[tuple[ExtractionMode, ...]] = get_args(ExtractionMode)
 
-_FINAL = re.compile(r"\banswer(?P<marks>[*_]{0,3}\s*[:：][*_]{0,3})\s*(?P<answer>.+)", re.IGNORECASE)
+_FINAL = re.compile(
+    r"\banswer(?P<marks>[*_]{0,3}\s*[:：][*_]{0,3})\s*(?P<answer>.+)", re.IGNORECASE
+)
 _FENCE = re.compile(r"(?:`{3,}|~{3,})[\w+-]*")
 
 
@@ -54,10 +56,10 @@ def last_line(text: str, skipping: re.Pattern[str] | None = None) -> str | None:
 def _final_answer(text: str) -> str | None:
     last = None
     for match in _FINAL.finditer(text):
-        last = match
+        last = match.group(1)
     if last is None:
         return None
-    answer = last["answer"].strip()
+    answer = last.strip()
     # Emphasis that begins before "Answer" ends behind the answer.
     if answer.count("**") % 2:
         answer = answer.removesuffix("**").rstrip()

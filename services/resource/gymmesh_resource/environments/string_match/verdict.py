@@ -23,7 +23,7 @@ Way = Literal["text", "number", "list", "state"]
 _ITEMS: Final = 1_000
 _BETWEEN = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s*&\s*", re.IGNORECASE)
 _BRACKETS: Final = {"(": ")", "[": "]", "{": "}"}
-_VARIABLE = re.compile(r"[A-Za-z]\s?=\s?(?=[^=])")
+_VARIABLE = re.compile(r"\A[A-Za-z]\s?=\s?(?=[^=])")
 
 _CODES: Final = {
     "AL": "alabama", "AK": "alaska", "AZ": "arizona", "AR": "arkansas", "CA": "california",
@@ -62,8 +62,8 @@ def _same(gold: str, answer: str, tolerance: float) -> Way | None:
     """The way in which two texts in one notation are the same, but for lists."""
     if gold == answer:
         return "text"
-    if "=" in answer and "=" not in gold:
-        answer = _VARIABLE.sub("", answer, count=1) if _VARIABLE.match(answer) else answer
+    if ("=" in gold) != ("=" in answer):  # x = 5 is 5
+        gold, answer = _VARIABLE.sub("", gold), _VARIABLE.sub("", answer)
     gold, answer = _unwrapped(gold), _unwrapped(answer)
     right, given = quantity(gold), quantity(answer)
     if right is not None and given is not None:
