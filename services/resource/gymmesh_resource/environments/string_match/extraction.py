@@ -18,9 +18,7 @@ from gymmesh_resource.environments._latex import boxes, without_text
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
 MODES: Final[tuple[ExtractionMode, ...]] = get_args(ExtractionMode)
 
-_FINAL = re.compile(
-    r"\banswer(?P<marks>[*_]{0,3}\s*[:：][*_]{0,3})\s*(?P<answer>.+)", re.IGNORECASE
-)
+_FINAL = re.compile(r"answer[*_]{0,3}\s*[:：][*_]{0,3}\s*(.+)", re.IGNORECASE)
 _FENCE = re.compile(r"(?:`{3,}|~{3,})[\w+-]*")
 
 
