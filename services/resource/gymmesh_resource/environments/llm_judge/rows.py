@@ -98,9 +98,7 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
         raise TaskInvalid(field, "must be a list of at least one criterion")
     if len(rubric) > _CRITERIA:
         raise TaskInvalid(field, f"has more than {_CRITERIA} criteria")
-    found = [
-        _criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)
-    ]
+    found = [_criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)]
     if not any(part.weight > 0 for part in found):
         raise TaskInvalid(field, "has no criterion with a positive weight")
     return found
@@ -116,7 +114,7 @@ def _criterion(line: Any, field: str, as_nemo: bool) -> Criterion:
         raise TaskInvalid(field, "has no text under question, criterion or description")
     if "operator" in line:
         raise TaskInvalid(f"{field}.operator", "is not known: run such rows through nemo_gym")
-    passes = _passes(line.get("pass_criteria"), f"{field}.pass_criteria", as_nemo)
+    passes = _passes(line.get("pass_criteria", "YES"), f"{field}.pass_criteria", as_nemo)
     key = "weight" if "weight" in line else "points"
     weight = line.get(key, 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
@@ -127,11 +125,9 @@ def _criterion(line: Any, field: str, as_nemo: bool) -> Criterion:
 
 
 def _passes(value: Any, field: str, as_nemo: bool) -> bool:
-    """The judge's verdict that fulfils a criterion; YAML reads a bare YES or NO as a truth value."""
-    if value is None or isinstance(value, bool):
-        return value is not False
-    said = value.strip().upper() if isinstance(value, str) else ""
-    if said not in ("YES", "NO") and not (as_nemo and isinstance(value, str)):
+    """The judge's verdict that fulfils a criterion: whether it is a yes."""
+    said = value.strip().upper() if isinstance(value, str) else None
+    if said is None or not (as_nemo or said in ("YES", "NO")):
         raise TaskInvalid(field, f"must be YES or NO, not {str(value)[:40]!r}")
     return said != "NO"
 

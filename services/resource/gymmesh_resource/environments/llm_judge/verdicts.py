@@ -2,10 +2,10 @@
 
 Invariant: a reply from which no verdict can be read gives None. It is never a bad verdict.
 
-A judge is asked for its label alone on the last line, so the last label that has a line of its own
-is the verdict; without one, a label counts where the reply does not have the other one, too. Scores:
-the last label, where it holds a number within the scale. NeMo Gym's rules are the first label for
-equivalence and the last one for criteria, wherever they stand.
+A judge is asked for its label alone on the last line, so the last label with a line of its own is
+the verdict. Without one, a label counts where the reply does not have the other one, too. Of
+scores the last label counts, where it holds a number within the scale. NeMo Gym's rules are the
+first label for equivalence and the last one for criteria, wherever they stand.
 """
 
 from __future__ import annotations
