@@ -14,7 +14,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.classify import failure_inside
 from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
@@ -26,9 +26,9 @@ from gymmesh_model.convert import (
     to_chat,
     write_whole,
 )
-from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
+from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, options_of
 from gymmesh_model.ids import new_id
-from gymmesh_responses import CodecError, loads, response_from_json
+from gymmesh_responses import CodecError, Finish, finish_of, loads, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 Answering = Coroutine[Any, Any, responses_pb2.Response]
@@ -193,20 +193,34 @@ class ChatReader:
             return None
 
 
-def read_answer(name: str, raw: bytes, secrets: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A chat answer's body, parsed. Raises MeshError: not an object, or an error in disguise."""
+def read_answer(
+    name: str,
+    raw: bytes,
+    secrets: tuple[str, ...] = (),
+    is_aborted: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """A chat answer's body, or a chunk of one, parsed.
+
+    is_aborted: whether the caller had the answer aborted, which makes it one all the same. Raises
+    MeshError: not an object, or an error in disguise.
+    """
     try:
         answer = loads(raw)
     except CodecError:
         raise answer_invalid(name, "body is not JSON") from None
     if not isinstance(answer, dict):
         raise answer_invalid(name, "body is not a JSON object")
-    error = answer.get("error")
-    if error is not None and "choices" not in answer:
-        # Some gateways put an upstream's failure into an answer with status 200.
-        code = error.get("code") if isinstance(error, Mapping) else None
-        status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        raise http_failure(name, status, {}, raw, secrets)
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    choice = choice if isinstance(choice, Mapping) else {}
+    # Some gateways put an upstream's failure into an answer with status 200, beside what had come.
+    error = answer.get("error") or choice.get("error")
+    if error or (choices is None and answer.get("error") is not None):
+        raise failure_inside(name, error, secrets)
+    given = choice.get("finish_reason")
+    finish = finish_of(given)
+    if finish is Finish.FAILED or (finish is Finish.ABORTED and not is_aborted()):
+        raise answer_failed(name, given)
     return answer
 
 

@@ -13,8 +13,16 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText
 from gymmesh_model.backends.endpoint.classify import failed_response
-from gymmesh_model.errors import answer_invalid
-from gymmesh_responses import CodecError, dumps, loads, response_from_json, response_to_dict
+from gymmesh_model.errors import answer_failed, answer_invalid
+from gymmesh_responses import (
+    CodecError,
+    Finish,
+    dumps,
+    finish_of,
+    loads,
+    response_from_json,
+    response_to_dict,
+)
 
 Json = dict[str, Any]
 _DELTAS: Final[dict[str, DeltaKind]] = {
@@ -45,6 +53,12 @@ def read_response(name: str, secrets: tuple[str, ...], answer: bytes) -> respons
     for index, item in enumerate(response.output):
         if item.HasField("opaque") and not item.opaque.type:
             raise answer_invalid(name, f"output[{index}] is not an item")
+    if status == "incomplete":
+        why = response.incomplete_details.reason
+        if finish_of(why) in (Finish.FAILED, Finish.ABORTED):
+            raise answer_failed(name, why)
+    if status in ("cancelled", "canceled"):
+        raise answer_failed(name, status)
     if status not in _OVER:
         raise answer_invalid(name, f"its status is '{status}'")
     return response

@@ -96,6 +96,7 @@ class VllmBackend(ChatBackend):
         self._render_path = TOKENIZE
         self._abort_path: str | None = None
         self._running: dict[str, str] = {}  # calls that can be ended, by request_id
+        self._aborted = set[str]()  # those of them that the caller had ended
         self._probing = asyncio.Lock()
         self.features = msgspec.structs.replace(
             self.features, abort=self.abort, follow_weights=self.follow_weights
@@ -124,6 +125,7 @@ class VllmBackend(ChatBackend):
         path, engine_id = self._abort_path, self._running.get(request_id)
         if path is None or engine_id is None:
             return False
+        self._aborted.add(request_id)
         body = dumps_clean({"request_ids": [engine_id]})
         # Any of them may have it; the others take no notice.
         asked = (
@@ -194,12 +196,18 @@ class VllmBackend(ChatBackend):
                 PATH,
                 Sendable(lambda: write_whole(body() | more)),
                 timeout,
-                partial(read_answer, self._name, secrets=self._http.secrets),
+                partial(
+                    read_answer,
+                    self._name,
+                    secrets=self._http.secrets,
+                    is_aborted=lambda: call.request_id in self._aborted,
+                ),
                 key=call.rollout_id,
             )
         finally:
             if more:
                 self._running.pop(call.request_id, None)
+                self._aborted.discard(call.request_id)
         if plan.record is not None:
             take_answer(self._name, plan, answer)
         if self._lifts:
