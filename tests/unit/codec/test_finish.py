@@ -66,7 +66,7 @@ class StopReason(Enum):
         ([], Finish.UNKNOWN),
         ({}, Finish.DONE),
     ],
-)  # fmt: skip
+)
 def test_what_a_reason_means(reason: object, finish: Finish) -> None:
     assert finish_of(reason) is finish
 

@@ -91,7 +91,7 @@ class ChatBackend:
 
     def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
         def reader() -> ChatReader:
-            fold = ChatFold(progress, think=self._lifts)
+            fold = ChatFold(progress, think=self._lifts, tools=tool_names(call))
             return ChatReader(self._name, fold, call.params, progress, self._http.secrets)
 
         body = write_whole(self._body(call) | STREAMED)
@@ -106,6 +106,13 @@ class ChatBackend:
     def _body(self, call: BackendCall) -> dict[str, Any]:
         body = chat_body(call, self._options)
         return lower_thinking(body) if self._lowers else body
+
+
+def tool_names(call: BackendCall) -> list[str]:
+    """The names of the tools that a call offers."""
+    tools = call.params.get("tools")
+    named = (tool.get("name") for tool in tools or () if isinstance(tool, Mapping))
+    return [name for name in named if isinstance(name, str)]
 
 
 def chat_body(call: BackendCall, options: ChatOptions) -> dict[str, Any]:
@@ -139,11 +146,13 @@ class ChatReader:
         self._secrets = secrets
         self._rewrite = rewrite
         self._answer: dict[str, Any] | None = None
+        self._closed = False  # whether the endpoint itself ended the stream
         self.ended = False
         progress.partial = self._partial
 
     def feed(self, data: bytes) -> None:
         if data.strip() == b"[DONE]":
+            self._closed = True
             self.end()
             return
         self.take(read_answer(self._name, data, self._secrets))
@@ -158,9 +167,13 @@ class ChatReader:
         self._fold.add(chunk)
 
     def end(self) -> None:
-        if self._fold.finish is None:
+        # An empty reason may stand in every chunk.
+        if self._fold.finish is None or not (self._fold.finish or self._closed):
             raise answer_invalid(self._name, "its stream ended before the answer did")
-        self._fold.end()
+        try:
+            self._fold.end()
+        except AnswerInvalid as error:
+            raise answer_invalid(self._name, str(error)) from None
         self.ended = True
 
     def whole(self, body: bytes) -> None:
@@ -174,13 +187,16 @@ class ChatReader:
         """The response. Raises MeshError MODEL_ANSWER_INVALID."""
         if self._answer is not None:
             return respond(self._name, self._rewrite(self._answer), self._params)
-        answer = self._rewrite(self._fold.document())
-        return respond(self._name, answer, self._params, self._fold.in_order)
+        return respond(self._name, self._document(), self._params, self._fold.in_order)
+
+    def _document(self) -> dict[str, Any]:
+        answer = self._fold.document()
+        return self._rewrite(lift_thinking(answer) if self._fold.thinks else answer)
 
     def _partial(self) -> responses_pb2.Response | None:
         if not self._fold.begun:
             return None
-        answer = self._rewrite(self._fold.document())
+        answer = self._document()
         message = answer["choices"][0]["message"]
         # A call whose name has not come yet is no call.
         if message.get("tool_calls"):

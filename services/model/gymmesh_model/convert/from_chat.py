@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from gymmesh_model.convert.content import content_pieces
 from gymmesh_model.convert.sent import is_object
 from gymmesh_model.errors import AnswerInvalid, spelled_out
 from gymmesh_responses import Finish, finish_of, promises_calls
@@ -139,12 +140,13 @@ def items_from_message(
     An answer without anything in it is a message with empty text. Raises AnswerInvalid.
     """
     items: list[Json] = []
+    content, within = _content(message)
     reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
+    reasoning = (reasoning if isinstance(reasoning, str) else "") + within
+    if reasoning:
         part = {"type": "reasoning_text", "text": reasoning}
         items.append({"type": "reasoning", "id": new_id("rs_"), "summary": [], "content": [part]})
     calls = [_call(call, new_id) for call in _calls(message)]
-    content = _content(message)
     if content or not (items or calls):
         items.append(
             {
@@ -161,29 +163,28 @@ def items_from_message(
     return items
 
 
-def _content(message: Mapping[str, Any]) -> list[Json]:
-    content = message.get("content")
+def _content(message: Mapping[str, Any]) -> tuple[list[Json], str]:
+    """The parts of the message's content, and the reasoning among them."""
     given = message.get("annotations")
     annotations = [_annotation(one) for one in given] if isinstance(given, list) else []
-    if content is None or isinstance(content, str):
-        parts = [_output_text(content, annotations)] if content else []
-    elif isinstance(content, list):
-        parts = [_content_part(part) for part in content]
-    else:
-        raise AnswerInvalid("its message's content is neither text nor a list of parts")
+    parts: list[Json] = []
+    reasoning: list[str] = []
+    for kind, said in content_pieces(message.get("content")):
+        if kind == "reasoning":
+            reasoning.append(said)
+        elif kind == "refusal":
+            parts.append({"type": "refusal", "refusal": said})
+        elif kind == "note":
+            annotations.append(dict(said))
+        elif said:
+            parts.append(_output_text(said, []))
+    texts = [part for part in parts if part["type"] == "output_text"]
+    if texts:
+        texts[-1]["annotations"] = annotations
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal:
         parts.append({"type": "refusal", "refusal": refusal})
-    return parts
-
-
-def _content_part(part: object) -> Json:
-    if isinstance(part, Mapping):
-        if part.get("type") == "text" and isinstance(part.get("text"), str):
-            return _output_text(part["text"], [])
-        if part.get("type") == "refusal" and isinstance(part.get("refusal"), str):
-            return {"type": "refusal", "refusal": part["refusal"]}
-    raise AnswerInvalid("its message has a part that is neither text nor a refusal")
+    return parts, "".join(reasoning)
 
 
 def _output_text(text: str, annotations: list[Any]) -> Json:

@@ -32,6 +32,7 @@ from gymmesh_model.backends.chat import (
     ChatBackendOptions,
     read_answer,
     respond,
+    tool_names,
 )
 from gymmesh_model.backends.endpoint.http import Sendable
 from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
@@ -171,7 +172,7 @@ class VllmBackend(ChatBackend):
             return await self._send_whole(call, body, plan, timeout)
 
         def reader() -> VllmReader:
-            fold = ChatFold(progress, think=self._lifts)
+            fold = ChatFold(progress, think=self._lifts, tools=tool_names(call))
             return VllmReader(self._name, fold, call.params, progress, self._http.secrets, plan)
 
         streamed = body() | STREAMED
