@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import msgspec
 
+from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
@@ -22,6 +25,7 @@ from gymmesh_model.convert import (
     from_chat,
     lift_thinking,
     lower_thinking,
+    one_call_each,
     settings_to_chat,
     to_chat,
     write_whole,
@@ -32,6 +36,8 @@ from gymmesh_responses import CodecError, Finish, finish_of, loads, response_fro
 from gymmesh_runtime.errors import MeshError
 
 Answering = Coroutine[Any, Any, responses_pb2.Response]
+# How the templates that take one tool call an answer, and the servers around them, say so.
+_ONE_CALL: Final = re.compile(r"(single|one|1) tool[- _]?calls?|tool[- _]?calls? at once", re.I)
 PATH: Final = "/chat/completions"
 # The usage comes in a last chunk of its own, and only when asked for.
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
@@ -76,6 +82,8 @@ class ChatBackend:
         )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
+        # Whether the template was found to take one tool call an answer.
+        self._one_call = False
 
     async def open(self) -> None:
         await self._http.open()
@@ -84,18 +92,52 @@ class ChatBackend:
         await self._http.close()
 
     def create(self, call: BackendCall) -> Answering:
+        return self._sent(call, partial(self._create, call))
+
+    def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
+        return self._sent(call, partial(self._stream, call, progress))
+
+    def _sent(self, call: BackendCall, send: Callable[[float], Answering]) -> Answering:
+        """What `send` returns within the call's time.
+
+        Where the conversation has an answer of several tool calls, a refusal may be that of a
+        template that takes one: then it is sent once more with one call an answer.
+        """
+        if self._one_call or not calls_in_a_row(call):
+            return send(call.timeout)
+        return self._sent_again(call, send)
+
+    async def _sent_again(
+        self, call: BackendCall, send: Callable[[float], Answering]
+    ) -> responses_pb2.Response:
+        clock = self._http.pool.clock
+        deadline = clock() + call.timeout
+        try:
+            return await send(call.timeout)
+        except MeshError as error:
+            left = deadline - clock()
+            if not may_take_one_call(error) or left <= 0:
+                raise
+            self._one_call = True
+            try:
+                return await send(left)
+            except MeshError:
+                self._one_call = False
+            raise
+
+    def _create(self, call: BackendCall, timeout: float) -> Answering:
         body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
         params = call.params if call.settings is None else call.settings.params
         read = partial(self._respond, params)
-        return self._http.post(PATH, body, call.timeout, read, key=call.rollout_id)
+        return self._http.post(PATH, body, timeout, read, key=call.rollout_id)
 
-    def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
+    def _stream(self, call: BackendCall, progress: CallProgress, timeout: float) -> Answering:
         def reader() -> ChatReader:
             fold = ChatFold(progress, think=self._lifts, tools=tool_names(call))
             return ChatReader(self._name, fold, call.params, progress, self._http.secrets)
 
         body = write_whole(self._body(call) | STREAMED)
-        return self._http.stream(PATH, body, call.timeout, reader, progress, key=call.rollout_id)
+        return self._http.stream(PATH, body, timeout, reader, progress, key=call.rollout_id)
 
     def _respond(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
         answer = read_answer(self._name, raw, self._http.secrets)
@@ -105,7 +147,28 @@ class ChatBackend:
 
     def _body(self, call: BackendCall) -> dict[str, Any]:
         body = chat_body(call, self._options)
+        if self._one_call:
+            body["messages"] = one_call_each(body["messages"])
         return lower_thinking(body) if self._lowers else body
+
+
+def calls_in_a_row(call: BackendCall) -> bool:
+    """Whether the conversation of a call may hold an answer of several tool calls."""
+    if call.items is not None:
+        is_call = [item.HasField("function_call") for item in call.items]
+    else:
+        items = call.params.get("input")
+        listed = items if isinstance(items, list) else ()
+        is_call = [
+            isinstance(item, Mapping) and item.get("type") == "function_call" for item in listed
+        ]
+    return any(one and other for one, other in pairwise(is_call))
+
+
+def may_take_one_call(error: MeshError) -> bool:
+    """Whether a template that takes one tool call an answer may be the failure's cause."""
+    refused = error.reason == errors.ERROR_REASON_MODEL_REQUEST_REFUSED
+    return refused or _ONE_CALL.search(error.message) is not None
 
 
 def tool_names(call: BackendCall) -> list[str]:

@@ -24,7 +24,12 @@ from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.render import ConversationViews, go_on
-from gymmesh_model.convert import ChatOptions, lift_thinking
+from gymmesh_model.convert import (
+    ChatOptions,
+    has_several_calls,
+    lift_thinking,
+    one_call_each,
+)
 from gymmesh_model.errors import (
     AnswerInvalid,
     answer_failed,
@@ -227,6 +232,19 @@ class TokenBackend:
         }
         options |= self._template | (body.get("chat_template_kwargs") or {})
         messages = [_for_template(message) for message in body["messages"]]
+        try:
+            return self._templated(messages, options)
+        except MeshError as error:
+            # Some templates take one tool call an answer.
+            if not has_several_calls(messages):
+                raise
+            try:
+                return self._templated(one_call_each(messages), options)
+            except MeshError:
+                raise error from None
+
+    def _templated(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
+        """The ids of the messages. Raises MeshError MODEL_REQUEST_REFUSED."""
         try:
             ids = self._tokenizer.apply_chat_template(
                 messages, tokenize=True, return_dict=False, **options

@@ -116,10 +116,10 @@ class VllmBackend(ChatBackend):
             self._http.follow(follow_weights(self._http, self._poll_s, tell))
 
     def create(self, call: BackendCall) -> Answering:
-        return self._answer(call, None)
+        return self._sent(call, partial(self._answer, call, None))
 
     def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
-        return self._answer(call, progress)
+        return self._sent(call, partial(self._answer, call, progress))
 
     async def abort(self, request_id: str) -> bool:
         """Has the server end a call, which then returns what it has; False when it cannot."""
@@ -136,9 +136,9 @@ class VllmBackend(ChatBackend):
         return any(one is True for one in await asyncio.gather(*asked, return_exceptions=True))
 
     async def _answer(
-        self, call: BackendCall, progress: CallProgress | None
+        self, call: BackendCall, progress: CallProgress | None, timeout: float
     ) -> responses_pb2.Response:
-        deadline = asyncio.get_running_loop().time() + call.timeout
+        deadline = asyncio.get_running_loop().time() + timeout
         if call.record is None:
             return await self._send(call, [], CapturePlan.of(call), progress, deadline)
         made = [self._body(call)]
