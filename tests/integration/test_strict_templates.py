@@ -56,19 +56,21 @@ def refuses_two_calls(status: int, words: str) -> Any:
     ],
 )
 async def test_a_template_that_takes_one_call(status: int, words: str, stream: bool) -> None:
-    async with FakeEndpoint(default=refuses_two_calls(status, words)) as server:
-        async with serving(configured("chat", server)) as service:
-            for asked in (2, 1):  # the second time it is known
-                if stream:
-                    one = model_pb2.StreamResponseRequest(call=request({"input": TWO_CALLS}))
-                    stream_of = service.StreamResponse(one, CallContext("StreamResponse"))
-                    reply = [frame async for frame in stream_of][-1].completed
-                else:
-                    reply = await ask(service, request({"input": TWO_CALLS}))
-                assert text_of(reply.response.output[0]) == "done"
-                assert len(server.requests) == asked
-                messages = server.requests[-1].body["messages"]
-                server.requests.clear()
+    async with (
+        FakeEndpoint(default=refuses_two_calls(status, words)) as server,
+        serving(configured("chat", server)) as service,
+    ):
+        for asked in (2, 1):  # the second time it is known
+            if stream:
+                one = model_pb2.StreamResponseRequest(call=request({"input": TWO_CALLS}))
+                stream_of = service.StreamResponse(one, CallContext("StreamResponse"))
+                reply = [frame async for frame in stream_of][-1].completed
+            else:
+                reply = await ask(service, request({"input": TWO_CALLS}))
+            assert text_of(reply.response.output[0]) == "done"
+            assert len(server.requests) == asked
+            messages = server.requests[-1].body["messages"]
+            server.requests.clear()
     roles = [message["role"] for message in messages]
     assert roles == ["user", "assistant", "tool", "assistant", "tool"]
     assert [one["content"] for one in messages if one["role"] == "assistant"] == ["both", None]
@@ -77,16 +79,18 @@ async def test_a_template_that_takes_one_call(status: int, words: str, stream: b
 
 
 async def test_a_refusal_for_another_cause_stays_one() -> None:
-    async with FakeEndpoint(default=fake.status(400, message="no such model")) as server:
-        async with serving(configured("chat", server)) as service:
-            for _ in range(2):
-                with pytest.raises(MeshError, match="no such model"):
-                    await ask(service, request({"input": TWO_CALLS}))
-            # One that may be due to the calls is asked twice, any other once.
-            assert len(server.requests) == 4
+    async with (
+        FakeEndpoint(default=fake.status(400, message="no such model")) as server,
+        serving(configured("chat", server)) as service,
+    ):
+        for _ in range(2):
             with pytest.raises(MeshError, match="no such model"):
-                await ask(service, request({"input": "hi"}))
-            assert len(server.requests) == 5
+                await ask(service, request({"input": TWO_CALLS}))
+        # One that may be due to the calls is asked twice, any other once.
+        assert len(server.requests) == 4
+        with pytest.raises(MeshError, match="no such model"):
+            await ask(service, request({"input": "hi"}))
+        assert len(server.requests) == 5
 
 
 async def test_an_engines_template_that_takes_one_call() -> None:
