@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.means import SCALE, mean_of
 from gymmesh_client.replacing import write_whole
 from gymmesh_runtime.text import one_line
 
@@ -160,10 +161,7 @@ class Tally:
     @property
     def mean_reward(self) -> float | None:
         """Over verified rollouts; None when there is none."""
-        judged = sum(self.rewards.values())
-        if not judged:
-            return None
-        return math.fsum(value * count for value, count in self.rewards.items()) / judged
+        return mean_of(self.rewards.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,8 @@ class RunSummary:
     Attributes:
         wall_s: seconds from the first rollout to the last.
         requested: rollouts asked for; what is neither completed nor failed did not finish.
-        pass_at: pass@k by k.
+        pass_at: pass@k by k; pass_at_tasks: over how many tasks each is estimated.
+        tasks: of the run; 0: not known.
         run_id: the run's id.
         why: why it ended before every rollout had an outcome; empty when it did not.
         concurrency: the most in flight, as last asked for.
@@ -194,6 +193,8 @@ class RunSummary:
     groups: Mapping[str, int] | None = None
     skipped: int = 0
     skipped_output: str = ""
+    tasks: int = 0
+    pass_at_tasks: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def not_finished(self) -> int:
@@ -242,6 +243,7 @@ class RunSummary:
             "verified": sum(tally.rewards.values()),
             "unjudged": dict(sorted(tally.unjudged.items())),
             "pass_at": {str(k): value for k, value in self.pass_at.items()},
+            "pass_at_tasks": {str(k): count for k, count in self.pass_at_tasks.items()},
             "rewards": [{"reward": r, "count": n} for r, n in sorted(tally.rewards.items())],
             "stop_reasons": dict(sorted(tally.stop_reasons.items())),
             "failures": dict(sorted(tally.failures.items())),
@@ -267,7 +269,9 @@ def summarize(
     **more: Any,
 ) -> RunSummary:
     """The summary of a run with `repeats` rollouts per task."""
-    pass_at = pass_at_each([(n, c) for n, c in tally.per_task.values()], repeats)
+    counts = [(n, c) for n, c in tally.per_task.values()]
+    pass_at, over = pass_at_each(counts, repeats), tasks_at_each(counts, repeats)
+    more = {"tasks": requested // max(1, repeats), "pass_at_tasks": over} | more
     return RunSummary(requested, wall_s, tally, pass_at, output, failures_output, **more)
 
 
@@ -288,9 +292,19 @@ def counts_of(tally: Tally) -> dict[str, Any]:
 
 def pass_at_each(counts: Collection[tuple[int, int]], repeats: int) -> dict[int, float]:
     """pass@k for k = 1, 2, 4 … and `repeats`, as far as there is one; `counts` as `pass_at_k`."""
-    powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
-    chances = {k: pass_at_k(counts, k) for k in sorted({*powers, repeats})}
+    chances = {k: pass_at_k(counts, k) for k in _each_k(repeats)}
     return {k: chance for k, chance in chances.items() if chance is not None}
+
+
+def tasks_at_each(counts: Collection[tuple[int, int]], repeats: int) -> dict[int, int]:
+    """Over how many tasks pass@k is estimated, for each k of `pass_at_each`."""
+    found = {k: sum(n >= k for n, _ in counts) for k in _each_k(repeats)}
+    return {k: tasks for k, tasks in found.items() if tasks}
+
+
+def _each_k(repeats: int) -> list[int]:
+    powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
+    return sorted({*powers, repeats})
 
 
 def summary_path(files: OutputFiles) -> Path:
@@ -309,14 +323,16 @@ def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
         return []
     if len(rewards) <= _MAX_BARS:
         return [(f"{value:g}", rewards[value]) for value in sorted(rewards)]
-    low, high = min(rewards), max(rewards)
+    # The difference of two rewards may exceed what a float can hold.
+    scale = 1.0 if math.isfinite(max(rewards) - min(rewards)) else SCALE
+    low, high = min(rewards) * scale, max(rewards) * scale
     width = (high - low) / _MAX_BARS
     bars = [0] * _MAX_BARS
     for value, count in rewards.items():
-        bars[min(int((value - low) / width), _MAX_BARS - 1)] += count
+        bars[min(int((value * scale - low) / width), _MAX_BARS - 1)] += count
+    ends = [(low + place * width) / scale for place in range(_MAX_BARS + 1)]
     return [
-        (f"{low + place * width:.3g} … {low + (place + 1) * width:.3g}", count)
-        for place, count in enumerate(bars)
+        (f"{ends[place]:.3g} … {ends[place + 1]:.3g}", count) for place, count in enumerate(bars)
     ]
 
 
@@ -332,7 +348,10 @@ def render(summary: RunSummary, again: str = "") -> str:
         f"speed         {summary.rollouts_per_s:.2f} rollouts/s over {summary.wall_s:.1f} s",
         f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
     ]
-    lines += [f"{f'pass@{k}':<13} {chance:.3f}" for k, chance in summary.pass_at.items()]
+    for k, chance in summary.pass_at.items():
+        over = summary.pass_at_tasks.get(k, summary.tasks)
+        partly = f" over {over} of {summary.tasks} tasks" if over < summary.tasks else ""
+        lines.append(f"{f'pass@{k}':<13} {chance:.3f}{partly}")
     lines += bars("rewards", histogram(tally.rewards))
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")

@@ -35,6 +35,7 @@ from gymmesh_client.summary import (
     counts_of,
     pass_at_each,
     summary_path,
+    tasks_at_each,
     write_summary,
 )
 from gymmesh_client.tasks import Shard, shard_of
@@ -265,7 +266,8 @@ class _Counts:
 
 
 def _keep_summary(counts: _Counts, whole: Part, files: OutputFiles) -> RunSummary:
-    pass_at = pass_at_each(list(counts.tasks.elements()), whole.repeats)
+    per_task = list(counts.tasks.elements())
+    pass_at = pass_at_each(per_task, whole.repeats)
     summary = RunSummary(
         whole.tasks * whole.repeats,
         0.0,  # nothing was collected here
@@ -276,6 +278,8 @@ def _keep_summary(counts: _Counts, whole: Part, files: OutputFiles) -> RunSummar
         run_id=whole.run_id,
         skipped=whole.skipped,
         skipped_output=str(files.skipped),
+        tasks=whole.tasks,
+        pass_at_tasks=tasks_at_each(per_task, whole.repeats),
     )
     path = summary_path(files)
     try:
