@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,25 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
     return math.fsum(chances) / len(chances) if chances else None
 
 
+class Judge(NamedTuple):
+    """Who gave a verdict, so that verdicts of several versions are seen."""
+
+    name: str  # the environment's, and that of its verifier where it has another
+    version: str  # of the verifier; empty where it is not known
+
+
+def judge_of(environment: object, verdict: Mapping[str, Any]) -> Judge:
+    """Who gave a row's `verification`.
+
+    Which reference's verdicts they are, a task may choose: that makes no other version.
+    """
+    verifier, version = verdict.get("verifier") or environment, str(verdict.get("version") or "")
+    if compat := verdict.get("compat"):
+        version = version.removesuffix(f"+{compat}")
+    own = verifier == environment
+    return Judge(str(environment) if own else f"{environment}/{verifier}", version)
+
+
 class Counted(msgspec.Struct, frozen=True, gc=False):
     """What a tally takes from a completed rollout's row, which need not be kept for it."""
 
@@ -58,20 +77,30 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
+    judge: Judge = Judge("", "")
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
     """What there is to count of a row, which an earlier version may have written."""
     usage = (row.get("response") or {}).get("usage") or {}
-    reward = row.get("reward")
+    reward, verdict = row.get("reward"), row.get("verification") or {}
     return Counted(
         str(row.get("task_id")),
         str(row.get("stop_reason")),
-        str((row.get("verification") or {}).get("status")),
+        str(verdict.get("status")),
         None if reward is None else float(reward),
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
+        judge=judge_of(row.get("environment"), verdict),
     )
+
+
+def mixed_versions(verdicts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """For each judge with verdicts of several versions: its name, and how many of each."""
+    for judge, counts in sorted(verdicts.items()):
+        if len(counts) > 1:
+            each = [f"{count} of version {version}" for version, count in sorted(counts.items())]
+            yield f"{judge}: {', '.join(each)}"
 
 
 @dataclass(slots=True)
@@ -99,6 +128,8 @@ class Tally:
     model_queue_us: int = 0
     first_failure: str = ""
     per_task: dict[str, list[int]] = field(default_factory=dict)
+    # By `Judge.name` how many rewards each of its versions gave.
+    verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add_row(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a completed rollout's row; `kept` when an earlier run wrote it."""
@@ -120,6 +151,10 @@ class Tally:
         if one.reward is None:
             self.unjudged[one.status] += 1
             return
+        judge, version = one.judge
+        if version:
+            versions = self.verdicts.setdefault(judge, {})
+            versions[version] = versions.get(version, 0) + 1
         # Rewards of a continuous kind would otherwise fill the counter without bound. One that is
         # in it is round already, and rounding costs more than all the rest.
         rewards, reward = self.rewards, one.reward
@@ -242,6 +277,9 @@ class RunSummary:
             "mean_reward": tally.mean_reward,
             "verified": sum(tally.rewards.values()),
             "unjudged": dict(sorted(tally.unjudged.items())),
+            "verdicts": {
+                name: dict(sorted(of.items())) for name, of in sorted(tally.verdicts.items())
+            },
             "pass_at": {str(k): value for k, value in self.pass_at.items()},
             "pass_at_tasks": {str(k): count for k, count in self.pass_at_tasks.items()},
             "rewards": [{"reward": r, "count": n} for r, n in sorted(tally.rewards.items())],
@@ -355,6 +393,7 @@ def render(summary: RunSummary, again: str = "") -> str:
     lines += bars("rewards", histogram(tally.rewards))
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
+    lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
     if tally.failures:
         lines.append(f"failures      {_counted(tally.causes)}")
     if tally.retries:

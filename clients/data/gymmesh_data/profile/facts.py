@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from gymmesh_client.summary import judge_of
 from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of
 from gymmesh_responses import CodecError, dumps, loads
 
@@ -59,6 +60,7 @@ class Facts:
         self.failure = _failure(object_of(row, "failure")) if rollout.failed else None
         self.stop_reason = rollout.text("stop_reason")
         self.status = str(verdict.get("status") or "")
+        self.judge = judge_of(self.environment, verdict)
         if self.reward is not None and abs(self.reward) > _GREATEST:
             unread["reward"] += 1
             self.reward, self.status = None, _TOO_LARGE
