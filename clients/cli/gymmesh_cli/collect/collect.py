@@ -65,7 +65,7 @@ def collect(
 
     \b
     A task, and its rollout with the small model that comes with gymmesh:
-      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+      echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' \\
           > tasks.jsonl
       gym-cli collect --input tasks.jsonl --output rollouts.jsonl
     Four rollouts per task, with an endpoint of your own:

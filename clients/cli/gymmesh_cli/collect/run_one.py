@@ -80,7 +80,7 @@ def split_place(place: str) -> tuple[Path, int]:
 
 def prompt_row(prompt: str, extras: tuple[str, ...]) -> dict[str, JsonValue]:
     """A task row of a question and `KEY=VALUE` extras; raises UsageError."""
-    row: dict[str, JsonValue] = {"responses_create_params": {"input": prompt}}
+    row: dict[str, JsonValue] = {"prompt": prompt}
     for extra in extras:
         key, equals, value = extra.partition("=")
         if not equals or not key or key in row:
@@ -96,7 +96,7 @@ def prompt_task(reader: TaskReader, row: dict[str, JsonValue]) -> rollout_pb2.Ta
     """The task of a row that the command line made; raises UserError."""
     entry = reader.row(1, dumps(row))
     if isinstance(entry, TaskProblem):
-        key = entry.key.removeprefix("responses_create_params.input")
+        key = entry.key.removeprefix("prompt")
         raise UserError(f"--{f'with {key}' if key else 'prompt'}: {entry.sentence}")
     return entry.task
 
