@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Transcript,
         Turn,
         Verdict,
+        reward,
         tool,
     )
     from gymmesh_responses import new_message, params_from_json, text_of
@@ -144,6 +145,7 @@ __all__ = [
     "params_from_json",
     "prepare",
     "remote",
+    "reward",
     "run_attempt",
     "run_one",
     "text_of",
@@ -199,6 +201,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "Transcript",
             "Turn",
             "Verdict",
+            "reward",
             "tool",
         ),
         "gymmesh_responses": ("new_message", "params_from_json", "text_of"),
@@ -210,7 +213,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "RolloutFailed",
             "RolloutGroup",
             "SamplingParams",
-            "ScriptedBackend",
             "ScriptedBackend",
             "SyncCollector",
             "TokenBackend",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import TaskInvalid as TaskInvalid
     from .errors import ToolError as ToolError
     from .models import ModelAnswer as ModelAnswer
+    from .rewards import reward as reward
     from .rollout import Member as Member
     from .rollout import Rollout as Rollout
     from .rollout import ToolCall as ToolCall
@@ -35,6 +36,7 @@ _NAMES = {
     "environment": ("Environment", "Turn"),
     "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
     "models": ("ModelAnswer",),
+    "rewards": ("reward",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     "service": ("ResourceService",),
     "session": ("Session",),

@@ -23,6 +23,7 @@ from .environment import Environment
 from .errors import DefinitionError
 from .mcp_server.offering import Offering
 from .registry import make_environment
+from .registry.signatures import check_signatures
 from .serving import (
     CLOSE_S,
     Method,
@@ -70,7 +71,7 @@ class ResourceService:
         self._end_watch: Callable[[], None] | None = None
         try:
             self.environment = environment or make_environment(config.use, config.options)
-            _check(self.environment)
+            _check(self.environment, config)
             served = ServedEnvironment(self.environment, config, name, instance_id, clock=clock)
         except DefinitionError as error:
             raise ConfigError(str(error), path=f"environments.{name}") from None
@@ -164,11 +165,15 @@ class ResourceService:
                 _LOGGER.warning("environment %s: %d idle sessions closed", self.name, swept)
 
 
-def _check(environment: Environment[Any]) -> None:
+def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     kind = type(environment)
     judges = (kind.verify, kind.verify_group) != (Environment.verify, Environment.verify_group)
-    if not judges:
-        raise DefinitionError(f"{kind.__name__} has no verifier: define verify or verify_group.")
+    if not (judges or environment.reward_functions() or config.rewards):
+        raise DefinitionError(
+            f"{kind.__name__} has no verifier: define verify, verify_group or a method marked "
+            "@reward."
+        )
+    check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
             f"{kind.__name__}.state must make a fresh object for each session (a dataclass, say); "

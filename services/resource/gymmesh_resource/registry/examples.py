@@ -22,7 +22,7 @@ def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.
     Raises `DefinitionError`, which names the row.
     """
     tasks: list[rollout_pb2.Task] = []
-    for number, row in enumerate(_rows(environment), start=1):
+    for number, row in enumerate(example_rows(environment), start=1):
         try:
             tasks.append(_task(row, name, f"{name}-example-{number}"))
         except TaskInvalid as error:
@@ -32,7 +32,8 @@ def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.
     return tasks
 
 
-def _rows(environment: Environment[Any]) -> Iterator[Any]:
+def example_rows(environment: Environment[Any]) -> Iterator[Any]:
+    """The example tasks, as their author wrote them. Raises `DefinitionError`."""
     yield from environment.tasks()
     file = environment.examples_file()
     if file is None:
