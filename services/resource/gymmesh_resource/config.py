@@ -51,6 +51,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         them, and further ones.
     models: the environment's names for model services, and theirs in the mesh.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
+    compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
+        each environment names those that it knows. Empty: the right verdicts.
     """
 
     use: str = "math"
@@ -65,3 +67,4 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     rewards: dict[str, float | RewardConfig] = {}
     models: dict[str, str] = {}
     mcp: McpConfig | None = None
+    compat: str = ""

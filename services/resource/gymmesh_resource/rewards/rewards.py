@@ -102,12 +102,16 @@ class Rewards:
                 evidence[call.name] = dict(outcome.evidence)
             value = _value(call.name, outcome, call.function)
             components[call.name] = Component(value, call.weight)
-        reward = math.fsum(
-            part.value * part.weight
-            for part in components.values()
-            if isinstance(part, Component) and part.weight is not None
-        )
-        return Verdict(reward, components, evidence)
+        parts = {
+            name: part
+            for name, part in components.items()
+            if isinstance(part, Component) and (name == VERIFY or name in values)
+        }
+        reward = math.fsum(part.value * (part.weight or 0.0) for part in parts.values())
+        said = ", ".join(f"{name} {part.value:g}" for name, part in parts.items())
+        lines = [verified.explanation] if isinstance(verified, Verdict) else []
+        lines += [one.explanation for one in values.values() if isinstance(one, Verdict)]
+        return Verdict(reward, components, evidence, "; ".join([*filter(None, lines), said]))
 
     def _widen(self, environment: Environment[Any]) -> None:
         """Where the class declares no range: that of parts from 0 to 1, each times its weight."""

@@ -92,6 +92,12 @@ class ServedEnvironment:
             clock=clock,
         )
 
+    def verifier_version(self, compat: str) -> str:
+        """The version of the verdicts that follow a reference; empty: of the right ones."""
+        environment = self.environment
+        version = environment.verifier_version or environment.version
+        return f"{version}+{compat}" if compat else version
+
     def defines(self, method: str) -> bool:
         """Whether the author wrote this method, so that the default need not be called."""
         return getattr(type(self.environment), method) is not getattr(Environment, method)
@@ -111,6 +117,7 @@ class ServedEnvironment:
         try:
             task.check()
             self.rewards.check(task)
+            self.environment.compat_of(task)
             if self._checks_tasks:
                 self._check(task)
         except BaseException as error:
