@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_cli.options.shared import OutputOptions
@@ -50,7 +48,6 @@ from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
-from gymmesh_mesh.authoring.placing import rows_of_examples
 from gymmesh_mesh.described import describe_services
 from gymmesh_responses import dumps
 from gymmesh_runtime import metrics
@@ -174,11 +171,7 @@ def own_examples(command: CollectCommand) -> Iterator[CollectCommand]:
     """The command with the examples of its default environment as its task file, which is a
     temporary one at first. Raises ConfigError and UsageError.
     """
-    config = command.plan.config
-    if command.plan.agents or config is None:
-        raise click.UsageError("give the tasks with --input: the environments are elsewhere")
-    rows = rows_of_examples(config, config.defaults.environment)
-    written = b"".join(dumps(row) + b"\n" for row in rows)
+    written = b"".join(dumps(row) + b"\n" for row in command.plan.examples())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / command.output.files.examples.name
         path.write_bytes(written)

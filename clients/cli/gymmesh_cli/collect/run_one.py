@@ -111,6 +111,19 @@ def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
     raise UserError(f"{path}:{line}: holds no task")
 
 
+def own_example(reader: TaskReader, plan: MeshPlan, index: int) -> rollout_pb2.Task:
+    """The example of an index, from 0, of the default environment; raises UserError and
+    ConfigError.
+    """
+    rows = plan.examples()
+    if index >= len(rows):
+        raise UserError(f"--index {index}: there are {len(rows)} examples; indices count from 0")
+    entry = reader.row(1, dumps(rows[index]))
+    if isinstance(entry, TaskProblem):
+        raise UserError(f"example {index}: {entry.key}: {entry.sentence}")
+    return entry.task
+
+
 def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Task:
     """The task of an index, from 0; raises UserError."""
     refuse_pipe(path)
