@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         run_attempt,
     )
     from gymmesh_client.tasks import TaskFile
-    from gymmesh_mesh import Mesh, MeshConfig, discovered, embedded, remote, up
+    from gymmesh_mesh import Mesh, MeshConfig, connect, discovered, embedded, remote, up
     from gymmesh_resource import (
         Component,
         DefinitionError,
@@ -136,6 +136,7 @@ __all__ = [
     "collect",
     "collect_sync",
     "completed_row",
+    "connect",
     "discovered",
     "embedded",
     "load_config",
@@ -181,7 +182,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "run_attempt",
         ),
         "gymmesh_client.tasks": ("TaskFile",),
-        "gymmesh_mesh": ("Mesh", "MeshConfig", "discovered", "embedded", "remote", "up"),
+        "gymmesh_mesh": ("Mesh", "MeshConfig", "connect", "discovered", "embedded", "remote", "up"),
         "gymmesh_resource": (
             "Component",
             "DefinitionError",
