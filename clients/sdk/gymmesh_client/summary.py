@@ -24,6 +24,7 @@ SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
 
 _MAX_BARS: Final = 10
+_EXPLAINED: Final = 3  # verdicts
 
 
 def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
@@ -57,6 +58,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
+    explanation: str = ""  # of the verdict
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
@@ -70,6 +72,7 @@ def counted(row: Mapping[str, Any]) -> Counted:
         None if reward is None else float(reward),
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
+        explanation=str((row.get("verification") or {}).get("explanation") or ""),
     )
 
 
@@ -97,6 +100,7 @@ class Tally:
     model_calls: int = 0
     model_queue_us: int = 0
     first_failure: str = ""
+    explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
     per_task: dict[str, list[int]] = field(default_factory=dict)
 
     def add_row(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
@@ -130,6 +134,8 @@ class Tally:
         counts[0] += 1
         if reward >= SOLVED:
             counts[1] += 1
+        elif reward <= 0 and one.explanation and len(self.explained) < _EXPLAINED:
+            self.explained.append(f"{one.task_id}: {reward:g}, {one.explanation}")
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
@@ -334,6 +340,10 @@ def render(summary: RunSummary, again: str = "") -> str:
     ]
     lines += [f"{f'pass@{k}':<13} {chance:.3f}" for k, chance in summary.pass_at.items()]
     lines += bars("rewards", histogram(tally.rewards))
+    lines += [
+        f"{'explained' if not place else '':<13} {line}"
+        for place, line in enumerate(tally.explained)
+    ]
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     if tally.failures:

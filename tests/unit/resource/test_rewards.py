@@ -118,7 +118,7 @@ async def test_a_verifier_is_one_part_beside_functions(tmp_path: Path) -> None:
     assert found.reward == pytest.approx(0.6)
     assert parts(found) == {"style": (3.0, 0.0), "verify": (0.5, 0.8), "loud": (1.0, 0.2)}
     assert found.evidence_json == b'{"read":"HM"}'
-    assert found.explanation == "half right; verify 0.5, loud 1"
+    assert found.explanation == "half right"
 
 
 async def test_a_part_that_is_not_judged_is_not_zero() -> None:

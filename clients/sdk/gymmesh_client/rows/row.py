@@ -145,6 +145,7 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         reading.output_tokens,
         len(parts.calls),
         reading.queue_us,
+        row["verification"].get("explanation", ""),
     )
     return row_to_json(row), figures
 

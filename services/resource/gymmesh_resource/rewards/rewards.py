@@ -111,7 +111,7 @@ class Rewards:
         said = ", ".join(f"{name} {part.value:g}" for name, part in parts.items())
         lines = [verified.explanation] if isinstance(verified, Verdict) else []
         lines += [one.explanation for one in values.values() if isinstance(one, Verdict)]
-        return Verdict(reward, components, evidence, "; ".join([*filter(None, lines), said]))
+        return Verdict(reward, components, evidence, "; ".join(filter(None, lines)) or said)
 
     def _widen(self, environment: Environment[Any]) -> None:
         """Where the class declares no range: that of parts from 0 to 1, each times its weight."""
