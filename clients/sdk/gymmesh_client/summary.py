@@ -25,6 +25,7 @@ SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
 
 _MAX_BARS: Final = 10
+_EXPLAINED: Final = 3  # verdicts
 
 
 def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
@@ -78,6 +79,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
     judge: Judge = Judge("", "")
+    explanation: str = ""  # of the verdict
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
@@ -92,6 +94,7 @@ def counted(row: Mapping[str, Any]) -> Counted:
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
         judge=judge_of(row.get("environment"), verdict),
+        explanation=str((row.get("verification") or {}).get("explanation") or ""),
     )
 
 
@@ -127,6 +130,7 @@ class Tally:
     model_calls: int = 0
     model_queue_us: int = 0
     first_failure: str = ""
+    explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
     per_task: dict[str, list[int]] = field(default_factory=dict)
     # By `Judge.name` how many rewards each of its versions gave.
     verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -166,6 +170,8 @@ class Tally:
         counts[0] += 1
         if reward >= SOLVED:
             counts[1] += 1
+        elif reward <= 0 and one.explanation and len(self.explained) < _EXPLAINED:
+            self.explained.append(f"{one.task_id}: {reward:g}, {one.explanation}")
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
@@ -391,6 +397,10 @@ def render(summary: RunSummary, again: str = "") -> str:
         partly = f" over {over} of {summary.tasks} tasks" if over < summary.tasks else ""
         lines.append(f"{f'pass@{k}':<13} {chance:.3f}{partly}")
     lines += bars("rewards", histogram(tally.rewards))
+    lines += [
+        f"{'explained' if not place else '':<13} {line}"
+        for place, line in enumerate(tally.explained)
+    ]
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]

@@ -146,6 +146,7 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         len(parts.calls),
         reading.queue_us,
         judge_of(row["environment"], row["verification"]),
+        row["verification"].get("explanation", ""),
     )
     return row_to_json(row), figures
 
