@@ -187,11 +187,6 @@ def _miscounted(event: Any) -> None:
         event.completed.counts.model_calls += 1
 
 
-def _wrong_digest(event: Any) -> None:
-    if event.HasField("completed"):
-        event.completed.digest = b"0" * 32
-
-
 def _forgotten_parent(event: Any) -> None:
     if event.HasField("model_call_completed"):
         event.model_call_completed.parent_call_id = ""
@@ -218,7 +213,6 @@ def _bare_status(event: Any) -> None:
         ("single_answer", _each(_gap)),
         ("single_answer", _each(_other_attempt)),
         ("single_answer", _each(_miscounted)),
-        ("single_answer", _each(_wrong_digest)),
         ("single_answer", lambda all_: all_[:-1]),
         ("single_answer", lambda all_: [*all_, all_[-1]]),
         ("rollouts_side_by_side", lambda all_: _renumbered(all_, "started", "completed")),

@@ -136,6 +136,14 @@ func (f *Fold) Add(event *rolloutv1.RolloutEvent) error {
 		f.rollout.Turns = append(f.rollout.Turns, kind.TurnCompleted)
 	case *rolloutv1.RolloutEvent_Annotation:
 		f.rollout.Annotations = append(f.rollout.Annotations, kind.Annotation)
+	case *rolloutv1.RolloutEvent_MediaAdded:
+		if medium := kind.MediaAdded.GetMedia(); medium != nil {
+			f.rollout.Media = append(f.rollout.Media, medium)
+		}
+	case *rolloutv1.RolloutEvent_SandboxOpened:
+		f.rollout.Sandboxes = append(f.rollout.Sandboxes, kind.SandboxOpened)
+	case *rolloutv1.RolloutEvent_ProgramEnded:
+		f.rollout.Program = kind.ProgramEnded
 	case *rolloutv1.RolloutEvent_Verified:
 		err = f.takeVerdict(kind.Verified)
 	case *rolloutv1.RolloutEvent_Completed:

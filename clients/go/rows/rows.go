@@ -191,7 +191,7 @@ func verification(verified *rolloutv1.Verified) (*jsonvalue.Object, error) {
 			return nil, err
 		}
 	}
-	return jsonvalue.NewObject(
+	row := jsonvalue.NewObject(
 		"status", enumName(said.GetStatus().String(), "VERIFICATION_STATUS_"),
 		"reward", reward,
 		"reason", said.GetReason(),
@@ -200,7 +200,14 @@ func verification(verified *rolloutv1.Verified) (*jsonvalue.Object, error) {
 		"version", said.GetVerifierVersion(),
 		"stages", stages,
 		"evidence", evidence,
-	), nil
+	)
+	if said.GetExplanation() != "" {
+		row.Set("explanation", said.GetExplanation())
+	}
+	if said.GetCompat() != "" {
+		row.Set("compat", said.GetCompat())
+	}
+	return row, nil
 }
 
 // statusOf gives the code, the message, and the reason and metadata of the ErrorInfo.

@@ -167,6 +167,9 @@ impl Fold {
             Some(Event::TurnCompleted(turn)) => self.rollout.turns.push(turn),
             Some(Event::Verified(verified)) => self.take_verdict(verified)?,
             Some(Event::Annotation(note)) => self.rollout.annotations.push(note),
+            Some(Event::MediaAdded(added)) => self.rollout.media.extend(added.media),
+            Some(Event::SandboxOpened(opened)) => self.rollout.sandboxes.push(opened),
+            Some(Event::ProgramEnded(ended)) => self.rollout.program = Some(ended),
             Some(Event::Completed(completed)) => {
                 let reason = StopReason::try_from(completed.stop_reason).unwrap_or_default();
                 if reason == StopReason::Unspecified {

@@ -368,7 +368,7 @@ fn a_rollout_that_is_no_row_is_a_failure() {
         rollout_id: "r".into(),
         verified: Some(Verified {
             verification: Some(verification),
-            timings: None,
+            ..Default::default()
         }),
         outcome: Some(Outcome::Completed(Completed::default())),
         ..Default::default()

@@ -138,6 +138,15 @@ export class Fold {
       case "annotation":
         this.parts.annotations.push(value);
         break;
+      case "mediaAdded":
+        if (value.media) this.parts.media.push(value.media);
+        break;
+      case "sandboxOpened":
+        this.parts.sandboxes.push(value);
+        break;
+      case "programEnded":
+        this.parts.program = value;
+        break;
       case "verified":
         this.judge(value);
         break;

@@ -166,7 +166,7 @@ function verdictRow(said: Verification | undefined): JsonObject {
       ["note", note],
     ]),
   );
-  return jsonObject([
+  const row = jsonObject([
     ["status", VerificationStatus[said.status] ?? `${said.status}`],
     ["reward", said.reward ?? null],
     ["reason", said.reason],
@@ -176,6 +176,9 @@ function verdictRow(said: Verification | undefined): JsonObject {
     ["stages", stages],
     ["evidence", said.evidenceJson.length ? parseJson(said.evidenceJson) : jsonObject()],
   ]);
+  if (said.explanation) row["explanation"] = said.explanation;
+  if (said.compat) row["compat"] = said.compat;
+  return row;
 }
 
 function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonObject {

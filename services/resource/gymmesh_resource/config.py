@@ -37,6 +37,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     threads: how many synchronous tools and verifiers may run at a time.
     models: the environment's names for model services, and theirs in the mesh.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
+    compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
+        each environment names those that it knows. Empty: the right verdicts.
     """
 
     use: str = "math"
@@ -50,3 +52,4 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     models: dict[str, str] = {}
     mcp: McpConfig | None = None
+    compat: str = ""

@@ -32,7 +32,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.extras import Extra
 
-from .errors import FILE_MODULE, DefinitionError, TookTooLong
+from .errors import FILE_MODULE, DefinitionError, TaskInvalid, TookTooLong
 from .rollout import Member, Rollout, Transcript
 from .task import Task
 from .verdicts import Outcome, Pending
@@ -68,6 +68,8 @@ class Environment(Generic[S]):
         exactly when there is state.
     verify_needs_session: whether `verify` needs the live session; by default exactly when there
         is state. Otherwise it is given a fresh session when the old one is gone.
+    references: the references whose own verdicts it can give, right or wrong, such as `nemo`: the
+        configuration's `compat` chooses one, or a task's row does by its key `compat`.
     retry_safe: whether a rollout that failed may run again in a fresh session.
     reward_range: the least and the most that a reward may be, also with the turns' rewards where
         `reward_rule` adds them; anything else is a fault of the verifier. A turn's own may be as
@@ -88,8 +90,10 @@ class Environment(Generic[S]):
     state: ClassVar[Callable[[], Any] | None] = None
     in_order: ClassVar[bool | None] = None
     verify_needs_session: ClassVar[bool | None] = None
+    references: ClassVar[tuple[str, ...]] = ()
     retry_safe: ClassVar[bool] = True
     # No ClassVars: where options decide, an object sets its own.
+    compat: str = ""
     reward_range: tuple[float, float] = (0.0, 1.0)
     processes: int = 2
     process_memory: int | None = None
@@ -113,6 +117,18 @@ class Environment(Generic[S]):
 
     def check_task(self, task: Task) -> None:
         """Raise `TaskInvalid` for a task that cannot be run or judged. Pure and quick."""
+
+    def compat_of(self, task: Task) -> str:
+        """The reference whose own verdict a task is to get; empty: the right verdict.
+
+        Raises `TaskInvalid` for a row whose `compat` is not one of `references`.
+        """
+        if not self.references:
+            return ""
+        chosen: object = task.payload.get("compat", self.compat)
+        if chosen == "" or (isinstance(chosen, str) and chosen in self.references):
+            return str(chosen)
+        raise TaskInvalid("compat", f"must be one of {', '.join(self.references)}, or be left out")
 
     def create_state(self, task: Task, seed: int) -> S | Awaitable[S]:
         """A session's state, made from the task and the seed of the session's chance."""

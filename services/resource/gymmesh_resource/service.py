@@ -71,6 +71,7 @@ class ResourceService:
         try:
             self.environment = environment or make_environment(config.use, config.options)
             _check(self.environment)
+            _set_compat(self.environment, config.compat)
             served = ServedEnvironment(self.environment, config, name, instance_id, clock=clock)
         except DefinitionError as error:
             raise ConfigError(str(error), path=f"environments.{name}") from None
@@ -162,6 +163,17 @@ class ResourceService:
             if swept:
                 count.inc(swept)
                 _LOGGER.warning("environment %s: %d idle sessions closed", self.name, swept)
+
+
+def _set_compat(environment: Environment[Any], compat: str) -> None:
+    """Have the configuration's reference judge; empty: what the object says. Raises."""
+    known = environment.references
+    if compat and compat not in known:
+        kind = type(environment).__name__
+        offered = f"it knows {', '.join(known)}" if known else "it follows no reference"
+        raise DefinitionError(f"{kind} cannot judge as {compat!r} does; {offered}.")
+    if compat:
+        environment.compat = compat
 
 
 def _check(environment: Environment[Any]) -> None:

@@ -24,6 +24,8 @@ from .errors import DefinitionError, WrongResult
 _ROUNDING = 1e-9
 # Less than the codec's limit, for what the evidence stands in.
 _EVIDENCE_DEPTH = 200
+# Characters of an explanation.
+_EXPLANATION = 500
 # Python writes no integer of more digits than 4,300.
 _EVIDENCE_BITS = 14_000
 
@@ -45,22 +47,28 @@ class Verdict:
     One called like an actor of the agent is that actor's reward, for trainers that learn from each
     actor's conversation; an actor without one has `reward`.
     `evidence`: what it rests on, anything that JSON can hold; goes to the output row.
+    `explanation`: the verdict in one line for people, such as `expected 42, got 41`; longer ones
+    are cut.
     """
 
     reward: float
     components: Mapping[str, float | Component] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    explanation: str = ""
 
     @classmethod
     def weighted(
-        cls, components: Mapping[str, Component], evidence: Mapping[str, Any] | None = None
+        cls,
+        components: Mapping[str, Component],
+        evidence: Mapping[str, Any] | None = None,
+        explanation: str = "",
     ) -> Verdict:
         """A verdict whose reward is the sum of value times weight (1 where there is none)."""
         reward = math.fsum(
             part.value * (1.0 if part.weight is None else part.weight)
             for part in components.values()
         )
-        return cls(reward, components, evidence or {})
+        return cls(reward, components, evidence or {}, explanation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +106,20 @@ def write_verification(
     verifier: str,
     version: str,
     stages: Sequence[Stage],
+    compat: str = "",
     reward_range: tuple[float, float] = (0.0, 1.0),
     earlier: float = 0.0,
     usage: Sequence[rollout_pb2.ModelCallUsage] = (),
 ) -> float | None:
     """Write the contract's message, which is empty before; the reward, if there is one.
 
+    compat: the reference whose own verdict it is; empty: none's.
     earlier: what the agent adds to the reward, so that the sum must be in the range, too.
     Raises WrongResult for what is no verdict.
     """
     message.verifier = verifier
     message.verifier_version = version
+    message.compat = compat
     for stage in stages:
         message.stages.add(name=stage.name, duration_us=stage.duration_us, note=stage.note)
     message.model_usage.extend(usage)
@@ -168,6 +179,7 @@ def _is_number(value: object) -> bool:
 
 def _write_details(message: rollout_pb2.Verification, verdict: Verdict) -> None:
     message.evidence_json = _evidence(verdict.evidence)
+    message.explanation = _one_line(verdict.explanation)
     for name, part in verdict.components.items():
         component = part if isinstance(part, Component) else Component(part)
         added = message.components.add(
@@ -193,6 +205,12 @@ def _number(value: object, what: str) -> float:
     if not math.isfinite(number):
         raise WrongResult(f"{what} is {number}, which is no finite number")
     return number
+
+
+def _one_line(text: object) -> str:
+    """A text of an author's as one line that the contract can carry, cut where it is long."""
+    line = " ".join(str(text).split()).encode("utf-8", "replace").decode()
+    return line if len(line) <= _EXPLANATION else f"{line[: _EXPLANATION - 1]}…"
 
 
 def _evidence(evidence: Mapping[str, Any]) -> bytes:

@@ -38,6 +38,20 @@ pub struct RolloutOptions {
     /// Do not verify; the verification is SKIPPED.
     #[prost(bool, tag = "10")]
     pub skip_verification: bool,
+    /// The most events of the attempt; more are a failure with ATTEMPT_TOO_LARGE.
+    #[prost(uint64, optional, tag = "11")]
+    pub max_events: ::core::option::Option<u64>,
+    /// The most bytes of its events, serialised; more are a failure with
+    /// ATTEMPT_TOO_LARGE.
+    #[prost(uint64, optional, tag = "12")]
+    pub max_event_bytes: ::core::option::Option<u64>,
+    /// Ask the policy model for append-only prompts (CreateResponseRequest).
+    #[prost(bool, optional, tag = "13")]
+    pub append_only: ::core::option::Option<bool>,
+    /// Keep the session's final state, where the environment can. Absent: keep it
+    /// where GetEnvironment says `keeps_state`.
+    #[prost(bool, optional, tag = "14")]
+    pub keep_final_state: ::core::option::Option<bool>,
 }
 /// Runs one attempt.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -236,6 +236,11 @@ pub enum ErrorReason {
     /// Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
     /// "metadata": {"rollout_id": "r-17", "attempt": "1"}}
     RolloutExists = 84,
+    /// ABORTED. The attempt has more events, or more bytes of them, than it may have
+    /// (RolloutOptions.max_events, max_event_bytes).
+    /// Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
+    /// "metadata": {"limit": "max_events", "most": "500000"}}
+    AttemptTooLarge = 85,
     /// NOT_FOUND. The collector has no run of that id.
     /// Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"run_id": "run-3"}}
@@ -256,6 +261,81 @@ pub enum ErrorReason {
     /// UNAVAILABLE. The mux connection broke with this call in flight.
     /// Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     MuxBroken = 110,
+    /// NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+    /// Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
+    /// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+    SandboxNotFound = 120,
+    /// PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
+    /// Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
+    /// "metadata": {"sandbox_id": "b-8"}}
+    SandboxLeaseInvalid = 121,
+    /// FAILED_PRECONDITION. The lease was not renewed in time.
+    /// Example: {"reason": "SANDBOX_LEASE_EXPIRED", "domain": "gymmesh",
+    /// "metadata": {"sandbox_id": "b-8"}}
+    SandboxLeaseExpired = 122,
+    /// RESOURCE_EXHAUSTED. The instance runs as many sandboxes as it may; RetryInfo says
+    /// when to try again.
+    /// Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
+    /// "metadata": {"limit": "64"}}
+    SandboxLimit = 123,
+    /// UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
+    /// daemon went away.
+    /// Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
+    /// "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
+    SandboxLost = 124,
+    /// RESOURCE_EXHAUSTED. The whole sandbox was ended at its limit of memory. A process
+    /// that was, in a sandbox that goes on, is an exit by signal and not an error.
+    /// Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
+    /// "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
+    SandboxOutOfMemory = 125,
+    /// RESOURCE_EXHAUSTED. The sandbox, or the host below it, has no space left for what
+    /// was to be written.
+    /// Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
+    /// "metadata": {"sandbox_id": "b-8"}}
+    SandboxDiskFull = 126,
+    /// NOT_FOUND. No image, root or snapshot of that name is here or can be had.
+    /// Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
+    /// "metadata": {"image": "python:3.13"}}
+    SandboxImageNotFound = 127,
+    /// INTERNAL. The image is there and could not be built, unpacked or started.
+    /// Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
+    /// "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
+    SandboxImageFailed = 128,
+    /// DEADLINE_EXCEEDED. The sandbox was not ready in time; nothing of it is left.
+    /// Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
+    /// "metadata": {"timeout_s": "60"}}
+    SandboxStartTimeout = 129,
+    /// INVALID_ARGUMENT. The backend cannot give what was asked for.
+    /// Example: {"reason": "SANDBOX_OPTION_UNSUPPORTED", "domain": "gymmesh",
+    /// "metadata": {"option": "resources.disk_bytes", "backend": "docker"}}
+    SandboxOptionUnsupported = 130,
+    /// INVALID_ARGUMENT. A path leads out of the sandbox, or is not what it should be (a
+    /// folder, a plain file).
+    /// Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
+    /// "metadata": {"path": "/etc/../.."}}
+    SandboxPathInvalid = 131,
+    /// NOT_FOUND. No process of that id was started here, or its end is forgotten.
+    /// Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
+    /// "metadata": {"process_id": "p-3"}}
+    SandboxProcessNotFound = 132,
+    /// UNAVAILABLE. Nothing answers at that port of the sandbox.
+    /// Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
+    /// "metadata": {"port": "8080"}}
+    SandboxPortUnreachable = 133,
+    /// FAILED_PRECONDITION. The program that should run as the agent is not installed in
+    /// its sandbox.
+    /// Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
+    /// "metadata": {"program": "codex"}}
+    ProgramNotFound = 140,
+    /// INTERNAL. The program ended with an error of its own, not of the policy: it could
+    /// not start, or broke before its first model call.
+    /// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
+    /// "metadata": {"program": "codex", "exit_code": "127"}}
+    ProgramFailed = 141,
+    /// ABORTED. The program was ended from outside of its sandbox.
+    /// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
+    /// "metadata": {"program": "codex", "signal": "9"}}
+    ProgramKilled = 142,
 }
 impl ErrorReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -309,11 +389,29 @@ impl ErrorReason {
             Self::RolloutNotFound => "ERROR_REASON_ROLLOUT_NOT_FOUND",
             Self::CursorLost => "ERROR_REASON_CURSOR_LOST",
             Self::RolloutExists => "ERROR_REASON_ROLLOUT_EXISTS",
+            Self::AttemptTooLarge => "ERROR_REASON_ATTEMPT_TOO_LARGE",
             Self::RunNotFound => "ERROR_REASON_RUN_NOT_FOUND",
             Self::RunState => "ERROR_REASON_RUN_STATE",
             Self::LeaseNotFound => "ERROR_REASON_LEASE_NOT_FOUND",
             Self::InstanceExists => "ERROR_REASON_INSTANCE_EXISTS",
             Self::MuxBroken => "ERROR_REASON_MUX_BROKEN",
+            Self::SandboxNotFound => "ERROR_REASON_SANDBOX_NOT_FOUND",
+            Self::SandboxLeaseInvalid => "ERROR_REASON_SANDBOX_LEASE_INVALID",
+            Self::SandboxLeaseExpired => "ERROR_REASON_SANDBOX_LEASE_EXPIRED",
+            Self::SandboxLimit => "ERROR_REASON_SANDBOX_LIMIT",
+            Self::SandboxLost => "ERROR_REASON_SANDBOX_LOST",
+            Self::SandboxOutOfMemory => "ERROR_REASON_SANDBOX_OUT_OF_MEMORY",
+            Self::SandboxDiskFull => "ERROR_REASON_SANDBOX_DISK_FULL",
+            Self::SandboxImageNotFound => "ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND",
+            Self::SandboxImageFailed => "ERROR_REASON_SANDBOX_IMAGE_FAILED",
+            Self::SandboxStartTimeout => "ERROR_REASON_SANDBOX_START_TIMEOUT",
+            Self::SandboxOptionUnsupported => "ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED",
+            Self::SandboxPathInvalid => "ERROR_REASON_SANDBOX_PATH_INVALID",
+            Self::SandboxProcessNotFound => "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND",
+            Self::SandboxPortUnreachable => "ERROR_REASON_SANDBOX_PORT_UNREACHABLE",
+            Self::ProgramNotFound => "ERROR_REASON_PROGRAM_NOT_FOUND",
+            Self::ProgramFailed => "ERROR_REASON_PROGRAM_FAILED",
+            Self::ProgramKilled => "ERROR_REASON_PROGRAM_KILLED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -364,11 +462,29 @@ impl ErrorReason {
             "ERROR_REASON_ROLLOUT_NOT_FOUND" => Some(Self::RolloutNotFound),
             "ERROR_REASON_CURSOR_LOST" => Some(Self::CursorLost),
             "ERROR_REASON_ROLLOUT_EXISTS" => Some(Self::RolloutExists),
+            "ERROR_REASON_ATTEMPT_TOO_LARGE" => Some(Self::AttemptTooLarge),
             "ERROR_REASON_RUN_NOT_FOUND" => Some(Self::RunNotFound),
             "ERROR_REASON_RUN_STATE" => Some(Self::RunState),
             "ERROR_REASON_LEASE_NOT_FOUND" => Some(Self::LeaseNotFound),
             "ERROR_REASON_INSTANCE_EXISTS" => Some(Self::InstanceExists),
             "ERROR_REASON_MUX_BROKEN" => Some(Self::MuxBroken),
+            "ERROR_REASON_SANDBOX_NOT_FOUND" => Some(Self::SandboxNotFound),
+            "ERROR_REASON_SANDBOX_LEASE_INVALID" => Some(Self::SandboxLeaseInvalid),
+            "ERROR_REASON_SANDBOX_LEASE_EXPIRED" => Some(Self::SandboxLeaseExpired),
+            "ERROR_REASON_SANDBOX_LIMIT" => Some(Self::SandboxLimit),
+            "ERROR_REASON_SANDBOX_LOST" => Some(Self::SandboxLost),
+            "ERROR_REASON_SANDBOX_OUT_OF_MEMORY" => Some(Self::SandboxOutOfMemory),
+            "ERROR_REASON_SANDBOX_DISK_FULL" => Some(Self::SandboxDiskFull),
+            "ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND" => Some(Self::SandboxImageNotFound),
+            "ERROR_REASON_SANDBOX_IMAGE_FAILED" => Some(Self::SandboxImageFailed),
+            "ERROR_REASON_SANDBOX_START_TIMEOUT" => Some(Self::SandboxStartTimeout),
+            "ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED" => Some(Self::SandboxOptionUnsupported),
+            "ERROR_REASON_SANDBOX_PATH_INVALID" => Some(Self::SandboxPathInvalid),
+            "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND" => Some(Self::SandboxProcessNotFound),
+            "ERROR_REASON_SANDBOX_PORT_UNREACHABLE" => Some(Self::SandboxPortUnreachable),
+            "ERROR_REASON_PROGRAM_NOT_FOUND" => Some(Self::ProgramNotFound),
+            "ERROR_REASON_PROGRAM_FAILED" => Some(Self::ProgramFailed),
+            "ERROR_REASON_PROGRAM_KILLED" => Some(Self::ProgramKilled),
             _ => None,
         }
     }

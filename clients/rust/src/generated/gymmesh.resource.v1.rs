@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetEnvironmentRequest {}
 /// What the environment is.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetEnvironmentResponse {
     /// Its name in the mesh, such as `math`.
     #[prost(string, tag = "1")]
@@ -48,6 +48,42 @@ pub struct GetEnvironmentResponse {
     /// The contract's version that the server speaks, such as `1.0`.
     #[prost(string, tag = "13")]
     pub contract_version: ::prost::alloc::string::String,
+    /// Verify answers with the session's final state, and judges by that of its
+    /// request when there is no session.
+    #[prost(bool, tag = "14")]
+    pub keeps_state: bool,
+    /// The tools give the same answers again in a new session of the same task and
+    /// seed, and do no harm: stored tool calls may be replayed to bring a session to
+    /// where it was.
+    #[prost(bool, tag = "15")]
+    pub tools_replayable: bool,
+    /// The verifier's name, as in Verification; empty: the environment's.
+    #[prost(string, tag = "16")]
+    pub verifier: ::prost::alloc::string::String,
+    /// The verifier's version, as in Verification for tasks that choose no reference
+    /// themselves; empty: `version`.
+    #[prost(string, tag = "17")]
+    pub verifier_version: ::prost::alloc::string::String,
+    /// The reference whose verdicts it gives by default, as in Verification.
+    #[prost(string, tag = "18")]
+    pub compat: ::prost::alloc::string::String,
+    /// The references whose verdicts it can give, by configuration or by a task.
+    #[prost(string, repeated, tag = "19")]
+    pub references: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// AuditService.GetExpected is there for callers with the permission.
+    #[prost(bool, tag = "20")]
+    pub offers_expected: bool,
+    /// The least reward that counts as won, for environments with partial rewards;
+    /// absent: that of the expected answer.
+    #[prost(double, optional, tag = "21")]
+    pub win_reward: ::core::option::Option<f64>,
+    /// SHA-256 over the environment's own source files, where it was loaded from
+    /// files; empty otherwise.
+    #[prost(bytes = "vec", tag = "22")]
+    pub source_digest: ::prost::alloc::vec::Vec<u8>,
+    /// Sandbox services that the environment opens sandboxes at, by name.
+    #[prost(string, repeated, tag = "23")]
+    pub sandboxes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Asks for a page of example tasks.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -142,6 +178,9 @@ pub struct CreateSessionResponse {
     /// session.
     #[prost(bool, tag = "7")]
     pub multi_turn: bool,
+    /// Sandboxes of the session that the agent may work in. No event has a lease.
+    #[prost(message, repeated, tag = "8")]
+    pub sandboxes: ::prost::alloc::vec::Vec<super::super::sandbox::v1::SandboxGrant>,
 }
 /// Calls a tool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -178,6 +217,9 @@ pub struct CallToolResponse {
     /// stops with STOP_REASON_ENVIRONMENT_DONE once the outputs are recorded.
     #[prost(bool, tag = "5")]
     pub done: bool,
+    /// The reward of the call, where the environment gives one; it counts as a turn's.
+    #[prost(double, optional, tag = "6")]
+    pub reward: ::core::option::Option<f64>,
     /// The answer for the model: text, UTF-8, or content parts.
     #[prost(oneof = "call_tool_response::Output", tags = "1, 2")]
     pub output: ::core::option::Option<call_tool_response::Output>,

@@ -69,6 +69,45 @@ pub struct RewardComponent {
     #[prost(double, optional, tag = "3")]
     pub weight: ::core::option::Option<f64>,
 }
+/// A reward for a part of a rollout, for trainers that give credit to turns. The
+/// part is a stretch of model calls of one actor, and within them, where it is
+/// known, a stretch of output tokens.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RewardSpan {
+    /// What the reward is for; may be empty.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its value, finite.
+    #[prost(double, tag = "2")]
+    pub value: f64,
+    /// The actor, as in ModelCallCompleted.
+    #[prost(string, tag = "3")]
+    pub actor: ::prost::alloc::string::String,
+    /// The first model call of the stretch; empty: the actor's first.
+    #[prost(string, tag = "4")]
+    pub first_call_id: ::prost::alloc::string::String,
+    /// The last one; empty: the actor's last.
+    #[prost(string, tag = "5")]
+    pub last_call_id: ::prost::alloc::string::String,
+    /// The first output token of `first_call_id` that counts, from 0.
+    #[prost(uint32, optional, tag = "6")]
+    pub first_token: ::core::option::Option<u32>,
+    /// The output token of `last_call_id` before which it ends.
+    #[prost(uint32, optional, tag = "7")]
+    pub end_token: ::core::option::Option<u32>,
+}
+/// What is left of a session when its rollout has stopped, so that the rollout can
+/// be judged again. It may hold expected answers: it goes to the row, and into no
+/// export and no bundle.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FinalState {
+    /// The state as JSON; empty when it was not kept.
+    #[prost(bytes = "vec", tag = "1")]
+    pub state_json: ::prost::alloc::vec::Vec<u8>,
+    /// Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+    #[prost(string, tag = "2")]
+    pub omitted: ::prost::alloc::string::String,
+}
 /// One step that a verifier took.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VerificationStage {
@@ -119,6 +158,19 @@ pub struct Verification {
     /// have ended (AgentService.JudgeGroup).
     #[prost(bool, tag = "10")]
     pub awaits_group: bool,
+    /// The verdict in one line for people, such as `expected 42, got 41`; may be
+    /// empty.
+    #[prost(string, tag = "11")]
+    pub explanation: ::prost::alloc::string::String,
+    /// The reference whose own verdicts these are, right or wrong, such as `nemo`;
+    /// empty: the environment's own judgement of what is right. Named in
+    /// `verifier_version`, too (`2+nemo`).
+    #[prost(string, tag = "12")]
+    pub compat: ::prost::alloc::string::String,
+    /// Rewards of parts of the rollout, finite; may be empty. They do not change
+    /// `reward`.
+    #[prost(message, repeated, tag = "13")]
+    pub spans: ::prost::alloc::vec::Vec<RewardSpan>,
 }
 /// What model calls made on behalf of a rollout consumed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -145,9 +197,13 @@ pub struct CallTimings {
     /// From sending to the complete answer, as the caller saw it.
     #[prost(uint64, tag = "2")]
     pub total_us: u64,
-    /// From sending to the first token, where streamed.
-    #[prost(uint64, tag = "3")]
-    pub first_token_us: u64,
+    /// Of a model call: from sending the request that was answered to its answer, as
+    /// the model service saw it.
+    #[prost(uint64, tag = "4")]
+    pub endpoint_us: u64,
+    /// Of a model call: spent on requests before that one, and waiting between them.
+    #[prost(uint64, tag = "5")]
+    pub retry_us: u64,
 }
 /// What a rollout did, in all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -189,7 +245,7 @@ pub struct RolloutEvent {
     /// What happened; exactly one is set.
     #[prost(
         oneof = "rollout_event::Event",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22"
     )]
     pub event: ::core::option::Option<rollout_event::Event>,
 }
@@ -229,6 +285,15 @@ pub mod rollout_event {
         /// Something that a custom agent wants to keep. Ignorable.
         #[prost(message, tag = "19")]
         Annotation(super::Annotation),
+        /// A medium that items of later events name. Ignorable.
+        #[prost(message, tag = "20")]
+        MediaAdded(super::MediaAdded),
+        /// A sandbox was opened for the rollout. Ignorable.
+        #[prost(message, tag = "21")]
+        SandboxOpened(super::SandboxOpened),
+        /// The program that runs as the agent ended. Ignorable.
+        #[prost(message, tag = "22")]
+        ProgramEnded(super::ProgramEnded),
     }
 }
 /// The attempt's first event: what every conversation of the rollout starts from.
@@ -275,6 +340,66 @@ pub struct Started {
     /// task's own input (its system prompt and examples).
     #[prost(uint32, tag = "12")]
     pub preamble_items: u32,
+    /// The program that runs as the agent, where one does.
+    #[prost(message, optional, tag = "13")]
+    pub program: ::core::option::Option<Program>,
+}
+/// A program that runs as the agent, unchanged.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Program {
+    /// Its name, such as `codex`.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its version, as it says itself; empty when not known.
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+}
+/// An image or another medium. It travels once: items name it by its digest, as
+/// `gymmesh-media:` and the digest, where they would have a URL.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Media {
+    /// `sha256:` and 64 hexadecimal digits, over `data`.
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    /// Its type, such as `image/png`.
+    #[prost(string, tag = "2")]
+    pub media_type: ::prost::alloc::string::String,
+    /// Its bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+}
+/// A medium came in; sent before the first event whose items name it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MediaAdded {
+    /// The medium.
+    #[prost(message, optional, tag = "1")]
+    pub media: ::core::option::Option<Media>,
+}
+/// A sandbox was opened.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxOpened {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<super::super::sandbox::v1::SandboxRef>,
+    /// What it is for, as in SandboxGrant.
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+}
+/// The program ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgramEnded {
+    /// Its exit status; absent when a signal ended it.
+    #[prost(int32, optional, tag = "1")]
+    pub exit_code: ::core::option::Option<i32>,
+    /// The signal that ended it; zero: none.
+    #[prost(uint32, tag = "2")]
+    pub signal: u32,
+    /// One line on how it ended, for people.
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
+    /// The end of what it wrote, bounded; may be cut anywhere.
+    #[prost(bytes = "vec", tag = "4")]
+    pub output_tail: ::prost::alloc::vec::Vec<u8>,
 }
 /// A piece of text or arguments as it is generated.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -341,6 +466,24 @@ pub struct ModelCallCompleted {
     /// How long it took.
     #[prost(message, optional, tag = "10")]
     pub timings: ::core::option::Option<CallTimings>,
+    /// How often the endpoint was asked again before it answered, by reason.
+    #[prost(message, repeated, tag = "11")]
+    pub retries: ::prost::alloc::vec::Vec<super::super::model::v1::CallRetries>,
+    /// How the call hangs on those before it, where a gateway captured it.
+    #[prost(enumeration = "CallLink", tag = "12")]
+    pub link: i32,
+    /// What a call beside the conversation is for, such as `title`; empty for all
+    /// others. Such calls are kept and not trained on.
+    #[prost(string, tag = "13")]
+    pub side_call: ::prost::alloc::string::String,
+    /// How the conversation departs from the parent's, where it does and no tokens
+    /// say it (`tokens.fork`).
+    #[prost(message, optional, tag = "14")]
+    pub fork: ::core::option::Option<super::super::model::v1::Fork>,
+    /// The parameters that a captured program asked for and the run replaced, as a
+    /// JSON object; empty when none were.
+    #[prost(bytes = "vec", tag = "15")]
+    pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
 }
 /// A tool call is on its way to the environment. Not sent for a call that the
 /// agent answers itself, without the environment.
@@ -384,6 +527,10 @@ pub struct ToolCallCompleted {
     /// How long it took.
     #[prost(message, optional, tag = "7")]
     pub timings: ::core::option::Option<CallTimings>,
+    /// The reward of the call, where the environment gives one: it counts as the
+    /// reward of a turn.
+    #[prost(double, optional, tag = "8")]
+    pub reward: ::core::option::Option<f64>,
 }
 /// The environment took its turn (a game's move, a simulated user's answer).
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -417,6 +564,9 @@ pub struct Verified {
     /// How long verification took, as the agent saw it.
     #[prost(message, optional, tag = "2")]
     pub timings: ::core::option::Option<CallTimings>,
+    /// The session's state as the verifier saw it, where the environment keeps it.
+    #[prost(message, optional, tag = "3")]
+    pub final_state: ::core::option::Option<FinalState>,
 }
 /// The rollout is complete. Terminal.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -433,11 +583,6 @@ pub struct Completed {
     /// How many events the attempt had, this one included: equals `sequence`.
     #[prost(uint64, tag = "4")]
     pub events: u64,
-    /// SHA-256 over events 1 to n-1 as sent to this subscriber, each as its
-    /// serialised length (4 bytes, little-endian) and bytes; empty when the agent
-    /// does not compute it. For receivers that keep the received bytes.
-    #[prost(bytes = "vec", tag = "5")]
-    pub digest: ::prost::alloc::vec::Vec<u8>,
     /// Wall-clock microseconds from Started to here.
     #[prost(uint64, tag = "6")]
     pub duration_us: u64,
@@ -523,6 +668,15 @@ pub struct Rollout {
     /// What custom agents kept.
     #[prost(message, repeated, tag = "15")]
     pub annotations: ::prost::alloc::vec::Vec<Annotation>,
+    /// The media that items name.
+    #[prost(message, repeated, tag = "16")]
+    pub media: ::prost::alloc::vec::Vec<Media>,
+    /// The sandboxes that were opened for it.
+    #[prost(message, repeated, tag = "17")]
+    pub sandboxes: ::prost::alloc::vec::Vec<SandboxOpened>,
+    /// How the program that ran as the agent ended, where one did.
+    #[prost(message, optional, tag = "18")]
+    pub program: ::core::option::Option<ProgramEnded>,
     /// How it ended; exactly one is set.
     #[prost(oneof = "rollout::Outcome", tags = "11, 12")]
     pub outcome: ::core::option::Option<rollout::Outcome>,
@@ -539,22 +693,6 @@ pub mod rollout {
         #[prost(message, tag = "12")]
         Failed(super::Failed),
     }
-}
-/// A journal's record that an attempt's outcome is no longer the current one.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Superseded {
-    /// The rollout.
-    #[prost(string, tag = "1")]
-    pub rollout_id: ::prost::alloc::string::String,
-    /// The attempt whose outcome is replaced.
-    #[prost(uint32, tag = "2")]
-    pub attempt: u32,
-    /// Why.
-    #[prost(enumeration = "SupersedeReason", tag = "3")]
-    pub reason: i32,
-    /// The new verdict, when only the verdict changes.
-    #[prost(message, optional, tag = "4")]
-    pub verification: ::core::option::Option<Verification>,
 }
 /// Which part of the system a failure is attributed to. Exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -580,6 +718,10 @@ pub enum Boundary {
     Deadline = 7,
     /// Cancelled by the collector or its user.
     Cancelled = 8,
+    /// The sandbox service, or a sandbox that was lost.
+    Sandbox = 9,
+    /// A program that runs as the agent (a coding agent that people ship).
+    Program = 10,
 }
 impl Boundary {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -597,6 +739,8 @@ impl Boundary {
             Self::Budget => "BOUNDARY_BUDGET",
             Self::Deadline => "BOUNDARY_DEADLINE",
             Self::Cancelled => "BOUNDARY_CANCELLED",
+            Self::Sandbox => "BOUNDARY_SANDBOX",
+            Self::Program => "BOUNDARY_PROGRAM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -611,6 +755,8 @@ impl Boundary {
             "BOUNDARY_BUDGET" => Some(Self::Budget),
             "BOUNDARY_DEADLINE" => Some(Self::Deadline),
             "BOUNDARY_CANCELLED" => Some(Self::Cancelled),
+            "BOUNDARY_SANDBOX" => Some(Self::Sandbox),
+            "BOUNDARY_PROGRAM" => Some(Self::Program),
             _ => None,
         }
     }
@@ -640,6 +786,11 @@ pub enum StopReason {
     /// The answer was aborted (AbortResponse) and the agent was told to keep what
     /// there was.
     Aborted = 8,
+    /// The program that runs as the agent ended; see Rollout.program.
+    ProgramExited = 9,
+    /// The program was stopped at the task's own limit of time, which the policy has
+    /// to keep.
+    ProgramTimeout = 10,
 }
 impl StopReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -657,6 +808,8 @@ impl StopReason {
             Self::ContentFilter => "STOP_REASON_CONTENT_FILTER",
             Self::AgentRule => "STOP_REASON_AGENT_RULE",
             Self::Aborted => "STOP_REASON_ABORTED",
+            Self::ProgramExited => "STOP_REASON_PROGRAM_EXITED",
+            Self::ProgramTimeout => "STOP_REASON_PROGRAM_TIMEOUT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -671,6 +824,8 @@ impl StopReason {
             "STOP_REASON_CONTENT_FILTER" => Some(Self::ContentFilter),
             "STOP_REASON_AGENT_RULE" => Some(Self::AgentRule),
             "STOP_REASON_ABORTED" => Some(Self::Aborted),
+            "STOP_REASON_PROGRAM_EXITED" => Some(Self::ProgramExited),
+            "STOP_REASON_PROGRAM_TIMEOUT" => Some(Self::ProgramTimeout),
             _ => None,
         }
     }
@@ -712,6 +867,47 @@ impl VerificationStatus {
         }
     }
 }
+/// How a call that a gateway captured hangs on the calls before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CallLink {
+    /// The agent made the call itself: `parent_call_id` says it.
+    Unspecified = 0,
+    /// It continues its parent.
+    Continuation = 1,
+    /// It begins at its parent with a history that was changed since; see `fork`.
+    Fork = 2,
+    /// It is beside the conversation (a title, a summary); see `side_call`.
+    Side = 3,
+    /// It cannot be told.
+    Unknown = 4,
+}
+impl CallLink {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CALL_LINK_UNSPECIFIED",
+            Self::Continuation => "CALL_LINK_CONTINUATION",
+            Self::Fork => "CALL_LINK_FORK",
+            Self::Side => "CALL_LINK_SIDE",
+            Self::Unknown => "CALL_LINK_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CALL_LINK_UNSPECIFIED" => Some(Self::Unspecified),
+            "CALL_LINK_CONTINUATION" => Some(Self::Continuation),
+            "CALL_LINK_FORK" => Some(Self::Fork),
+            "CALL_LINK_SIDE" => Some(Self::Side),
+            "CALL_LINK_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
 /// How a tool call was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -749,43 +945,6 @@ impl ToolOutcome {
             "TOOL_OUTCOME_TOOL_ERROR" => Some(Self::ToolError),
             "TOOL_OUTCOME_BAD_ARGUMENTS" => Some(Self::BadArguments),
             "TOOL_OUTCOME_UNKNOWN_TOOL" => Some(Self::UnknownTool),
-            _ => None,
-        }
-    }
-}
-/// Why an outcome was replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum SupersedeReason {
-    /// Not used on the wire.
-    Unspecified = 0,
-    /// A retry of a failed rollout was asked for.
-    Retry = 1,
-    /// A verdict came after the outcome (a pending or group verification).
-    LateVerification = 2,
-    /// The rollout was judged again by another verifier or version.
-    Reverification = 3,
-}
-impl SupersedeReason {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "SUPERSEDE_REASON_UNSPECIFIED",
-            Self::Retry => "SUPERSEDE_REASON_RETRY",
-            Self::LateVerification => "SUPERSEDE_REASON_LATE_VERIFICATION",
-            Self::Reverification => "SUPERSEDE_REASON_REVERIFICATION",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "SUPERSEDE_REASON_UNSPECIFIED" => Some(Self::Unspecified),
-            "SUPERSEDE_REASON_RETRY" => Some(Self::Retry),
-            "SUPERSEDE_REASON_LATE_VERIFICATION" => Some(Self::LateVerification),
-            "SUPERSEDE_REASON_REVERIFICATION" => Some(Self::Reverification),
             _ => None,
         }
     }

@@ -54,6 +54,11 @@ pub mod gymmesh {
             include!("gymmesh.run.v1.rs");
         }
     }
+    pub mod sandbox {
+        pub mod v1 {
+            include!("gymmesh.sandbox.v1.rs");
+        }
+    }
     pub mod verify {
         pub mod v1 {
             include!("gymmesh.verify.v1.rs");

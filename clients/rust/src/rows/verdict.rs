@@ -57,5 +57,10 @@ pub(super) fn verification_row(said: &Verification) -> Rowed<Object> {
         "evidence",
         read_field(&said.evidence_json, "evidence_json")?,
     );
+    for (name, text) in [("explanation", &said.explanation), ("compat", &said.compat)] {
+        if !text.is_empty() {
+            put(&mut out, name, text.as_str());
+        }
+    }
     Ok(out)
 }

@@ -101,7 +101,7 @@ fn events_of(request: &RunRolloutRequest, fate: &Fate) -> Vec<RolloutEvent> {
     };
     let verified = Event::Verified(Verified {
         verification: Some(verification),
-        timings: None,
+        ..Default::default()
     });
     let completed = |events| {
         Event::Completed(Completed {

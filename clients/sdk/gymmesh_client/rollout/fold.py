@@ -150,6 +150,15 @@ class Fold(RolloutParts):
     def _take_annotation(self, event: pb.RolloutEvent) -> None:
         self.annotations += (event.annotation,)
 
+    def _take_medium(self, event: pb.RolloutEvent) -> None:
+        self.media += (event.media_added.media,)
+
+    def _take_sandbox(self, event: pb.RolloutEvent) -> None:
+        self.sandboxes += (event.sandbox_opened,)
+
+    def _take_program_end(self, event: pb.RolloutEvent) -> None:
+        self.program = event.program_ended
+
     def _take_tool_start(self, event: pb.RolloutEvent) -> None:
         started = event.tool_call_started
         key = (started.model_call_id, started.call_id)
@@ -222,6 +231,9 @@ _TAKEN: Final[dict[str | None, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "completed": Fold._take_completed,
     "failed": Fold._take_failed,
     "annotation": Fold._take_annotation,
+    "media_added": Fold._take_medium,
+    "sandbox_opened": Fold._take_sandbox,
+    "program_ended": Fold._take_program_end,
 }
 
 

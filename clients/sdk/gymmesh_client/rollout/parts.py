@@ -52,6 +52,9 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     # Tuples: most rollouts have none of these, and thousands of them are in flight.
     turns: tuple[pb.TurnCompleted, ...] = ()
     annotations: tuple[pb.Annotation, ...] = ()
+    media: tuple[pb.Media, ...] = ()
+    sandboxes: tuple[pb.SandboxOpened, ...] = ()
+    program: pb.ProgramEnded | None = None
     verified: pb.Verified | None = None  # the verdict, of which are the next three
     verification: pb.Verification = _NOTHING
     reward: float | None = None
@@ -73,6 +76,8 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             calls=rollout.model_calls[:],
             turns=tuple(rollout.turns),
             annotations=tuple(rollout.annotations),
+            media=tuple(rollout.media),
+            sandboxes=tuple(rollout.sandboxes),
             ended_unix_nano=rollout.ended_unix_nano,
         )
         for call in rollout.tool_calls[:]:
@@ -81,7 +86,7 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             parts.tools.append(ToolRecord(key, call.started_unix_nano, completed=answer))
         if rollout.HasField("verified"):
             parts.judge(rollout.verified)
-        for name in ("started", "completed", "failed"):
+        for name in ("started", "completed", "failed", "program"):
             if rollout.HasField(name):
                 setattr(parts, name, getattr(rollout, name))
         return parts
@@ -112,7 +117,9 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         _add_copies(rollout.model_calls, self.calls)
         _add_copies(rollout.turns, self.turns)
         _add_copies(rollout.annotations, self.annotations)
-        for name in ("started", "verified", "completed", "failed"):
+        _add_copies(rollout.media, self.media)
+        _add_copies(rollout.sandboxes, self.sandboxes)
+        for name in ("started", "verified", "completed", "failed", "program"):
             part = getattr(self, name)
             if part is not None:
                 getattr(rollout, name).CopyFrom(part)

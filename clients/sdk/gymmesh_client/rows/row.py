@@ -204,7 +204,7 @@ def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
     for stage in said.stages:
         stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
     evidence = said.evidence_json
-    return {
+    row: dict[str, Any] = {
         "status": _VERDICTS[said.status],
         "reward": parts.reward,
         "reason": said.reason,
@@ -214,6 +214,11 @@ def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
         "stages": stages,
         "evidence": loads(evidence) if evidence else {},
     }
+    if said.explanation:
+        row["explanation"] = said.explanation
+    if said.compat:
+        row["compat"] = said.compat
+    return row
 
 
 def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[str, JsonValue]:

@@ -64,6 +64,10 @@ class ResourceServicer:
             session_limit=served.config.session_limit,
             instance_id=served.instance_id,
             contract_version=CONTRACT_VERSION,
+            verifier=served.name,
+            verifier_version=served.verifier_version(environment.compat),
+            compat=environment.compat,
+            references=environment.references,
         )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(

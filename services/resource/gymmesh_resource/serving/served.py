@@ -90,6 +90,12 @@ class ServedEnvironment:
             clock=clock,
         )
 
+    def verifier_version(self, compat: str) -> str:
+        """The version of the verdicts that follow a reference; empty: of the right ones."""
+        environment = self.environment
+        version = environment.verifier_version or environment.version
+        return f"{version}+{compat}" if compat else version
+
     def defines(self, method: str) -> bool:
         """Whether the author wrote this method, so that the default need not be called."""
         return getattr(type(self.environment), method) is not getattr(Environment, method)
@@ -108,6 +114,7 @@ class ServedEnvironment:
         """Have the environment check a task. Raises TASK_INVALID, ENVIRONMENT_FAULT."""
         try:
             task.check()
+            self.environment.compat_of(task)
             if self._checks_tasks:
                 self._check(task)
         except BaseException as error:

@@ -201,12 +201,14 @@ class VerifyServicer:
     ) -> None:
         """Write the verdict on a rollout and count it."""
         name, environment = self._served.name, self._served.environment
+        compat = environment.compat_of(rollout.task)
         try:
             reward = write_verification(
                 verification,
                 outcome,
                 verifier=name,
-                version=environment.verifier_version or environment.version,
+                version=self._served.verifier_version(compat),
+                compat=compat,
                 stages=rollout.stages or (Stage(stage, int(seconds * 1e6)),),
                 reward_range=environment.reward_range,
                 earlier=math.fsum(rollout.turn_rewards) if self._adds_turns else 0.0,

@@ -15,8 +15,8 @@ use gymmesh_client::proto::agent::v1::{GetAgentResponse, RolloutOptions, RunRoll
 use gymmesh_client::proto::responses::v1::{FunctionCall, Item, ResponseParams, item};
 use gymmesh_client::proto::rollout::v1::rollout_event::Event;
 use gymmesh_client::proto::rollout::v1::{
-    Boundary, CallTimings, Completed, Counts, Failed, Failure, RolloutEvent, StopReason, Task,
-    Verified,
+    Boundary, CallTimings, Completed, Counts, Failed, Failure, FinalState, RolloutEvent,
+    StopReason, Task, Verified,
 };
 use tokio::sync::oneshot;
 
@@ -54,6 +54,7 @@ pub struct Attempt {
     /// How many of them the environment has seen.
     turned: usize,
     turn_rewards: Vec<f64>,
+    final_state: Option<FinalState>,
     session: Option<Session>,
     last_call: String,
     /// The tokens of the conversation so far, as captured.
@@ -99,6 +100,7 @@ impl Attempt {
             first: 0,
             turned: 0,
             turn_rewards: Vec::new(),
+            final_state: None,
             session: None,
             last_call: String::new(),
             tokens: Vec::new(),
@@ -176,6 +178,7 @@ impl Attempt {
         let verified = Verified {
             verification: Some(verification),
             timings: Some(timings),
+            final_state: self.final_state.take(),
         };
         self.tell(Event::Verified(verified));
         let completed = Completed {

@@ -35,10 +35,10 @@ impl Attempt {
             params: Some(params),
             rollout_id: self.rollout_id.clone(),
             request_id: self.name(&call_id),
-            capture: self.options.capture,
+            capture: self.options.capture.clone(),
             call_id: call_id.clone(),
             seed: self.task.seed,
-            conversation: None,
+            ..Default::default()
         };
         let sent = Instant::now();
         let mut client = model_client(channel);
@@ -83,10 +83,12 @@ impl Attempt {
             trainable: true,
             response: Some(response.clone()),
             tokens: said.tokens,
+            retries: said.retries,
             timings: Some(CallTimings {
                 queue_us: said.queue_us,
                 total_us: micros(sent),
-                first_token_us: 0,
+                endpoint_us: said.endpoint_us,
+                retry_us: said.retry_us,
             }),
             ..Default::default()
         }));

@@ -100,7 +100,7 @@ impl Attempt {
             session_id: opened.session_id,
             seed: session.map(|session| session.seed),
             contract_version: CONTRACT_VERSION.to_owned(),
-            preamble_items: 0,
+            ..Default::default()
         };
         self.tell(Event::Started(started));
     }

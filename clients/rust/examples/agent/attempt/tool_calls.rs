@@ -68,6 +68,7 @@ impl Attempt {
                     total_us,
                     ..Default::default()
                 }),
+                reward: said.reward,
             }));
             outputs.push((place, output));
         }

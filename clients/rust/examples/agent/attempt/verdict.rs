@@ -28,6 +28,7 @@ impl Attempt {
             rollout_id: self.rollout_id.clone(),
             attempt: self.attempt,
             turn_rewards: self.turn_rewards.clone(),
+            ..Default::default()
         };
         let environment = &self.task.environment;
         let at_verifier = |error: MeshError| failure(&error, Boundary::Verifier, environment, "");
@@ -44,6 +45,7 @@ impl Attempt {
         let pending = verdict.status() == VerificationStatus::Pending;
         verdict.awaits_group = pending && session.about.judges_groups;
         check_verdict(&verdict).map_err(at_verifier)?;
+        self.final_state = said.final_state;
         Ok(verdict)
     }
 }

@@ -58,6 +58,10 @@ class RolloutOptions(_message.Message):
     ALLOW_TOKEN_DIVERGENCE_FIELD_NUMBER: _builtins.int
     PARAMS_OVERRIDE_JSON_FIELD_NUMBER: _builtins.int
     SKIP_VERIFICATION_FIELD_NUMBER: _builtins.int
+    MAX_EVENTS_FIELD_NUMBER: _builtins.int
+    MAX_EVENT_BYTES_FIELD_NUMBER: _builtins.int
+    APPEND_ONLY_FIELD_NUMBER: _builtins.int
+    KEEP_FINAL_STATE_FIELD_NUMBER: _builtins.int
     max_steps: _builtins.int
     """The most model calls of the root agent."""
     max_total_output_tokens: _builtins.int
@@ -80,6 +84,18 @@ class RolloutOptions(_message.Message):
     """
     skip_verification: _builtins.bool
     """Do not verify; the verification is SKIPPED."""
+    max_events: _builtins.int
+    """The most events of the attempt; more are a failure with ATTEMPT_TOO_LARGE."""
+    max_event_bytes: _builtins.int
+    """The most bytes of its events, serialised; more are a failure with
+    ATTEMPT_TOO_LARGE.
+    """
+    append_only: _builtins.bool
+    """Ask the policy model for append-only prompts (CreateResponseRequest)."""
+    keep_final_state: _builtins.bool
+    """Keep the session's final state, where the environment can. Absent: keep it
+    where GetEnvironment says `keeps_state`.
+    """
     @_builtins.property
     def capture(self) -> _tokens_pb2.CaptureOptions:
         """What to capture of model calls."""
@@ -103,13 +119,25 @@ class RolloutOptions(_message.Message):
         allow_token_divergence: _builtins.bool = ...,
         params_override_json: _builtins.bytes = ...,
         skip_verification: _builtins.bool = ...,
+        max_events: _builtins.int | None = ...,
+        max_event_bytes: _builtins.int | None = ...,
+        append_only: _builtins.bool | None = ...,
+        keep_final_state: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_max_staleness", b"_max_staleness", "_max_steps", b"_max_steps", "_max_total_output_tokens", b"_max_total_output_tokens", "_max_wall_s", b"_max_wall_s", "capture", b"capture", "max_staleness", b"max_staleness", "max_steps", b"max_steps", "max_total_output_tokens", b"max_total_output_tokens", "max_wall_s", b"max_wall_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_append_only", b"_append_only", "_capture", b"_capture", "_keep_final_state", b"_keep_final_state", "_max_event_bytes", b"_max_event_bytes", "_max_events", b"_max_events", "_max_staleness", b"_max_staleness", "_max_steps", b"_max_steps", "_max_total_output_tokens", b"_max_total_output_tokens", "_max_wall_s", b"_max_wall_s", "append_only", b"append_only", "capture", b"capture", "keep_final_state", b"keep_final_state", "max_event_bytes", b"max_event_bytes", "max_events", b"max_events", "max_staleness", b"max_staleness", "max_steps", b"max_steps", "max_total_output_tokens", b"max_total_output_tokens", "max_wall_s", b"max_wall_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_max_staleness", b"_max_staleness", "_max_steps", b"_max_steps", "_max_total_output_tokens", b"_max_total_output_tokens", "_max_wall_s", b"_max_wall_s", "allow_token_divergence", b"allow_token_divergence", "capture", b"capture", "deltas", b"deltas", "max_staleness", b"max_staleness", "max_steps", b"max_steps", "max_total_output_tokens", b"max_total_output_tokens", "max_wall_s", b"max_wall_s", "models", b"models", "params_override_json", b"params_override_json", "skip_verification", b"skip_verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_append_only", b"_append_only", "_capture", b"_capture", "_keep_final_state", b"_keep_final_state", "_max_event_bytes", b"_max_event_bytes", "_max_events", b"_max_events", "_max_staleness", b"_max_staleness", "_max_steps", b"_max_steps", "_max_total_output_tokens", b"_max_total_output_tokens", "_max_wall_s", b"_max_wall_s", "allow_token_divergence", b"allow_token_divergence", "append_only", b"append_only", "capture", b"capture", "deltas", b"deltas", "keep_final_state", b"keep_final_state", "max_event_bytes", b"max_event_bytes", "max_events", b"max_events", "max_staleness", b"max_staleness", "max_steps", b"max_steps", "max_total_output_tokens", b"max_total_output_tokens", "max_wall_s", b"max_wall_s", "models", b"models", "params_override_json", b"params_override_json", "skip_verification", b"skip_verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__append_only: _TypeAlias = _typing.Literal["append_only"]  # noqa: Y015
+    _WhichOneofArgType__append_only: _TypeAlias = _typing.Literal["_append_only", b"_append_only"]  # noqa: Y015
     _WhichOneofReturnType__capture: _TypeAlias = _typing.Literal["capture"]  # noqa: Y015
     _WhichOneofArgType__capture: _TypeAlias = _typing.Literal["_capture", b"_capture"]  # noqa: Y015
+    _WhichOneofReturnType__keep_final_state: _TypeAlias = _typing.Literal["keep_final_state"]  # noqa: Y015
+    _WhichOneofArgType__keep_final_state: _TypeAlias = _typing.Literal["_keep_final_state", b"_keep_final_state"]  # noqa: Y015
+    _WhichOneofReturnType__max_event_bytes: _TypeAlias = _typing.Literal["max_event_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_event_bytes: _TypeAlias = _typing.Literal["_max_event_bytes", b"_max_event_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__max_events: _TypeAlias = _typing.Literal["max_events"]  # noqa: Y015
+    _WhichOneofArgType__max_events: _TypeAlias = _typing.Literal["_max_events", b"_max_events"]  # noqa: Y015
     _WhichOneofReturnType__max_staleness: _TypeAlias = _typing.Literal["max_staleness"]  # noqa: Y015
     _WhichOneofArgType__max_staleness: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness"]  # noqa: Y015
     _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
@@ -119,7 +147,15 @@ class RolloutOptions(_message.Message):
     _WhichOneofReturnType__max_wall_s: _TypeAlias = _typing.Literal["max_wall_s"]  # noqa: Y015
     _WhichOneofArgType__max_wall_s: _TypeAlias = _typing.Literal["_max_wall_s", b"_max_wall_s"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__append_only) -> _WhichOneofReturnType__append_only | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__capture) -> _WhichOneofReturnType__capture | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__keep_final_state) -> _WhichOneofReturnType__keep_final_state | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_event_bytes) -> _WhichOneofReturnType__max_event_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_events) -> _WhichOneofReturnType__max_events | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_staleness) -> _WhichOneofReturnType__max_staleness | None: ...
     @_typing.overload

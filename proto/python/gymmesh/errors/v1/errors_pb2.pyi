@@ -285,6 +285,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
     "metadata": {"rollout_id": "r-17", "attempt": "1"}}
     """
+    ERROR_REASON_ATTEMPT_TOO_LARGE: _ErrorReason.ValueType  # 85
+    """ABORTED. The attempt has more events, or more bytes of them, than it may have
+    (RolloutOptions.max_events, max_event_bytes).
+    Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
+    "metadata": {"limit": "max_events", "most": "500000"}}
+    """
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 90
     """NOT_FOUND. The collector has no run of that id.
     Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
@@ -309,6 +315,98 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MUX_BROKEN: _ErrorReason.ValueType  # 110
     """UNAVAILABLE. The mux connection broke with this call in flight.
     Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
+    """
+    ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
+    """NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+    Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+    """
+    ERROR_REASON_SANDBOX_LEASE_INVALID: _ErrorReason.ValueType  # 121
+    """PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
+    Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
+    "metadata": {"sandbox_id": "b-8"}}
+    """
+    ERROR_REASON_SANDBOX_LEASE_EXPIRED: _ErrorReason.ValueType  # 122
+    """FAILED_PRECONDITION. The lease was not renewed in time.
+    Example: {"reason": "SANDBOX_LEASE_EXPIRED", "domain": "gymmesh",
+    "metadata": {"sandbox_id": "b-8"}}
+    """
+    ERROR_REASON_SANDBOX_LIMIT: _ErrorReason.ValueType  # 123
+    """RESOURCE_EXHAUSTED. The instance runs as many sandboxes as it may; RetryInfo says
+    when to try again.
+    Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
+    "metadata": {"limit": "64"}}
+    """
+    ERROR_REASON_SANDBOX_LOST: _ErrorReason.ValueType  # 124
+    """UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
+    daemon went away.
+    Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
+    "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
+    """
+    ERROR_REASON_SANDBOX_OUT_OF_MEMORY: _ErrorReason.ValueType  # 125
+    """RESOURCE_EXHAUSTED. The whole sandbox was ended at its limit of memory. A process
+    that was, in a sandbox that goes on, is an exit by signal and not an error.
+    Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
+    "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
+    """
+    ERROR_REASON_SANDBOX_DISK_FULL: _ErrorReason.ValueType  # 126
+    """RESOURCE_EXHAUSTED. The sandbox, or the host below it, has no space left for what
+    was to be written.
+    Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
+    "metadata": {"sandbox_id": "b-8"}}
+    """
+    ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 127
+    """NOT_FOUND. No image, root or snapshot of that name is here or can be had.
+    Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"image": "python:3.13"}}
+    """
+    ERROR_REASON_SANDBOX_IMAGE_FAILED: _ErrorReason.ValueType  # 128
+    """INTERNAL. The image is there and could not be built, unpacked or started.
+    Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
+    "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
+    """
+    ERROR_REASON_SANDBOX_START_TIMEOUT: _ErrorReason.ValueType  # 129
+    """DEADLINE_EXCEEDED. The sandbox was not ready in time; nothing of it is left.
+    Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
+    "metadata": {"timeout_s": "60"}}
+    """
+    ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED: _ErrorReason.ValueType  # 130
+    """INVALID_ARGUMENT. The backend cannot give what was asked for.
+    Example: {"reason": "SANDBOX_OPTION_UNSUPPORTED", "domain": "gymmesh",
+    "metadata": {"option": "resources.disk_bytes", "backend": "docker"}}
+    """
+    ERROR_REASON_SANDBOX_PATH_INVALID: _ErrorReason.ValueType  # 131
+    """INVALID_ARGUMENT. A path leads out of the sandbox, or is not what it should be (a
+    folder, a plain file).
+    Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
+    "metadata": {"path": "/etc/../.."}}
+    """
+    ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 132
+    """NOT_FOUND. No process of that id was started here, or its end is forgotten.
+    Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"process_id": "p-3"}}
+    """
+    ERROR_REASON_SANDBOX_PORT_UNREACHABLE: _ErrorReason.ValueType  # 133
+    """UNAVAILABLE. Nothing answers at that port of the sandbox.
+    Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
+    "metadata": {"port": "8080"}}
+    """
+    ERROR_REASON_PROGRAM_NOT_FOUND: _ErrorReason.ValueType  # 140
+    """FAILED_PRECONDITION. The program that should run as the agent is not installed in
+    its sandbox.
+    Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"program": "codex"}}
+    """
+    ERROR_REASON_PROGRAM_FAILED: _ErrorReason.ValueType  # 141
+    """INTERNAL. The program ended with an error of its own, not of the policy: it could
+    not start, or broke before its first model call.
+    Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
+    "metadata": {"program": "codex", "exit_code": "127"}}
+    """
+    ERROR_REASON_PROGRAM_KILLED: _ErrorReason.ValueType  # 142
+    """ABORTED. The program was ended from outside of its sandbox.
+    Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
+    "metadata": {"program": "codex", "signal": "9"}}
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -562,6 +660,12 @@ ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 84
 Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
 "metadata": {"rollout_id": "r-17", "attempt": "1"}}
 """
+ERROR_REASON_ATTEMPT_TOO_LARGE: ErrorReason.ValueType  # 85
+"""ABORTED. The attempt has more events, or more bytes of them, than it may have
+(RolloutOptions.max_events, max_event_bytes).
+Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
+"metadata": {"limit": "max_events", "most": "500000"}}
+"""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 90
 """NOT_FOUND. The collector has no run of that id.
 Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
@@ -586,6 +690,98 @@ Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
 ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
 """UNAVAILABLE. The mux connection broke with this call in flight.
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
+"""
+ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
+"""NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+"""
+ERROR_REASON_SANDBOX_LEASE_INVALID: ErrorReason.ValueType  # 121
+"""PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
+Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
+"metadata": {"sandbox_id": "b-8"}}
+"""
+ERROR_REASON_SANDBOX_LEASE_EXPIRED: ErrorReason.ValueType  # 122
+"""FAILED_PRECONDITION. The lease was not renewed in time.
+Example: {"reason": "SANDBOX_LEASE_EXPIRED", "domain": "gymmesh",
+"metadata": {"sandbox_id": "b-8"}}
+"""
+ERROR_REASON_SANDBOX_LIMIT: ErrorReason.ValueType  # 123
+"""RESOURCE_EXHAUSTED. The instance runs as many sandboxes as it may; RetryInfo says
+when to try again.
+Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
+"metadata": {"limit": "64"}}
+"""
+ERROR_REASON_SANDBOX_LOST: ErrorReason.ValueType  # 124
+"""UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
+daemon went away.
+Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
+"metadata": {"sandbox_id": "b-8", "cause": "killed"}}
+"""
+ERROR_REASON_SANDBOX_OUT_OF_MEMORY: ErrorReason.ValueType  # 125
+"""RESOURCE_EXHAUSTED. The whole sandbox was ended at its limit of memory. A process
+that was, in a sandbox that goes on, is an exit by signal and not an error.
+Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
+"metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
+"""
+ERROR_REASON_SANDBOX_DISK_FULL: ErrorReason.ValueType  # 126
+"""RESOURCE_EXHAUSTED. The sandbox, or the host below it, has no space left for what
+was to be written.
+Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
+"metadata": {"sandbox_id": "b-8"}}
+"""
+ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: ErrorReason.ValueType  # 127
+"""NOT_FOUND. No image, root or snapshot of that name is here or can be had.
+Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"image": "python:3.13"}}
+"""
+ERROR_REASON_SANDBOX_IMAGE_FAILED: ErrorReason.ValueType  # 128
+"""INTERNAL. The image is there and could not be built, unpacked or started.
+Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
+"metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
+"""
+ERROR_REASON_SANDBOX_START_TIMEOUT: ErrorReason.ValueType  # 129
+"""DEADLINE_EXCEEDED. The sandbox was not ready in time; nothing of it is left.
+Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
+"metadata": {"timeout_s": "60"}}
+"""
+ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED: ErrorReason.ValueType  # 130
+"""INVALID_ARGUMENT. The backend cannot give what was asked for.
+Example: {"reason": "SANDBOX_OPTION_UNSUPPORTED", "domain": "gymmesh",
+"metadata": {"option": "resources.disk_bytes", "backend": "docker"}}
+"""
+ERROR_REASON_SANDBOX_PATH_INVALID: ErrorReason.ValueType  # 131
+"""INVALID_ARGUMENT. A path leads out of the sandbox, or is not what it should be (a
+folder, a plain file).
+Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
+"metadata": {"path": "/etc/../.."}}
+"""
+ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 132
+"""NOT_FOUND. No process of that id was started here, or its end is forgotten.
+Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"process_id": "p-3"}}
+"""
+ERROR_REASON_SANDBOX_PORT_UNREACHABLE: ErrorReason.ValueType  # 133
+"""UNAVAILABLE. Nothing answers at that port of the sandbox.
+Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
+"metadata": {"port": "8080"}}
+"""
+ERROR_REASON_PROGRAM_NOT_FOUND: ErrorReason.ValueType  # 140
+"""FAILED_PRECONDITION. The program that should run as the agent is not installed in
+its sandbox.
+Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"program": "codex"}}
+"""
+ERROR_REASON_PROGRAM_FAILED: ErrorReason.ValueType  # 141
+"""INTERNAL. The program ended with an error of its own, not of the policy: it could
+not start, or broke before its first model call.
+Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
+"metadata": {"program": "codex", "exit_code": "127"}}
+"""
+ERROR_REASON_PROGRAM_KILLED: ErrorReason.ValueType  # 142
+"""ABORTED. The program was ended from outside of its sandbox.
+Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
+"metadata": {"program": "codex", "signal": "9"}}
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from gymmesh.model.v1 import retries_pb2 as _retries_pb2
 from gymmesh.model.v1 import tokens_pb2 as _tokens_pb2
 from gymmesh.responses.v1 import responses_pb2 as _responses_pb2
 import builtins as _builtins
@@ -118,6 +119,7 @@ class CreateResponseRequest(_message.Message):
     CAPTURE_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    APPEND_ONLY_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout on whose behalf the call is made: for routing to the replica
     that holds its prefix, for metrics, and for attributing usage. Empty
@@ -138,6 +140,12 @@ class CreateResponseRequest(_message.Message):
     seed: _builtins.int
     """Seeds the sampling where the backend can; absent: the backend's own chance.
     A backend that cannot ignores it, and GetModel says so.
+    """
+    append_only: _builtins.bool
+    """Keep the tokens of the conversation so far and render only the new items
+    behind them, also where the chat template would write the history otherwise.
+    Where that is not possible the prompt is rendered whole, as a fork. A server
+    whose capabilities do not have `append_only` ignores it.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
@@ -165,10 +173,11 @@ class CreateResponseRequest(_message.Message):
         capture: _tokens_pb2.CaptureOptions | None = ...,
         call_id: _builtins.str = ...,
         seed: _builtins.int | None = ...,
+        append_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_conversation", b"_conversation", "_seed", b"_seed", "capture", b"capture", "conversation", b"conversation", "params", b"params", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_conversation", b"_conversation", "_seed", b"_seed", "call_id", b"call_id", "capture", b"capture", "conversation", b"conversation", "params", b"params", "request_id", b"request_id", "rollout_id", b"rollout_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_capture", b"_capture", "_conversation", b"_conversation", "_seed", b"_seed", "append_only", b"append_only", "call_id", b"call_id", "capture", b"capture", "conversation", b"conversation", "params", b"params", "request_id", b"request_id", "rollout_id", b"rollout_id", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__capture: _TypeAlias = _typing.Literal["capture"]  # noqa: Y015
     _WhichOneofArgType__capture: _TypeAlias = _typing.Literal["_capture", b"_capture"]  # noqa: Y015
@@ -197,6 +206,9 @@ class CreateResponseResponse(_message.Message):
     QUEUE_US_FIELD_NUMBER: _builtins.int
     FROM_CACHE_FIELD_NUMBER: _builtins.int
     CONVERSATION_TOKEN_FIELD_NUMBER: _builtins.int
+    ENDPOINT_US_FIELD_NUMBER: _builtins.int
+    RETRY_US_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The id by which later calls name this one."""
     queue_us: _builtins.int
@@ -213,6 +225,10 @@ class CreateResponseResponse(_message.Message):
     of any other answer. Empty when the call had no `conversation`, or when
     nothing is kept: the next call then sends the conversation whole.
     """
+    endpoint_us: _builtins.int
+    """Microseconds from sending the request that was answered to its answer."""
+    retry_us: _builtins.int
+    """Microseconds spent on requests before that one, and waiting between them."""
     @_builtins.property
     def response(self) -> _responses_pb2.Response:
         """The answer."""
@@ -220,6 +236,12 @@ class CreateResponseResponse(_message.Message):
     @_builtins.property
     def tokens(self) -> _tokens_pb2.TokenCapture:
         """The tokens, as far as asked for and available."""
+
+    @_builtins.property
+    def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
+        """How often the endpoint was asked again, by reason, in the order of the first
+        of each.
+        """
 
     def __init__(
         self,
@@ -230,10 +252,13 @@ class CreateResponseResponse(_message.Message):
         queue_us: _builtins.int = ...,
         from_cache: _builtins.bool = ...,
         conversation_token: _builtins.bytes = ...,
+        endpoint_us: _builtins.int = ...,
+        retry_us: _builtins.int = ...,
+        retries: _abc.Iterable[_retries_pb2.CallRetries] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "response", b"response", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "call_id", b"call_id", "conversation_token", b"conversation_token", "from_cache", b"from_cache", "queue_us", b"queue_us", "response", b"response", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "call_id", b"call_id", "conversation_token", b"conversation_token", "endpoint_us", b"endpoint_us", "from_cache", b"from_cache", "queue_us", b"queue_us", "response", b"response", "retries", b"retries", "retry_us", b"retry_us", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
     _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
@@ -403,6 +428,9 @@ class ModelCapabilities(_message.Message):
     IMAGES_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    APPEND_ONLY_FIELD_NUMBER: _builtins.int
+    SIDE_DATA_FIELD_NUMBER: _builtins.int
+    LOGPROB_DISTRIBUTION_FIELD_NUMBER: _builtins.int
     streaming: _builtins.bool
     """StreamResponse sends deltas."""
     token_ids: _builtins.bool
@@ -421,6 +449,14 @@ class ModelCapabilities(_message.Message):
     """Function tools are understood."""
     seed: _builtins.bool
     """`seed` is honoured."""
+    append_only: _builtins.bool
+    """`append_only` is honoured."""
+    logprob_distribution: _tokens_pb2.LogprobDistribution.ValueType
+    """Which distribution captured log probabilities are of."""
+    @_builtins.property
+    def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The side data that can be captured, by name."""
+
     def __init__(
         self,
         *,
@@ -432,10 +468,13 @@ class ModelCapabilities(_message.Message):
         images: _builtins.bool = ...,
         tools: _builtins.bool = ...,
         seed: _builtins.bool = ...,
+        append_only: _builtins.bool = ...,
+        side_data: _abc.Iterable[_builtins.str] | None = ...,
+        logprob_distribution: _tokens_pb2.LogprobDistribution.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "conversations", b"conversations", "images", b"images", "logprobs", b"logprobs", "seed", b"seed", "streaming", b"streaming", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "append_only", b"append_only", "conversations", b"conversations", "images", b"images", "logprob_distribution", b"logprob_distribution", "logprobs", b"logprobs", "seed", b"seed", "side_data", b"side_data", "streaming", b"streaming", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -500,16 +539,20 @@ class SetWeightsVersionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The version that generates from now on; 0 is a version like any other."""
+    adapter: _builtins.str
+    """The name of the adapter (LoRA) that generates from now on; empty: none."""
     def __init__(
         self,
         *,
         version: _builtins.int | None = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "adapter", b"adapter", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015

@@ -19,6 +19,58 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _LogprobDistribution:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LogprobDistributionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogprobDistribution.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOGPROB_DISTRIBUTION_UNSPECIFIED: _LogprobDistribution.ValueType  # 0
+    """Not known."""
+    LOGPROB_DISTRIBUTION_SAMPLING: _LogprobDistribution.ValueType  # 1
+    """The one that the tokens were drawn from: after temperature, top_p, top_k,
+    penalties and any grammar. What importance ratios need.
+    """
+    LOGPROB_DISTRIBUTION_RAW: _LogprobDistribution.ValueType  # 2
+    """The model's own, at temperature 1 and before any cut."""
+
+class LogprobDistribution(_LogprobDistribution, metaclass=_LogprobDistributionEnumTypeWrapper):
+    """Which distribution log probabilities are of."""
+
+LOGPROB_DISTRIBUTION_UNSPECIFIED: LogprobDistribution.ValueType  # 0
+"""Not known."""
+LOGPROB_DISTRIBUTION_SAMPLING: LogprobDistribution.ValueType  # 1
+"""The one that the tokens were drawn from: after temperature, top_p, top_k,
+penalties and any grammar. What importance ratios need.
+"""
+LOGPROB_DISTRIBUTION_RAW: LogprobDistribution.ValueType  # 2
+"""The model's own, at temperature 1 and before any cut."""
+Global___LogprobDistribution: _TypeAlias = LogprobDistribution  # noqa: Y015
+
+class _Constraint:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConstraintEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Constraint.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONSTRAINT_UNSPECIFIED: _Constraint.ValueType  # 0
+    """Not used on the wire."""
+    CONSTRAINT_FORCED: _Constraint.ValueType  # 1
+    """They were put there; the policy had no choice."""
+    CONSTRAINT_GRAMMAR: _Constraint.ValueType  # 2
+    """A grammar or schema allowed only some tokens."""
+
+class Constraint(_Constraint, metaclass=_ConstraintEnumTypeWrapper):
+    """What kept output tokens from being sampled freely."""
+
+CONSTRAINT_UNSPECIFIED: Constraint.ValueType  # 0
+"""Not used on the wire."""
+CONSTRAINT_FORCED: Constraint.ValueType  # 1
+"""They were put there; the policy had no choice."""
+CONSTRAINT_GRAMMAR: Constraint.ValueType  # 2
+"""A grammar or schema allowed only some tokens."""
+Global___Constraint: _TypeAlias = Constraint  # noqa: Y015
+
 class _ForkReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -39,6 +91,14 @@ class _ForkReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ForkReason
     """The tools or instructions changed."""
     FORK_REASON_BACKEND: _ForkReason.ValueType  # 5
     """The backend cannot continue from tokens."""
+    FORK_REASON_COMPACTION: _ForkReason.ValueType  # 6
+    """The agent replaced the history by a summary of it."""
+    FORK_REASON_BRANCH: _ForkReason.ValueType  # 7
+    """The call is another continuation of an earlier call (a sub-agent, a second
+    try).
+    """
+    FORK_REASON_RESPELLED: _ForkReason.ValueType  # 8
+    """The agent wrote the model's own items anew in other words or another spelling."""
 
 class ForkReason(_ForkReason, metaclass=_ForkReasonEnumTypeWrapper):
     """Why a prompt does not begin with the tokens of the call before it."""
@@ -57,6 +117,14 @@ FORK_REASON_PREAMBLE_CHANGED: ForkReason.ValueType  # 4
 """The tools or instructions changed."""
 FORK_REASON_BACKEND: ForkReason.ValueType  # 5
 """The backend cannot continue from tokens."""
+FORK_REASON_COMPACTION: ForkReason.ValueType  # 6
+"""The agent replaced the history by a summary of it."""
+FORK_REASON_BRANCH: ForkReason.ValueType  # 7
+"""The call is another continuation of an earlier call (a sub-agent, a second
+try).
+"""
+FORK_REASON_RESPELLED: ForkReason.ValueType  # 8
+"""The agent wrote the model's own items anew in other words or another spelling."""
 Global___ForkReason: _TypeAlias = ForkReason  # noqa: Y015
 
 @_typing.final
@@ -69,19 +137,25 @@ class CaptureOptions(_message.Message):
 
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    SIDE_DATA_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bool
     """Prompt and output token ids."""
     logprobs: _builtins.bool
     """The log probability of each sampled token."""
+    @_builtins.property
+    def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of side data wanted, such as `routed_experts`; see SideData."""
+
     def __init__(
         self,
         *,
         token_ids: _builtins.bool = ...,
         logprobs: _builtins.bool = ...,
+        side_data: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "side_data", b"side_data", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -95,25 +169,120 @@ class WeightsSpan(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The version: a number that only grows."""
     first_token: _builtins.int
     """The first output token of the stretch, from 0. Spans are in order and the
     first begins at 0.
     """
+    adapter: _builtins.str
+    """The name of the adapter (LoRA) in force; empty: the model's own weights."""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         first_token: _builtins.int = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_token", b"first_token", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "first_token", b"first_token", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WeightsSpan: _TypeAlias = WeightsSpan  # noqa: Y015
+
+@_typing.final
+class ConstrainedSpan(_message.Message):
+    """A stretch of output tokens that the policy did not sample freely."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_FIELD_NUMBER: _builtins.int
+    first_token: _builtins.int
+    """The first output token of the stretch, from 0. Spans are in order and do not
+    overlap.
+    """
+    tokens: _builtins.int
+    """How many tokens."""
+    constraint: Global___Constraint.ValueType
+    """Why."""
+    def __init__(
+        self,
+        *,
+        first_token: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        constraint: Global___Constraint.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraint", b"constraint", "first_token", b"first_token", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConstrainedSpan: _TypeAlias = ConstrainedSpan  # noqa: Y015
+
+@_typing.final
+class SideData(_message.Message):
+    """A tensor beside the tokens of a call, with a row for each of a stretch of
+    tokens: routed experts, a teacher's log probabilities, values. Like token ids,
+    a call carries only what it adds to its parent.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is, such as `routed_experts`; unique in a capture."""
+    dtype: _builtins.str
+    """The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
+    `int32`, `float16`, `bfloat16`, `float32`.
+    """
+    first_token: _builtins.int
+    """The first token that has a row, counted over the call's whole prompt and
+    output, from 0.
+    """
+    tokens: _builtins.int
+    """How many tokens have one."""
+    data: _builtins.bytes
+    """The numbers, row after row; empty when they are at `location`."""
+    location: _builtins.str
+    """Where the numbers can be fetched, when they are not in `data`."""
+    digest: _builtins.bytes
+    """SHA-256 of the numbers."""
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The shape of one token's row; empty: one number."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        dtype: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        first_token: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        location: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "dtype", b"dtype", "first_token", b"first_token", "location", b"location", "name", b"name", "shape", b"shape", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SideData: _TypeAlias = SideData  # noqa: Y015
 
 @_typing.final
 class Fork(_message.Message):
@@ -162,6 +331,9 @@ class TokenCapture(_message.Message):
     FORK_FIELD_NUMBER: _builtins.int
     PROMPT_PREFIX_TOKENS_FIELD_NUMBER: _builtins.int
     TOKENIZER_DIGEST_FIELD_NUMBER: _builtins.int
+    LOGPROB_DISTRIBUTION_FIELD_NUMBER: _builtins.int
+    CONSTRAINED_FIELD_NUMBER: _builtins.int
+    SIDE_DATA_FIELD_NUMBER: _builtins.int
     prompt_token_ids: _builtins.bytes
     """The prompt's token ids, each a little-endian int32. When
     `prompt_prefix_tokens` is not zero, only those after the prefix.
@@ -180,6 +352,8 @@ class TokenCapture(_message.Message):
     """SHA-256 of the tokenizer and chat template, so that a trainer can tell that
     it uses the same; may be empty.
     """
+    logprob_distribution: Global___LogprobDistribution.ValueType
+    """Which distribution `logprobs` are of."""
     @_builtins.property
     def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeightsSpan]:
         """Which weights generated the output; empty when not known."""
@@ -187,6 +361,16 @@ class TokenCapture(_message.Message):
     @_builtins.property
     def fork(self) -> Global___Fork:
         """Set when the prompt does not continue the parent call's tokens."""
+
+    @_builtins.property
+    def constrained(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConstrainedSpan]:
+        """Output tokens that were not sampled freely; a trainer does not learn from
+        forced ones.
+        """
+
+    @_builtins.property
+    def side_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___SideData]:
+        """Tensors beside the tokens, as far as asked for and available."""
 
     def __init__(
         self,
@@ -198,10 +382,13 @@ class TokenCapture(_message.Message):
         fork: Global___Fork | None = ...,
         prompt_prefix_tokens: _builtins.int = ...,
         tokenizer_digest: _builtins.bytes = ...,
+        logprob_distribution: Global___LogprobDistribution.ValueType = ...,
+        constrained: _abc.Iterable[Global___ConstrainedSpan] | None = ...,
+        side_data: _abc.Iterable[Global___SideData] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "fork", b"fork"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "fork", b"fork", "logprobs", b"logprobs", "output_token_ids", b"output_token_ids", "prompt_prefix_tokens", b"prompt_prefix_tokens", "prompt_token_ids", b"prompt_token_ids", "tokenizer_digest", b"tokenizer_digest", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "constrained", b"constrained", "fork", b"fork", "logprob_distribution", b"logprob_distribution", "logprobs", b"logprobs", "output_token_ids", b"output_token_ids", "prompt_prefix_tokens", b"prompt_prefix_tokens", "prompt_token_ids", b"prompt_token_ids", "side_data", b"side_data", "tokenizer_digest", b"tokenizer_digest", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fork: _TypeAlias = _typing.Literal["fork"]  # noqa: Y015
     _WhichOneofArgType__fork: _TypeAlias = _typing.Literal["_fork", b"_fork"]  # noqa: Y015

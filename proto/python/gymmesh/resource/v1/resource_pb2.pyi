@@ -53,6 +53,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from gymmesh.responses.v1 import responses_pb2 as _responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as _rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2 as _grant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -132,6 +133,16 @@ class GetEnvironmentResponse(_message.Message):
     SESSION_LIMIT_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
+    KEEPS_STATE_FIELD_NUMBER: _builtins.int
+    TOOLS_REPLAYABLE_FIELD_NUMBER: _builtins.int
+    VERIFIER_FIELD_NUMBER: _builtins.int
+    VERIFIER_VERSION_FIELD_NUMBER: _builtins.int
+    COMPAT_FIELD_NUMBER: _builtins.int
+    REFERENCES_FIELD_NUMBER: _builtins.int
+    OFFERS_EXPECTED_FIELD_NUMBER: _builtins.int
+    WIN_REWARD_FIELD_NUMBER: _builtins.int
+    SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name in the mesh, such as `math`."""
     version: _builtins.str
@@ -162,9 +173,44 @@ class GetEnvironmentResponse(_message.Message):
     """
     contract_version: _builtins.str
     """The contract's version that the server speaks, such as `1.0`."""
+    keeps_state: _builtins.bool
+    """Verify answers with the session's final state, and judges by that of its
+    request when there is no session.
+    """
+    tools_replayable: _builtins.bool
+    """The tools give the same answers again in a new session of the same task and
+    seed, and do no harm: stored tool calls may be replayed to bring a session to
+    where it was.
+    """
+    verifier: _builtins.str
+    """The verifier's name, as in Verification; empty: the environment's."""
+    verifier_version: _builtins.str
+    """The verifier's version, as in Verification for tasks that choose no reference
+    themselves; empty: `version`.
+    """
+    compat: _builtins.str
+    """The reference whose verdicts it gives by default, as in Verification."""
+    offers_expected: _builtins.bool
+    """AuditService.GetExpected is there for callers with the permission."""
+    win_reward: _builtins.float
+    """The least reward that counts as won, for environments with partial rewards;
+    absent: that of the expected answer.
+    """
+    source_digest: _builtins.bytes
+    """SHA-256 over the environment's own source files, where it was loaded from
+    files; empty otherwise.
+    """
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Model services that the environment calls by name (judges, simulators)."""
+
+    @_builtins.property
+    def references(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The references whose verdicts it can give, by configuration or by a task."""
+
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sandbox services that the environment opens sandboxes at, by name."""
 
     def __init__(
         self,
@@ -182,12 +228,24 @@ class GetEnvironmentResponse(_message.Message):
         session_limit: _builtins.int = ...,
         instance_id: _builtins.str = ...,
         contract_version: _builtins.str = ...,
+        keeps_state: _builtins.bool = ...,
+        tools_replayable: _builtins.bool = ...,
+        verifier: _builtins.str = ...,
+        verifier_version: _builtins.str = ...,
+        compat: _builtins.str = ...,
+        references: _abc.Iterable[_builtins.str] | None = ...,
+        offers_expected: _builtins.bool = ...,
+        win_reward: _builtins.float | None = ...,
+        source_digest: _builtins.bytes = ...,
+        sandboxes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward", "win_reward", b"win_reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "description", b"description", "instance_id", b"instance_id", "judges_groups", b"judges_groups", "models", b"models", "multi_turn", b"multi_turn", "name", b"name", "retry_safe", b"retry_safe", "reward_rule", b"reward_rule", "session_idle_s", b"session_idle_s", "session_limit", b"session_limit", "verify_needs_session", b"verify_needs_session", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward", "compat", b"compat", "contract_version", b"contract_version", "description", b"description", "instance_id", b"instance_id", "judges_groups", b"judges_groups", "keeps_state", b"keeps_state", "models", b"models", "multi_turn", b"multi_turn", "name", b"name", "offers_expected", b"offers_expected", "references", b"references", "retry_safe", b"retry_safe", "reward_rule", b"reward_rule", "sandboxes", b"sandboxes", "session_idle_s", b"session_idle_s", "session_limit", b"session_limit", "source_digest", b"source_digest", "tools_replayable", b"tools_replayable", "verifier", b"verifier", "verifier_version", b"verifier_version", "verify_needs_session", b"verify_needs_session", "version", b"version", "win_reward", b"win_reward"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__win_reward: _TypeAlias = _typing.Literal["win_reward"]  # noqa: Y015
+    _WhichOneofArgType__win_reward: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__win_reward) -> _WhichOneofReturnType__win_reward | None: ...
 
 Global___GetEnvironmentResponse: _TypeAlias = GetEnvironmentResponse  # noqa: Y015
 
@@ -361,6 +419,7 @@ class CreateSessionResponse(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_VERSION_FIELD_NUMBER: _builtins.int
     MULTI_TURN_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, hard to guess, unique at this instance."""
     instance_id: _builtins.str
@@ -389,6 +448,10 @@ class CreateSessionResponse(_message.Message):
         first words).
         """
 
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_grant_pb2.SandboxGrant]:
+        """Sandboxes of the session that the agent may work in. No event has a lease."""
+
     def __init__(
         self,
         *,
@@ -399,10 +462,11 @@ class CreateSessionResponse(_message.Message):
         seed: _builtins.int = ...,
         environment_version: _builtins.str = ...,
         multi_turn: _builtins.bool = ...,
+        sandboxes: _abc.Iterable[_grant_pb2.SandboxGrant] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -461,6 +525,7 @@ class CallToolResponse(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     DURATION_US_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
     text: _builtins.bytes
     """Text."""
     outcome: _rollout_pb2.ToolOutcome.ValueType
@@ -471,6 +536,8 @@ class CallToolResponse(_message.Message):
     """True when the environment's episode is over with this call; the agent then
     stops with STOP_REASON_ENVIRONMENT_DONE once the outputs are recorded.
     """
+    reward: _builtins.float
+    """The reward of the call, where the environment gives one; it counts as a turn's."""
     @_builtins.property
     def parts(self) -> _responses_pb2.ContentParts:
         """Content parts (text, images)."""
@@ -483,13 +550,19 @@ class CallToolResponse(_message.Message):
         outcome: _rollout_pb2.ToolOutcome.ValueType = ...,
         duration_us: _builtins.int = ...,
         done: _builtins.bool = ...,
+        reward: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "parts", b"parts", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "output", b"output", "parts", b"parts", "reward", b"reward", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "duration_us", b"duration_us", "outcome", b"outcome", "output", b"output", "parts", b"parts", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "duration_us", b"duration_us", "outcome", b"outcome", "output", b"output", "parts", b"parts", "reward", b"reward", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
+    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
     _WhichOneofReturnType_output: _TypeAlias = _typing.Literal["text", "parts"]  # noqa: Y015
     _WhichOneofArgType_output: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_output) -> _WhichOneofReturnType_output | None: ...
 
 Global___CallToolResponse: _TypeAlias = CallToolResponse  # noqa: Y015

@@ -37,8 +37,10 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
+from gymmesh.model.v1 import retries_pb2 as _retries_pb2
 from gymmesh.model.v1 import tokens_pb2 as _tokens_pb2
 from gymmesh.responses.v1 import responses_pb2 as _responses_pb2
+from gymmesh.sandbox.v1 import grant_pb2 as _grant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -78,6 +80,10 @@ class _BoundaryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Boundary.Val
     """The rollout's deadline passed."""
     BOUNDARY_CANCELLED: _Boundary.ValueType  # 8
     """Cancelled by the collector or its user."""
+    BOUNDARY_SANDBOX: _Boundary.ValueType  # 9
+    """The sandbox service, or a sandbox that was lost."""
+    BOUNDARY_PROGRAM: _Boundary.ValueType  # 10
+    """A program that runs as the agent (a coding agent that people ship)."""
 
 class Boundary(_Boundary, metaclass=_BoundaryEnumTypeWrapper):
     """Which part of the system a failure is attributed to. Exactly one."""
@@ -104,6 +110,10 @@ BOUNDARY_DEADLINE: Boundary.ValueType  # 7
 """The rollout's deadline passed."""
 BOUNDARY_CANCELLED: Boundary.ValueType  # 8
 """Cancelled by the collector or its user."""
+BOUNDARY_SANDBOX: Boundary.ValueType  # 9
+"""The sandbox service, or a sandbox that was lost."""
+BOUNDARY_PROGRAM: Boundary.ValueType  # 10
+"""A program that runs as the agent (a coding agent that people ship)."""
 Global___Boundary: _TypeAlias = Boundary  # noqa: Y015
 
 class _StopReason:
@@ -136,6 +146,12 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     """The answer was aborted (AbortResponse) and the agent was told to keep what
     there was.
     """
+    STOP_REASON_PROGRAM_EXITED: _StopReason.ValueType  # 9
+    """The program that runs as the agent ended; see Rollout.program."""
+    STOP_REASON_PROGRAM_TIMEOUT: _StopReason.ValueType  # 10
+    """The program was stopped at the task's own limit of time, which the policy has
+    to keep.
+    """
 
 class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
     """Why a rollout that completed came to its end."""
@@ -163,6 +179,12 @@ STOP_REASON_AGENT_RULE: StopReason.ValueType  # 7
 STOP_REASON_ABORTED: StopReason.ValueType  # 8
 """The answer was aborted (AbortResponse) and the agent was told to keep what
 there was.
+"""
+STOP_REASON_PROGRAM_EXITED: StopReason.ValueType  # 9
+"""The program that runs as the agent ended; see Rollout.program."""
+STOP_REASON_PROGRAM_TIMEOUT: StopReason.ValueType  # 10
+"""The program was stopped at the task's own limit of time, which the policy has
+to keep.
 """
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
 
@@ -193,6 +215,38 @@ VERIFICATION_STATUS_PENDING: VerificationStatus.ValueType  # 2
 VERIFICATION_STATUS_SKIPPED: VerificationStatus.ValueType  # 3
 """Deliberately not judged; `reward` is not set and must not be read as 0."""
 Global___VerificationStatus: _TypeAlias = VerificationStatus  # noqa: Y015
+
+class _CallLink:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallLinkEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallLink.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_LINK_UNSPECIFIED: _CallLink.ValueType  # 0
+    """The agent made the call itself: `parent_call_id` says it."""
+    CALL_LINK_CONTINUATION: _CallLink.ValueType  # 1
+    """It continues its parent."""
+    CALL_LINK_FORK: _CallLink.ValueType  # 2
+    """It begins at its parent with a history that was changed since; see `fork`."""
+    CALL_LINK_SIDE: _CallLink.ValueType  # 3
+    """It is beside the conversation (a title, a summary); see `side_call`."""
+    CALL_LINK_UNKNOWN: _CallLink.ValueType  # 4
+    """It cannot be told."""
+
+class CallLink(_CallLink, metaclass=_CallLinkEnumTypeWrapper):
+    """How a call that a gateway captured hangs on the calls before it."""
+
+CALL_LINK_UNSPECIFIED: CallLink.ValueType  # 0
+"""The agent made the call itself: `parent_call_id` says it."""
+CALL_LINK_CONTINUATION: CallLink.ValueType  # 1
+"""It continues its parent."""
+CALL_LINK_FORK: CallLink.ValueType  # 2
+"""It begins at its parent with a history that was changed since; see `fork`."""
+CALL_LINK_SIDE: CallLink.ValueType  # 3
+"""It is beside the conversation (a title, a summary); see `side_call`."""
+CALL_LINK_UNKNOWN: CallLink.ValueType  # 4
+"""It cannot be told."""
+Global___CallLink: _TypeAlias = CallLink  # noqa: Y015
 
 class _ToolOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -225,34 +279,6 @@ TOOL_OUTCOME_BAD_ARGUMENTS: ToolOutcome.ValueType  # 3
 TOOL_OUTCOME_UNKNOWN_TOOL: ToolOutcome.ValueType  # 4
 """No tool of that name; shown to the model."""
 Global___ToolOutcome: _TypeAlias = ToolOutcome  # noqa: Y015
-
-class _SupersedeReason:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _SupersedeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SupersedeReason.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    SUPERSEDE_REASON_UNSPECIFIED: _SupersedeReason.ValueType  # 0
-    """Not used on the wire."""
-    SUPERSEDE_REASON_RETRY: _SupersedeReason.ValueType  # 1
-    """A retry of a failed rollout was asked for."""
-    SUPERSEDE_REASON_LATE_VERIFICATION: _SupersedeReason.ValueType  # 2
-    """A verdict came after the outcome (a pending or group verification)."""
-    SUPERSEDE_REASON_REVERIFICATION: _SupersedeReason.ValueType  # 3
-    """The rollout was judged again by another verifier or version."""
-
-class SupersedeReason(_SupersedeReason, metaclass=_SupersedeReasonEnumTypeWrapper):
-    """Why an outcome was replaced."""
-
-SUPERSEDE_REASON_UNSPECIFIED: SupersedeReason.ValueType  # 0
-"""Not used on the wire."""
-SUPERSEDE_REASON_RETRY: SupersedeReason.ValueType  # 1
-"""A retry of a failed rollout was asked for."""
-SUPERSEDE_REASON_LATE_VERIFICATION: SupersedeReason.ValueType  # 2
-"""A verdict came after the outcome (a pending or group verification)."""
-SUPERSEDE_REASON_REVERIFICATION: SupersedeReason.ValueType  # 3
-"""The rollout was judged again by another verifier or version."""
-Global___SupersedeReason: _TypeAlias = SupersedeReason  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -417,6 +443,91 @@ class RewardComponent(_message.Message):
 Global___RewardComponent: _TypeAlias = RewardComponent  # noqa: Y015
 
 @_typing.final
+class RewardSpan(_message.Message):
+    """A reward for a part of a rollout, for trainers that give credit to turns. The
+    part is a stretch of model calls of one actor, and within them, where it is
+    known, a stretch of output tokens.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    FIRST_CALL_ID_FIELD_NUMBER: _builtins.int
+    LAST_CALL_ID_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    END_TOKEN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What the reward is for; may be empty."""
+    value: _builtins.float
+    """Its value, finite."""
+    actor: _builtins.str
+    """The actor, as in ModelCallCompleted."""
+    first_call_id: _builtins.str
+    """The first model call of the stretch; empty: the actor's first."""
+    last_call_id: _builtins.str
+    """The last one; empty: the actor's last."""
+    first_token: _builtins.int
+    """The first output token of `first_call_id` that counts, from 0."""
+    end_token: _builtins.int
+    """The output token of `last_call_id` before which it ends."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+        actor: _builtins.str = ...,
+        first_call_id: _builtins.str = ...,
+        last_call_id: _builtins.str = ...,
+        first_token: _builtins.int | None = ...,
+        end_token: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_token", b"_end_token", "_first_token", b"_first_token", "end_token", b"end_token", "first_token", b"first_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_token", b"_end_token", "_first_token", b"_first_token", "actor", b"actor", "end_token", b"end_token", "first_call_id", b"first_call_id", "first_token", b"first_token", "last_call_id", b"last_call_id", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_token: _TypeAlias = _typing.Literal["end_token"]  # noqa: Y015
+    _WhichOneofArgType__end_token: _TypeAlias = _typing.Literal["_end_token", b"_end_token"]  # noqa: Y015
+    _WhichOneofReturnType__first_token: _TypeAlias = _typing.Literal["first_token"]  # noqa: Y015
+    _WhichOneofArgType__first_token: _TypeAlias = _typing.Literal["_first_token", b"_first_token"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_token) -> _WhichOneofReturnType__end_token | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_token) -> _WhichOneofReturnType__first_token | None: ...
+
+Global___RewardSpan: _TypeAlias = RewardSpan  # noqa: Y015
+
+@_typing.final
+class FinalState(_message.Message):
+    """What is left of a session when its rollout has stopped, so that the rollout can
+    be judged again. It may hold expected answers: it goes to the row, and into no
+    export and no bundle.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_JSON_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
+    state_json: _builtins.bytes
+    """The state as JSON; empty when it was not kept."""
+    omitted: _builtins.str
+    """Why it was not kept (it is not JSON, or too large), one line; empty otherwise."""
+    def __init__(
+        self,
+        *,
+        state_json: _builtins.bytes = ...,
+        omitted: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted", "state_json", b"state_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinalState: _TypeAlias = FinalState  # noqa: Y015
+
+@_typing.final
 class VerificationStage(_message.Message):
     """One step that a verifier took."""
 
@@ -462,6 +573,9 @@ class Verification(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MODEL_USAGE_FIELD_NUMBER: _builtins.int
     AWAITS_GROUP_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    COMPAT_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
     status: Global___VerificationStatus.ValueType
     """Whether there is a verdict."""
     reward: _builtins.float
@@ -483,6 +597,15 @@ class Verification(_message.Message):
     the collector has the repeats of the task judged together, once all of them
     have ended (AgentService.JudgeGroup).
     """
+    explanation: _builtins.str
+    """The verdict in one line for people, such as `expected 42, got 41`; may be
+    empty.
+    """
+    compat: _builtins.str
+    """The reference whose own verdicts these are, right or wrong, such as `nemo`;
+    empty: the environment's own judgement of what is right. Named in
+    `verifier_version`, too (`2+nemo`).
+    """
     @_builtins.property
     def components(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardComponent]:
         """The parts of the reward, in the environment's order; may be empty."""
@@ -494,6 +617,12 @@ class Verification(_message.Message):
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCallUsage]:
         """Model calls that the verifier made for this verdict (judges)."""
+
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardSpan]:
+        """Rewards of parts of the rollout, finite; may be empty. They do not change
+        `reward`.
+        """
 
     def __init__(
         self,
@@ -508,10 +637,13 @@ class Verification(_message.Message):
         reason: _builtins.str = ...,
         model_usage: _abc.Iterable[Global___ModelCallUsage] | None = ...,
         awaits_group: _builtins.bool = ...,
+        explanation: _builtins.str = ...,
+        compat: _builtins.str = ...,
+        spans: _abc.Iterable[Global___RewardSpan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "awaits_group", b"awaits_group", "components", b"components", "evidence_json", b"evidence_json", "model_usage", b"model_usage", "reason", b"reason", "reward", b"reward", "stages", b"stages", "status", b"status", "verifier", b"verifier", "verifier_version", b"verifier_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "awaits_group", b"awaits_group", "compat", b"compat", "components", b"components", "evidence_json", b"evidence_json", "explanation", b"explanation", "model_usage", b"model_usage", "reason", b"reason", "reward", b"reward", "spans", b"spans", "stages", b"stages", "status", b"status", "verifier", b"verifier", "verifier_version", b"verifier_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
@@ -561,23 +693,29 @@ class CallTimings(_message.Message):
 
     QUEUE_US_FIELD_NUMBER: _builtins.int
     TOTAL_US_FIELD_NUMBER: _builtins.int
-    FIRST_TOKEN_US_FIELD_NUMBER: _builtins.int
+    ENDPOINT_US_FIELD_NUMBER: _builtins.int
+    RETRY_US_FIELD_NUMBER: _builtins.int
     queue_us: _builtins.int
     """Waiting for a place before the call was sent."""
     total_us: _builtins.int
     """From sending to the complete answer, as the caller saw it."""
-    first_token_us: _builtins.int
-    """From sending to the first token, where streamed."""
+    endpoint_us: _builtins.int
+    """Of a model call: from sending the request that was answered to its answer, as
+    the model service saw it.
+    """
+    retry_us: _builtins.int
+    """Of a model call: spent on requests before that one, and waiting between them."""
     def __init__(
         self,
         *,
         queue_us: _builtins.int = ...,
         total_us: _builtins.int = ...,
-        first_token_us: _builtins.int = ...,
+        endpoint_us: _builtins.int = ...,
+        retry_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_token_us", b"first_token_us", "queue_us", b"queue_us", "total_us", b"total_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint_us", b"endpoint_us", "queue_us", b"queue_us", "retry_us", b"retry_us", "total_us", b"total_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -642,6 +780,9 @@ class RolloutEvent(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     ANNOTATION_FIELD_NUMBER: _builtins.int
+    MEDIA_ADDED_FIELD_NUMBER: _builtins.int
+    SANDBOX_OPENED_FIELD_NUMBER: _builtins.int
+    PROGRAM_ENDED_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
@@ -694,6 +835,18 @@ class RolloutEvent(_message.Message):
     def annotation(self) -> Global___Annotation:
         """Something that a custom agent wants to keep. Ignorable."""
 
+    @_builtins.property
+    def media_added(self) -> Global___MediaAdded:
+        """A medium that items of later events name. Ignorable."""
+
+    @_builtins.property
+    def sandbox_opened(self) -> Global___SandboxOpened:
+        """A sandbox was opened for the rollout. Ignorable."""
+
+    @_builtins.property
+    def program_ended(self) -> Global___ProgramEnded:
+        """The program that runs as the agent ended. Ignorable."""
+
     def __init__(
         self,
         *,
@@ -712,12 +865,15 @@ class RolloutEvent(_message.Message):
         completed: Global___Completed | None = ...,
         failed: Global___Failed | None = ...,
         annotation: Global___Annotation | None = ...,
+        media_added: Global___MediaAdded | None = ...,
+        sandbox_opened: Global___SandboxOpened | None = ...,
+        program_ended: Global___ProgramEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "completed", b"completed", "event", b"event", "failed", b"failed", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "completed", b"completed", "event", b"event", "failed", b"failed", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "program_ended", b"program_ended", "sandbox_opened", b"sandbox_opened", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "attempt", b"attempt", "completed", b"completed", "event", b"event", "failed", b"failed", "ignorable", b"ignorable", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "record_time_unix_nano", b"record_time_unix_nano", "rollout_id", b"rollout_id", "sequence", b"sequence", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "attempt", b"attempt", "completed", b"completed", "event", b"event", "failed", b"failed", "ignorable", b"ignorable", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "program_ended", b"program_ended", "record_time_unix_nano", b"record_time_unix_nano", "rollout_id", b"rollout_id", "sandbox_opened", b"sandbox_opened", "sequence", b"sequence", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output_delta", "model_call_completed", "tool_call_started", "tool_call_completed", "turn_completed", "verified", "completed", "failed", "annotation"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output_delta", "model_call_completed", "tool_call_started", "tool_call_completed", "turn_completed", "verified", "completed", "failed", "annotation", "media_added", "sandbox_opened", "program_ended"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -741,6 +897,7 @@ class Started(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     PREAMBLE_ITEMS_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     environment: _builtins.str
     """The environment's name."""
     environment_version: _builtins.str
@@ -777,6 +934,10 @@ class Started(_message.Message):
         task's input, the session's first items.
         """
 
+    @_builtins.property
+    def program(self) -> Global___Program:
+        """The program that runs as the agent, where one does."""
+
     def __init__(
         self,
         *,
@@ -792,16 +953,168 @@ class Started(_message.Message):
         seed: _builtins.int | None = ...,
         contract_version: _builtins.str = ...,
         preamble_items: _builtins.int = ...,
+        program: Global___Program | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "params", b"params", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_program", b"_program", "_seed", b"_seed", "params", b"params", "program", b"program", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "agent", b"agent", "agent_instance_id", b"agent_instance_id", "agent_version", b"agent_version", "contract_version", b"contract_version", "environment", b"environment", "environment_version", b"environment_version", "items", b"items", "params", b"params", "preamble_items", b"preamble_items", "resource_instance_id", b"resource_instance_id", "seed", b"seed", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_program", b"_program", "_seed", b"_seed", "agent", b"agent", "agent_instance_id", b"agent_instance_id", "agent_version", b"agent_version", "contract_version", b"contract_version", "environment", b"environment", "environment_version", b"environment_version", "items", b"items", "params", b"params", "preamble_items", b"preamble_items", "program", b"program", "resource_instance_id", b"resource_instance_id", "seed", b"seed", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__program: _TypeAlias = _typing.Literal["program"]  # noqa: Y015
+    _WhichOneofArgType__program: _TypeAlias = _typing.Literal["_program", b"_program"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__program) -> _WhichOneofReturnType__program | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___Started: _TypeAlias = Started  # noqa: Y015
+
+@_typing.final
+class Program(_message.Message):
+    """A program that runs as the agent, unchanged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, such as `codex`."""
+    version: _builtins.str
+    """Its version, as it says itself; empty when not known."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Program: _TypeAlias = Program  # noqa: Y015
+
+@_typing.final
+class Media(_message.Message):
+    """An image or another medium. It travels once: items name it by its digest, as
+    `gymmesh-media:` and the digest, where they would have a URL.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """`sha256:` and 64 hexadecimal digits, over `data`."""
+    media_type: _builtins.str
+    """Its type, such as `image/png`."""
+    data: _builtins.bytes
+    """Its bytes."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        media_type: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "media_type", b"media_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Media: _TypeAlias = Media  # noqa: Y015
+
+@_typing.final
+class MediaAdded(_message.Message):
+    """A medium came in; sent before the first event whose items name it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEDIA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def media(self) -> Global___Media:
+        """The medium."""
+
+    def __init__(
+        self,
+        *,
+        media: Global___Media | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["media", b"media"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["media", b"media"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MediaAdded: _TypeAlias = MediaAdded  # noqa: Y015
+
+@_typing.final
+class SandboxOpened(_message.Message):
+    """A sandbox was opened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """What it is for, as in SandboxGrant."""
+    @_builtins.property
+    def sandbox(self) -> _grant_pb2.SandboxRef:
+        """The sandbox."""
+
+    def __init__(
+        self,
+        *,
+        sandbox: _grant_pb2.SandboxRef | None = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "sandbox", b"sandbox"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxOpened: _TypeAlias = SandboxOpened  # noqa: Y015
+
+@_typing.final
+class ProgramEnded(_message.Message):
+    """The program ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    OUTPUT_TAIL_FIELD_NUMBER: _builtins.int
+    exit_code: _builtins.int
+    """Its exit status; absent when a signal ended it."""
+    signal: _builtins.int
+    """The signal that ended it; zero: none."""
+    detail: _builtins.str
+    """One line on how it ended, for people."""
+    output_tail: _builtins.bytes
+    """The end of what it wrote, bounded; may be cut anywhere."""
+    def __init__(
+        self,
+        *,
+        exit_code: _builtins.int | None = ...,
+        signal: _builtins.int = ...,
+        detail: _builtins.str = ...,
+        output_tail: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "detail", b"detail", "exit_code", b"exit_code", "output_tail", b"output_tail", "signal", b"signal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+
+Global___ProgramEnded: _TypeAlias = ProgramEnded  # noqa: Y015
 
 @_typing.final
 class OutputDelta(_message.Message):
@@ -859,6 +1172,11 @@ class ModelCallCompleted(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    SIDE_CALL_FIELD_NUMBER: _builtins.int
+    FORK_FIELD_NUMBER: _builtins.int
+    REPLACED_PARAMS_JSON_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Unique within the attempt."""
     parent_call_id: _builtins.str
@@ -877,6 +1195,16 @@ class ModelCallCompleted(_message.Message):
     """True when the conversation does not continue the parent's but begins anew
     with context_items (another actor, a rewritten history).
     """
+    link: Global___CallLink.ValueType
+    """How the call hangs on those before it, where a gateway captured it."""
+    side_call: _builtins.str
+    """What a call beside the conversation is for, such as `title`; empty for all
+    others. Such calls are kept and not trained on.
+    """
+    replaced_params_json: _builtins.bytes
+    """The parameters that a captured program asked for and the run replaced, as a
+    JSON object; empty when none were.
+    """
     @_builtins.property
     def context_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """Items put before this answer that no other event carries."""
@@ -893,6 +1221,16 @@ class ModelCallCompleted(_message.Message):
     def timings(self) -> Global___CallTimings:
         """How long it took."""
 
+    @_builtins.property
+    def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
+        """How often the endpoint was asked again before it answered, by reason."""
+
+    @_builtins.property
+    def fork(self) -> _tokens_pb2.Fork:
+        """How the conversation departs from the parent's, where it does and no tokens
+        say it (`tokens.fork`).
+        """
+
     def __init__(
         self,
         *,
@@ -906,13 +1244,23 @@ class ModelCallCompleted(_message.Message):
         response: _responses_pb2.Response | None = ...,
         tokens: _tokens_pb2.TokenCapture | None = ...,
         timings: Global___CallTimings | None = ...,
+        retries: _abc.Iterable[_retries_pb2.CallRetries] | None = ...,
+        link: Global___CallLink.ValueType = ...,
+        side_call: _builtins.str = ...,
+        fork: _tokens_pb2.Fork | None = ...,
+        replaced_params_json: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "response", b"response", "timings", b"timings", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "fork", b"fork", "response", b"response", "timings", b"timings", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "model", b"model", "parent_call_id", b"parent_call_id", "response", b"response", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fork: _TypeAlias = _typing.Literal["fork"]  # noqa: Y015
+    _WhichOneofArgType__fork: _TypeAlias = _typing.Literal["_fork", b"_fork"]  # noqa: Y015
     _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
     _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fork) -> _WhichOneofReturnType__fork | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
 
 Global___ModelCallCompleted: _TypeAlias = ModelCallCompleted  # noqa: Y015
@@ -968,6 +1316,7 @@ class ToolCallCompleted(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call_id of the function_call item."""
     name: _builtins.str
@@ -978,6 +1327,10 @@ class ToolCallCompleted(_message.Message):
     """The caller, as in ModelCallCompleted."""
     outcome: Global___ToolOutcome.ValueType
     """How it was answered."""
+    reward: _builtins.float
+    """The reward of the call, where the environment gives one: it counts as the
+    reward of a turn.
+    """
     @_builtins.property
     def output(self) -> _responses_pb2.Item:
         """The function_call_output item: a new item of the conversation."""
@@ -996,12 +1349,15 @@ class ToolCallCompleted(_message.Message):
         output: _responses_pb2.Item | None = ...,
         outcome: Global___ToolOutcome.ValueType = ...,
         timings: Global___CallTimings | None = ...,
+        reward: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output", "timings", b"timings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "output", b"output", "reward", b"reward", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "call_id", b"call_id", "model_call_id", b"model_call_id", "name", b"name", "outcome", b"outcome", "output", b"output", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "actor", b"actor", "call_id", b"call_id", "model_call_id", b"model_call_id", "name", b"name", "outcome", b"outcome", "output", b"output", "reward", b"reward", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
+    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
 
 Global___ToolCallCompleted: _TypeAlias = ToolCallCompleted  # noqa: Y015
 
@@ -1063,6 +1419,7 @@ class Verified(_message.Message):
 
     VERIFICATION_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    FINAL_STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verification(self) -> Global___Verification:
         """The verdict."""
@@ -1071,17 +1428,24 @@ class Verified(_message.Message):
     def timings(self) -> Global___CallTimings:
         """How long verification took, as the agent saw it."""
 
+    @_builtins.property
+    def final_state(self) -> Global___FinalState:
+        """The session's state as the verifier saw it, where the environment keeps it."""
+
     def __init__(
         self,
         *,
         verification: Global___Verification | None = ...,
         timings: Global___CallTimings | None = ...,
+        final_state: Global___FinalState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "verification", b"verification"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "timings", b"timings", "verification", b"verification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "verification", b"verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "timings", b"timings", "verification", b"verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
+    _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_state) -> _WhichOneofReturnType__final_state | None: ...
 
 Global___Verified: _TypeAlias = Verified  # noqa: Y015
 
@@ -1095,7 +1459,6 @@ class Completed(_message.Message):
     STOP_DETAIL_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
     DURATION_US_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it ended."""
@@ -1103,11 +1466,6 @@ class Completed(_message.Message):
     """One line of detail, for STOP_REASON_AGENT_RULE."""
     events: _builtins.int
     """How many events the attempt had, this one included: equals `sequence`."""
-    digest: _builtins.bytes
-    """SHA-256 over events 1 to n-1 as sent to this subscriber, each as its
-    serialised length (4 bytes, little-endian) and bytes; empty when the agent
-    does not compute it. For receivers that keep the received bytes.
-    """
     duration_us: _builtins.int
     """Wall-clock microseconds from Started to here."""
     @_builtins.property
@@ -1121,12 +1479,11 @@ class Completed(_message.Message):
         stop_detail: _builtins.str = ...,
         counts: Global___Counts | None = ...,
         events: _builtins.int = ...,
-        digest: _builtins.bytes = ...,
         duration_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "digest", b"digest", "duration_us", b"duration_us", "events", b"events", "stop_detail", b"stop_detail", "stop_reason", b"stop_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "duration_us", b"duration_us", "events", b"events", "stop_detail", b"stop_detail", "stop_reason", b"stop_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1249,6 +1606,9 @@ class Rollout(_message.Message):
     STARTED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     ENDED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    MEDIA_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that asked for it."""
     task_id: _builtins.str
@@ -1295,6 +1655,18 @@ class Rollout(_message.Message):
     def annotations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Annotation]:
         """What custom agents kept."""
 
+    @_builtins.property
+    def media(self) -> _containers.RepeatedCompositeFieldContainer[Global___Media]:
+        """The media that items name."""
+
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxOpened]:
+        """The sandboxes that were opened for it."""
+
+    @_builtins.property
+    def program(self) -> Global___ProgramEnded:
+        """How the program that ran as the agent ended, where one did."""
+
     def __init__(
         self,
         *,
@@ -1313,56 +1685,25 @@ class Rollout(_message.Message):
         started_unix_nano: _builtins.int = ...,
         ended_unix_nano: _builtins.int = ...,
         annotations: _abc.Iterable[Global___Annotation] | None = ...,
+        media: _abc.Iterable[Global___Media] | None = ...,
+        sandboxes: _abc.Iterable[Global___SandboxOpened] | None = ...,
+        program: Global___ProgramEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_verified", b"_verified", "completed", b"completed", "failed", b"failed", "outcome", b"outcome", "started", b"started", "verified", b"verified"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_program", b"_program", "_verified", b"_verified", "completed", b"completed", "failed", b"failed", "outcome", b"outcome", "program", b"program", "started", b"started", "verified", b"verified"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_verified", b"_verified", "annotations", b"annotations", "attempt", b"attempt", "completed", b"completed", "ended_unix_nano", b"ended_unix_nano", "failed", b"failed", "model_calls", b"model_calls", "outcome", b"outcome", "repeat_index", b"repeat_index", "rollout_id", b"rollout_id", "run_id", b"run_id", "started", b"started", "started_unix_nano", b"started_unix_nano", "task_id", b"task_id", "tool_calls", b"tool_calls", "turns", b"turns", "verified", b"verified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_program", b"_program", "_verified", b"_verified", "annotations", b"annotations", "attempt", b"attempt", "completed", b"completed", "ended_unix_nano", b"ended_unix_nano", "failed", b"failed", "media", b"media", "model_calls", b"model_calls", "outcome", b"outcome", "program", b"program", "repeat_index", b"repeat_index", "rollout_id", b"rollout_id", "run_id", b"run_id", "sandboxes", b"sandboxes", "started", b"started", "started_unix_nano", b"started_unix_nano", "task_id", b"task_id", "tool_calls", b"tool_calls", "turns", b"turns", "verified", b"verified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__program: _TypeAlias = _typing.Literal["program"]  # noqa: Y015
+    _WhichOneofArgType__program: _TypeAlias = _typing.Literal["_program", b"_program"]  # noqa: Y015
     _WhichOneofReturnType__verified: _TypeAlias = _typing.Literal["verified"]  # noqa: Y015
     _WhichOneofArgType__verified: _TypeAlias = _typing.Literal["_verified", b"_verified"]  # noqa: Y015
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["completed", "failed"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__program) -> _WhichOneofReturnType__program | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__verified) -> _WhichOneofReturnType__verified | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___Rollout: _TypeAlias = Rollout  # noqa: Y015
-
-@_typing.final
-class Superseded(_message.Message):
-    """A journal's record that an attempt's outcome is no longer the current one."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    VERIFICATION_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
-    """The rollout."""
-    attempt: _builtins.int
-    """The attempt whose outcome is replaced."""
-    reason: Global___SupersedeReason.ValueType
-    """Why."""
-    @_builtins.property
-    def verification(self) -> Global___Verification:
-        """The new verdict, when only the verdict changes."""
-
-    def __init__(
-        self,
-        *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        reason: Global___SupersedeReason.ValueType = ...,
-        verification: Global___Verification | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_verification", b"_verification", "verification", b"verification"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_verification", b"_verification", "attempt", b"attempt", "reason", b"reason", "rollout_id", b"rollout_id", "verification", b"verification"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__verification: _TypeAlias = _typing.Literal["verification"]  # noqa: Y015
-    _WhichOneofArgType__verification: _TypeAlias = _typing.Literal["_verification", b"_verification"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__verification) -> _WhichOneofReturnType__verification | None: ...
-
-Global___Superseded: _TypeAlias = Superseded  # noqa: Y015

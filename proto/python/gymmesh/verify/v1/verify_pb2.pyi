@@ -7,8 +7,10 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from gymmesh.responses.v1 import responses_pb2 as _responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as _rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2 as _grant_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +21,150 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _AnswerKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AnswerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ANSWER_KIND_UNSPECIFIED: _AnswerKind.ValueType  # 0
+    """The same as ANSWER_KIND_TEXT."""
+    ANSWER_KIND_TEXT: _AnswerKind.ValueType  # 1
+    """Words."""
+    ANSWER_KIND_NUMBER: _AnswerKind.ValueType  # 2
+    """A number or a formula."""
+    ANSWER_KIND_CHOICE: _AnswerKind.ValueType  # 3
+    """One of some choices."""
+    ANSWER_KIND_JSON: _AnswerKind.ValueType  # 4
+    """A JSON document."""
+    ANSWER_KIND_SQL: _AnswerKind.ValueType  # 5
+    """An SQL query."""
+    ANSWER_KIND_CALLS: _AnswerKind.ValueType  # 6
+    """Function calls."""
+    ANSWER_KIND_CODE: _AnswerKind.ValueType  # 7
+    """A program."""
+
+class AnswerKind(_AnswerKind, metaclass=_AnswerKindEnumTypeWrapper):
+    """What an answer is made of, for whoever writes variants of it."""
+
+ANSWER_KIND_UNSPECIFIED: AnswerKind.ValueType  # 0
+"""The same as ANSWER_KIND_TEXT."""
+ANSWER_KIND_TEXT: AnswerKind.ValueType  # 1
+"""Words."""
+ANSWER_KIND_NUMBER: AnswerKind.ValueType  # 2
+"""A number or a formula."""
+ANSWER_KIND_CHOICE: AnswerKind.ValueType  # 3
+"""One of some choices."""
+ANSWER_KIND_JSON: AnswerKind.ValueType  # 4
+"""A JSON document."""
+ANSWER_KIND_SQL: AnswerKind.ValueType  # 5
+"""An SQL query."""
+ANSWER_KIND_CALLS: AnswerKind.ValueType  # 6
+"""Function calls."""
+ANSWER_KIND_CODE: AnswerKind.ValueType  # 7
+"""A program."""
+Global___AnswerKind: _TypeAlias = AnswerKind  # noqa: Y015
+
+@_typing.final
+class ExpectedAnswer(_message.Message):
+    """An answer that earns the best reward."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    REWARD_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    kind: Global___AnswerKind.ValueType
+    """What it is made of."""
+    answer: _builtins.bytes
+    """The bare answer: what stands for it in a sentence, a box or a fence; empty for
+    ANSWER_KIND_CALLS.
+    """
+    reward: _builtins.float
+    """The reward that it earns; absent: the most that the environment gives."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
+        """What a policy would say: its items, in order, as a transcript has them. The
+        outputs of tool calls are left out: the caller makes the calls.
+        """
+
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The choices, for ANSWER_KIND_CHOICE."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___AnswerKind.ValueType = ...,
+        answer: _builtins.bytes = ...,
+        items: _abc.Iterable[_responses_pb2.Item] | None = ...,
+        reward: _builtins.float | None = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "answer", b"answer", "choices", b"choices", "items", b"items", "kind", b"kind", "reward", b"reward"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
+    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+
+Global___ExpectedAnswer: _TypeAlias = ExpectedAnswer  # noqa: Y015
+
+@_typing.final
+class GetExpectedRequest(_message.Message):
+    """Asks for the expected answers of a task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session that the answer is for, where it depends on one."""
+    @_builtins.property
+    def task(self) -> _rollout_pb2.Task:
+        """The task, with its payload."""
+
+    def __init__(
+        self,
+        *,
+        task: _rollout_pb2.Task | None = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExpectedRequest: _TypeAlias = GetExpectedRequest  # noqa: Y015
+
+@_typing.final
+class GetExpectedResponse(_message.Message):
+    """The expected answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExpectedAnswer]:
+        """Any number of them, the most usual first."""
+
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___ExpectedAnswer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExpectedResponse: _TypeAlias = GetExpectedResponse  # noqa: Y015
 
 @_typing.final
 class VerifyRequest(_message.Message):
@@ -33,6 +179,8 @@ class VerifyRequest(_message.Message):
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     TURN_REWARDS_FIELD_NUMBER: _builtins.int
+    FINAL_STATE_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session of the attempt; empty when there is none (any more)."""
     stop_reason: _rollout_pb2.StopReason.ValueType
@@ -57,6 +205,16 @@ class VerifyRequest(_message.Message):
     def turn_rewards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The rewards of the environment's turns, in order."""
 
+    @_builtins.property
+    def final_state(self) -> _rollout_pb2.FinalState:
+        """The state that the session had, kept from an earlier Verify, for a rollout
+        that is judged again. Used only when there is no session.
+        """
+
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_grant_pb2.SandboxGrant]:
+        """Sandboxes that the agent worked in, to be looked at by the verifier."""
+
     def __init__(
         self,
         *,
@@ -67,12 +225,16 @@ class VerifyRequest(_message.Message):
         rollout_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
         turn_rewards: _abc.Iterable[_builtins.float] | None = ...,
+        final_state: _rollout_pb2.FinalState | None = ...,
+        sandboxes: _abc.Iterable[_grant_pb2.SandboxGrant] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "rollout_id", b"rollout_id", "session_id", b"session_id", "stop_reason", b"stop_reason", "task", b"task", "transcript", b"transcript", "turn_rewards", b"turn_rewards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "attempt", b"attempt", "final_state", b"final_state", "rollout_id", b"rollout_id", "sandboxes", b"sandboxes", "session_id", b"session_id", "stop_reason", b"stop_reason", "task", b"task", "transcript", b"transcript", "turn_rewards", b"turn_rewards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
+    _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_state) -> _WhichOneofReturnType__final_state | None: ...
 
 Global___VerifyRequest: _TypeAlias = VerifyRequest  # noqa: Y015
 
@@ -83,20 +245,30 @@ class VerifyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VERIFICATION_FIELD_NUMBER: _builtins.int
+    FINAL_STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
         """The verdict; nothing of the request is echoed."""
+
+    @_builtins.property
+    def final_state(self) -> _rollout_pb2.FinalState:
+        """The session's state as the verifier saw it; set exactly when GetEnvironment
+        says `keeps_state` and there was a session or a state.
+        """
 
     def __init__(
         self,
         *,
         verification: _rollout_pb2.Verification | None = ...,
+        final_state: _rollout_pb2.FinalState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["verification", b"verification"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "verification", b"verification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["verification", b"verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "verification", b"verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
+    _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_state) -> _WhichOneofReturnType__final_state | None: ...
 
 Global___VerifyResponse: _TypeAlias = VerifyResponse  # noqa: Y015
 
@@ -111,6 +283,7 @@ class GroupMember(_message.Message):
     TRANSCRIPT_FIELD_NUMBER: _builtins.int
     STOP_REASON_FIELD_NUMBER: _builtins.int
     VERIFICATION_FIELD_NUMBER: _builtins.int
+    FINAL_STATE_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
@@ -125,6 +298,10 @@ class GroupMember(_message.Message):
     def verification(self) -> _rollout_pb2.Verification:
         """Its own verdict so far, PENDING or otherwise."""
 
+    @_builtins.property
+    def final_state(self) -> _rollout_pb2.FinalState:
+        """The state that its session had, where it was kept."""
+
     def __init__(
         self,
         *,
@@ -133,13 +310,19 @@ class GroupMember(_message.Message):
         transcript: _abc.Iterable[_responses_pb2.Item] | None = ...,
         stop_reason: _rollout_pb2.StopReason.ValueType = ...,
         verification: _rollout_pb2.Verification | None = ...,
+        final_state: _rollout_pb2.FinalState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_verification", b"_verification", "verification", b"verification"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "_verification", b"_verification", "final_state", b"final_state", "verification", b"verification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_verification", b"_verification", "attempt", b"attempt", "rollout_id", b"rollout_id", "stop_reason", b"stop_reason", "transcript", b"transcript", "verification", b"verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "_verification", b"_verification", "attempt", b"attempt", "final_state", b"final_state", "rollout_id", b"rollout_id", "stop_reason", b"stop_reason", "transcript", b"transcript", "verification", b"verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
+    _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015
     _WhichOneofReturnType__verification: _TypeAlias = _typing.Literal["verification"]  # noqa: Y015
     _WhichOneofArgType__verification: _TypeAlias = _typing.Literal["_verification", b"_verification"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_state) -> _WhichOneofReturnType__final_state | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__verification) -> _WhichOneofReturnType__verification | None: ...
 
 Global___GroupMember: _TypeAlias = GroupMember  # noqa: Y015

@@ -164,3 +164,88 @@ class VerifyService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class AuditServiceStub:
+    """What an audit of the verifier needs and no policy may have. Lives at the
+    address of the VerifyService; an operator permits it, and by default nobody
+    has the permission.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetExpected = channel.unary_unary(
+                '/gymmesh.verify.v1.AuditService/GetExpected',
+                request_serializer=gymmesh_dot_verify_dot_v1_dot_verify__pb2.GetExpectedRequest.SerializeToString,
+                response_deserializer=gymmesh_dot_verify_dot_v1_dot_verify__pb2.GetExpectedResponse.FromString,
+                _registered_method=True)
+
+
+class AuditServiceServicer:
+    """What an audit of the verifier needs and no policy may have. Lives at the
+    address of the VerifyService; an operator permits it, and by default nobody
+    has the permission.
+    """
+
+    def GetExpected(self, request, context):
+        """Returns answers that earn the best reward for a task. Callers without the
+        permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+        none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+        list.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AuditServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetExpected': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetExpected,
+                    request_deserializer=gymmesh_dot_verify_dot_v1_dot_verify__pb2.GetExpectedRequest.FromString,
+                    response_serializer=gymmesh_dot_verify_dot_v1_dot_verify__pb2.GetExpectedResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gymmesh.verify.v1.AuditService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gymmesh.verify.v1.AuditService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class AuditService:
+    """What an audit of the verifier needs and no policy may have. Lives at the
+    address of the VerifyService; an operator permits it, and by default nobody
+    has the permission.
+    """
+
+    @staticmethod
+    def GetExpected(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymmesh.verify.v1.AuditService/GetExpected',
+            gymmesh_dot_verify_dot_v1_dot_verify__pb2.GetExpectedRequest.SerializeToString,
+            gymmesh_dot_verify_dot_v1_dot_verify__pb2.GetExpectedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -134,3 +134,55 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
 def add_VerifyServiceServicer_to_server(servicer: VerifyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class AuditServiceStub:
+    """What an audit of the verifier needs and no policy may have. Lives at the
+    address of the VerifyService; an operator permits it, and by default nobody
+    has the permission.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> AuditServiceAsyncStub: ...
+    GetExpected: _grpc.UnaryUnaryMultiCallable[_verify_pb2.GetExpectedRequest, _verify_pb2.GetExpectedResponse]
+    """Returns answers that earn the best reward for a task. Callers without the
+    permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+    none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+    list.
+    """
+
+@_typing.type_check_only
+class AuditServiceAsyncStub(AuditServiceStub):
+    """What an audit of the verifier needs and no policy may have. Lives at the
+    address of the VerifyService; an operator permits it, and by default nobody
+    has the permission.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    GetExpected: _aio.UnaryUnaryMultiCallable[_verify_pb2.GetExpectedRequest, _verify_pb2.GetExpectedResponse]  # type: ignore[assignment]
+    """Returns answers that earn the best reward for a task. Callers without the
+    permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+    none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+    list.
+    """
+
+class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
+    """What an audit of the verifier needs and no policy may have. Lives at the
+    address of the VerifyService; an operator permits it, and by default nobody
+    has the permission.
+    """
+
+    @_abc_1.abstractmethod
+    def GetExpected(
+        self,
+        request: _verify_pb2.GetExpectedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_verify_pb2.GetExpectedResponse, _abc.Awaitable[_verify_pb2.GetExpectedResponse]]:
+        """Returns answers that earn the best reward for a task. Callers without the
+        permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+        none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+        list.
+        """
+
+def add_AuditServiceServicer_to_server(servicer: AuditServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

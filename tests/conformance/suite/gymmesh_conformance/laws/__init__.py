@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from gymmesh_conformance.laws.messages import (
     CODE_OF_REASON,
-    REASONS_BY_CODE,
     answer_stream_problems,
     conversation,
     conversation_problems,
     error_problems,
     failure_problems,
     function_calls,
-    stream_digest,
     stream_problems,
     usage_problems,
     verification_problems,
@@ -22,14 +20,12 @@ from gymmesh_conformance.laws.messages import (
 
 __all__ = [
     "CODE_OF_REASON",
-    "REASONS_BY_CODE",
     "answer_stream_problems",
     "conversation",
     "conversation_problems",
     "error_problems",
     "failure_problems",
     "function_calls",
-    "stream_digest",
     "stream_problems",
     "usage_problems",
     "verification_problems",

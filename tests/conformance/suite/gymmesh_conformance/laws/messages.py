@@ -6,7 +6,6 @@ beside them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -24,30 +23,13 @@ from gymmesh_conformance.errors import DOMAIN, CallError, from_status
 
 _C = grpc.StatusCode
 
-#: The status code of each reason, from the comments of errors.proto.
-REASONS_BY_CODE: Final[dict[grpc.StatusCode, str]] = {
-    _C.INVALID_ARGUMENT: "REQUIRED_FIELD_MISSING FIELD_INVALID PARAMETER_UNSUPPORTED TASK_INVALID "
-    "MODEL_REQUEST_REFUSED",
-    _C.RESOURCE_EXHAUSTED: "MESSAGE_TOO_LARGE QUEUE_FULL MODEL_RATE_LIMITED MODEL_QUOTA_SPENT "
-    "SESSION_LIMIT",
-    _C.UNAUTHENTICATED: "CREDENTIAL_INVALID MODEL_CREDENTIAL_REFUSED",
-    _C.PERMISSION_DENIED: "NOT_PERMITTED",
-    _C.NOT_FOUND: "SERVICE_NOT_FOUND RESPONSE_NOT_FOUND SESSION_NOT_FOUND TOOL_NOT_FOUND "
-    "ROLLOUT_NOT_FOUND RUN_NOT_FOUND LEASE_NOT_FOUND",
-    _C.UNAVAILABLE: "PEER_UNAVAILABLE DRAINING MODEL_UNREACHABLE MODEL_SERVER_ERROR MUX_BROKEN",
-    _C.UNIMPLEMENTED: "NOT_OFFERED",
-    _C.FAILED_PRECONDITION: "CONTRACT_MISMATCH CONVERSATION_UNKNOWN REQUEST_ID_REUSED "
-    "SESSION_STATE RUN_STATE",
-    _C.INTERNAL: "INTERNAL_FAULT CONTRACT_VIOLATED MODEL_ANSWER_INVALID ENVIRONMENT_FAULT "
-    "VERIFIER_FAULT AGENT_FAULT",
-    _C.DEADLINE_EXCEEDED: "DEADLINE_PASSED MODEL_TIMEOUT TOOL_TIMEOUT VERIFIER_TIMEOUT",
-    _C.CANCELLED: "CALLER_CANCELLED",
-    _C.OUT_OF_RANGE: "MODEL_CONTEXT_EXCEEDED CURSOR_LOST",
-    _C.ABORTED: "TOKENS_DIVERGED WEIGHTS_STALE BUDGET_SPENT",
-    _C.ALREADY_EXISTS: "ROLLOUT_EXISTS INSTANCE_EXISTS",
-}
-CODE_OF_REASON: Final = {
-    reason: code for code, reasons in REASONS_BY_CODE.items() for reason in reasons.split()
+_CODES: Final = {code.value[0]: code for code in _C}
+#: The status code of each reason, as the options of errors.proto say.
+CODE_OF_REASON: Final[dict[str, grpc.StatusCode]] = {
+    value.name.removeprefix("ERROR_REASON_"): _CODES[
+        value.GetOptions().Extensions[errors_pb2.rule].code
+    ]
+    for value in errors_pb2.ErrorReason.DESCRIPTOR.values[1:]
 }
 
 #: The caller's own gRPC library makes these errors too, and then there is no status with them.
@@ -242,8 +224,6 @@ def _end_problems(events: Sequence[rollout_pb2.RolloutEvent]) -> list[str]:
         end = last.completed
         if last.completed.stop_reason == rollout_pb2.STOP_REASON_UNSPECIFIED:
             problems.append("`completed` has no stop reason")
-        if last.completed.digest and last.completed.digest != stream_digest(events[:-1]):
-            problems.append("the digest is not that of the events sent")
     else:
         return problems
     if end.events != last.sequence:
@@ -268,15 +248,6 @@ def _count_problems(
         for name, value in seen.items()
         if getattr(counts, name) != value
     ]
-
-
-def stream_digest(events: Sequence[rollout_pb2.RolloutEvent]) -> bytes:
-    """SHA-256 over the events, each as its length (4 bytes, little-endian) and bytes."""
-    digest = hashlib.sha256()
-    for event in events:
-        data = event.SerializeToString()
-        digest.update(len(data).to_bytes(4, "little") + data)
-    return digest.digest()
 
 
 def conversation_problems(

@@ -55,8 +55,18 @@ type RolloutOptions struct {
 	ParamsOverrideJson []byte `protobuf:"bytes,9,opt,name=params_override_json,json=paramsOverrideJson,proto3" json:"params_override_json,omitempty"`
 	// Do not verify; the verification is SKIPPED.
 	SkipVerification bool `protobuf:"varint,10,opt,name=skip_verification,json=skipVerification,proto3" json:"skip_verification,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The most events of the attempt; more are a failure with ATTEMPT_TOO_LARGE.
+	MaxEvents *uint64 `protobuf:"varint,11,opt,name=max_events,json=maxEvents,proto3,oneof" json:"max_events,omitempty"`
+	// The most bytes of its events, serialised; more are a failure with
+	// ATTEMPT_TOO_LARGE.
+	MaxEventBytes *uint64 `protobuf:"varint,12,opt,name=max_event_bytes,json=maxEventBytes,proto3,oneof" json:"max_event_bytes,omitempty"`
+	// Ask the policy model for append-only prompts (CreateResponseRequest).
+	AppendOnly *bool `protobuf:"varint,13,opt,name=append_only,json=appendOnly,proto3,oneof" json:"append_only,omitempty"`
+	// Keep the session's final state, where the environment can. Absent: keep it
+	// where GetEnvironment says `keeps_state`.
+	KeepFinalState *bool `protobuf:"varint,14,opt,name=keep_final_state,json=keepFinalState,proto3,oneof" json:"keep_final_state,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RolloutOptions) Reset() {
@@ -155,6 +165,34 @@ func (x *RolloutOptions) GetParamsOverrideJson() []byte {
 func (x *RolloutOptions) GetSkipVerification() bool {
 	if x != nil {
 		return x.SkipVerification
+	}
+	return false
+}
+
+func (x *RolloutOptions) GetMaxEvents() uint64 {
+	if x != nil && x.MaxEvents != nil {
+		return *x.MaxEvents
+	}
+	return 0
+}
+
+func (x *RolloutOptions) GetMaxEventBytes() uint64 {
+	if x != nil && x.MaxEventBytes != nil {
+		return *x.MaxEventBytes
+	}
+	return 0
+}
+
+func (x *RolloutOptions) GetAppendOnly() bool {
+	if x != nil && x.AppendOnly != nil {
+		return *x.AppendOnly
+	}
+	return false
+}
+
+func (x *RolloutOptions) GetKeepFinalState() bool {
+	if x != nil && x.KeepFinalState != nil {
+		return *x.KeepFinalState
 	}
 	return false
 }
@@ -1433,7 +1471,7 @@ var File_gymmesh_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_gymmesh_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1cgymmesh/agent/v1/agent.proto\x12\x10gymmesh.agent.v1\x1a\x1dgymmesh/model/v1/tokens.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/verify/v1/verify.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\x81\x05\n" +
+	"\x1cgymmesh/agent/v1/agent.proto\x12\x10gymmesh.agent.v1\x1a\x1dgymmesh/model/v1/tokens.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/verify/v1/verify.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xef\x06\n" +
 	"\x0eRolloutOptions\x12 \n" +
 	"\tmax_steps\x18\x01 \x01(\rH\x00R\bmaxSteps\x88\x01\x01\x12:\n" +
 	"\x17max_total_output_tokens\x18\x02 \x01(\x03H\x01R\x14maxTotalOutputTokens\x88\x01\x01\x12!\n" +
@@ -1446,7 +1484,13 @@ const file_gymmesh_agent_v1_agent_proto_rawDesc = "" +
 	"\x16allow_token_divergence\x18\b \x01(\bR\x14allowTokenDivergence\x120\n" +
 	"\x14params_override_json\x18\t \x01(\fR\x12paramsOverrideJson\x12+\n" +
 	"\x11skip_verification\x18\n" +
-	" \x01(\bR\x10skipVerification\x1a9\n" +
+	" \x01(\bR\x10skipVerification\x12\"\n" +
+	"\n" +
+	"max_events\x18\v \x01(\x04H\x05R\tmaxEvents\x88\x01\x01\x12+\n" +
+	"\x0fmax_event_bytes\x18\f \x01(\x04H\x06R\rmaxEventBytes\x88\x01\x01\x12$\n" +
+	"\vappend_only\x18\r \x01(\bH\aR\n" +
+	"appendOnly\x88\x01\x01\x12-\n" +
+	"\x10keep_final_state\x18\x0e \x01(\bH\bR\x0ekeepFinalState\x88\x01\x01\x1a9\n" +
 	"\vModelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
@@ -1456,7 +1500,11 @@ const file_gymmesh_agent_v1_agent_proto_rawDesc = "" +
 	"\v_max_wall_sB\n" +
 	"\n" +
 	"\b_captureB\x10\n" +
-	"\x0e_max_staleness\"\xfc\x01\n" +
+	"\x0e_max_stalenessB\r\n" +
+	"\v_max_eventsB\x12\n" +
+	"\x10_max_event_bytesB\x0e\n" +
+	"\f_append_onlyB\x13\n" +
+	"\x11_keep_final_state\"\xfc\x01\n" +
 	"\x11RunRolloutRequest\x122\n" +
 	"\x04task\x18\x01 \x01(\v2\x18.gymmesh.rollout.v1.TaskB\x04\xe2A\x01\x02R\x04task\x12#\n" +
 	"\n" +

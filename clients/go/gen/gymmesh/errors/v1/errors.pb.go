@@ -242,6 +242,11 @@ const (
 	// Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
 	// "metadata": {"rollout_id": "r-17", "attempt": "1"}}
 	ErrorReason_ERROR_REASON_ROLLOUT_EXISTS ErrorReason = 84
+	// ABORTED. The attempt has more events, or more bytes of them, than it may have
+	// (RolloutOptions.max_events, max_event_bytes).
+	// Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
+	// "metadata": {"limit": "max_events", "most": "500000"}}
+	ErrorReason_ERROR_REASON_ATTEMPT_TOO_LARGE ErrorReason = 85
 	// NOT_FOUND. The collector has no run of that id.
 	// Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"run_id": "run-3"}}
@@ -262,6 +267,81 @@ const (
 	// UNAVAILABLE. The mux connection broke with this call in flight.
 	// Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 	ErrorReason_ERROR_REASON_MUX_BROKEN ErrorReason = 110
+	// NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+	// Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
+	// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+	ErrorReason_ERROR_REASON_SANDBOX_NOT_FOUND ErrorReason = 120
+	// PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
+	// Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
+	// "metadata": {"sandbox_id": "b-8"}}
+	ErrorReason_ERROR_REASON_SANDBOX_LEASE_INVALID ErrorReason = 121
+	// FAILED_PRECONDITION. The lease was not renewed in time.
+	// Example: {"reason": "SANDBOX_LEASE_EXPIRED", "domain": "gymmesh",
+	// "metadata": {"sandbox_id": "b-8"}}
+	ErrorReason_ERROR_REASON_SANDBOX_LEASE_EXPIRED ErrorReason = 122
+	// RESOURCE_EXHAUSTED. The instance runs as many sandboxes as it may; RetryInfo says
+	// when to try again.
+	// Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
+	// "metadata": {"limit": "64"}}
+	ErrorReason_ERROR_REASON_SANDBOX_LIMIT ErrorReason = 123
+	// UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
+	// daemon went away.
+	// Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
+	// "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
+	ErrorReason_ERROR_REASON_SANDBOX_LOST ErrorReason = 124
+	// RESOURCE_EXHAUSTED. The whole sandbox was ended at its limit of memory. A process
+	// that was, in a sandbox that goes on, is an exit by signal and not an error.
+	// Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
+	// "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
+	ErrorReason_ERROR_REASON_SANDBOX_OUT_OF_MEMORY ErrorReason = 125
+	// RESOURCE_EXHAUSTED. The sandbox, or the host below it, has no space left for what
+	// was to be written.
+	// Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
+	// "metadata": {"sandbox_id": "b-8"}}
+	ErrorReason_ERROR_REASON_SANDBOX_DISK_FULL ErrorReason = 126
+	// NOT_FOUND. No image, root or snapshot of that name is here or can be had.
+	// Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
+	// "metadata": {"image": "python:3.13"}}
+	ErrorReason_ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND ErrorReason = 127
+	// INTERNAL. The image is there and could not be built, unpacked or started.
+	// Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
+	// "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
+	ErrorReason_ERROR_REASON_SANDBOX_IMAGE_FAILED ErrorReason = 128
+	// DEADLINE_EXCEEDED. The sandbox was not ready in time; nothing of it is left.
+	// Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
+	// "metadata": {"timeout_s": "60"}}
+	ErrorReason_ERROR_REASON_SANDBOX_START_TIMEOUT ErrorReason = 129
+	// INVALID_ARGUMENT. The backend cannot give what was asked for.
+	// Example: {"reason": "SANDBOX_OPTION_UNSUPPORTED", "domain": "gymmesh",
+	// "metadata": {"option": "resources.disk_bytes", "backend": "docker"}}
+	ErrorReason_ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED ErrorReason = 130
+	// INVALID_ARGUMENT. A path leads out of the sandbox, or is not what it should be (a
+	// folder, a plain file).
+	// Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
+	// "metadata": {"path": "/etc/../.."}}
+	ErrorReason_ERROR_REASON_SANDBOX_PATH_INVALID ErrorReason = 131
+	// NOT_FOUND. No process of that id was started here, or its end is forgotten.
+	// Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
+	// "metadata": {"process_id": "p-3"}}
+	ErrorReason_ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND ErrorReason = 132
+	// UNAVAILABLE. Nothing answers at that port of the sandbox.
+	// Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
+	// "metadata": {"port": "8080"}}
+	ErrorReason_ERROR_REASON_SANDBOX_PORT_UNREACHABLE ErrorReason = 133
+	// FAILED_PRECONDITION. The program that should run as the agent is not installed in
+	// its sandbox.
+	// Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
+	// "metadata": {"program": "codex"}}
+	ErrorReason_ERROR_REASON_PROGRAM_NOT_FOUND ErrorReason = 140
+	// INTERNAL. The program ended with an error of its own, not of the policy: it could
+	// not start, or broke before its first model call.
+	// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
+	// "metadata": {"program": "codex", "exit_code": "127"}}
+	ErrorReason_ERROR_REASON_PROGRAM_FAILED ErrorReason = 141
+	// ABORTED. The program was ended from outside of its sandbox.
+	// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
+	// "metadata": {"program": "codex", "signal": "9"}}
+	ErrorReason_ERROR_REASON_PROGRAM_KILLED ErrorReason = 142
 )
 
 // Enum value maps for ErrorReason.
@@ -312,63 +392,99 @@ var (
 		82:  "ERROR_REASON_ROLLOUT_NOT_FOUND",
 		83:  "ERROR_REASON_CURSOR_LOST",
 		84:  "ERROR_REASON_ROLLOUT_EXISTS",
+		85:  "ERROR_REASON_ATTEMPT_TOO_LARGE",
 		90:  "ERROR_REASON_RUN_NOT_FOUND",
 		91:  "ERROR_REASON_RUN_STATE",
 		100: "ERROR_REASON_LEASE_NOT_FOUND",
 		101: "ERROR_REASON_INSTANCE_EXISTS",
 		110: "ERROR_REASON_MUX_BROKEN",
+		120: "ERROR_REASON_SANDBOX_NOT_FOUND",
+		121: "ERROR_REASON_SANDBOX_LEASE_INVALID",
+		122: "ERROR_REASON_SANDBOX_LEASE_EXPIRED",
+		123: "ERROR_REASON_SANDBOX_LIMIT",
+		124: "ERROR_REASON_SANDBOX_LOST",
+		125: "ERROR_REASON_SANDBOX_OUT_OF_MEMORY",
+		126: "ERROR_REASON_SANDBOX_DISK_FULL",
+		127: "ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND",
+		128: "ERROR_REASON_SANDBOX_IMAGE_FAILED",
+		129: "ERROR_REASON_SANDBOX_START_TIMEOUT",
+		130: "ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED",
+		131: "ERROR_REASON_SANDBOX_PATH_INVALID",
+		132: "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND",
+		133: "ERROR_REASON_SANDBOX_PORT_UNREACHABLE",
+		140: "ERROR_REASON_PROGRAM_NOT_FOUND",
+		141: "ERROR_REASON_PROGRAM_FAILED",
+		142: "ERROR_REASON_PROGRAM_KILLED",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":              0,
-		"ERROR_REASON_REQUIRED_FIELD_MISSING":   1,
-		"ERROR_REASON_FIELD_INVALID":            2,
-		"ERROR_REASON_PARAMETER_UNSUPPORTED":    3,
-		"ERROR_REASON_TASK_INVALID":             4,
-		"ERROR_REASON_MESSAGE_TOO_LARGE":        5,
-		"ERROR_REASON_CREDENTIAL_INVALID":       10,
-		"ERROR_REASON_NOT_PERMITTED":            11,
-		"ERROR_REASON_SERVICE_NOT_FOUND":        20,
-		"ERROR_REASON_PEER_UNAVAILABLE":         21,
-		"ERROR_REASON_DRAINING":                 22,
-		"ERROR_REASON_QUEUE_FULL":               23,
-		"ERROR_REASON_NOT_OFFERED":              24,
-		"ERROR_REASON_CONTRACT_MISMATCH":        25,
-		"ERROR_REASON_INTERNAL_FAULT":           26,
-		"ERROR_REASON_DEADLINE_PASSED":          27,
-		"ERROR_REASON_CALLER_CANCELLED":         28,
-		"ERROR_REASON_CONTRACT_VIOLATED":        29,
-		"ERROR_REASON_MODEL_UNREACHABLE":        40,
-		"ERROR_REASON_MODEL_TIMEOUT":            41,
-		"ERROR_REASON_MODEL_RATE_LIMITED":       42,
-		"ERROR_REASON_MODEL_SERVER_ERROR":       43,
-		"ERROR_REASON_MODEL_ANSWER_INVALID":     44,
-		"ERROR_REASON_MODEL_REQUEST_REFUSED":    45,
-		"ERROR_REASON_MODEL_CONTEXT_EXCEEDED":   46,
-		"ERROR_REASON_MODEL_QUOTA_SPENT":        47,
-		"ERROR_REASON_MODEL_CREDENTIAL_REFUSED": 48,
-		"ERROR_REASON_CONVERSATION_UNKNOWN":     49,
-		"ERROR_REASON_REQUEST_ID_REUSED":        50,
-		"ERROR_REASON_RESPONSE_NOT_FOUND":       51,
-		"ERROR_REASON_TOKENS_DIVERGED":          52,
-		"ERROR_REASON_WEIGHTS_STALE":            53,
-		"ERROR_REASON_SESSION_NOT_FOUND":        60,
-		"ERROR_REASON_SESSION_LIMIT":            61,
-		"ERROR_REASON_TOOL_NOT_FOUND":           62,
-		"ERROR_REASON_ENVIRONMENT_FAULT":        63,
-		"ERROR_REASON_TOOL_TIMEOUT":             64,
-		"ERROR_REASON_SESSION_STATE":            65,
-		"ERROR_REASON_VERIFIER_FAULT":           70,
-		"ERROR_REASON_VERIFIER_TIMEOUT":         71,
-		"ERROR_REASON_AGENT_FAULT":              80,
-		"ERROR_REASON_BUDGET_SPENT":             81,
-		"ERROR_REASON_ROLLOUT_NOT_FOUND":        82,
-		"ERROR_REASON_CURSOR_LOST":              83,
-		"ERROR_REASON_ROLLOUT_EXISTS":           84,
-		"ERROR_REASON_RUN_NOT_FOUND":            90,
-		"ERROR_REASON_RUN_STATE":                91,
-		"ERROR_REASON_LEASE_NOT_FOUND":          100,
-		"ERROR_REASON_INSTANCE_EXISTS":          101,
-		"ERROR_REASON_MUX_BROKEN":               110,
+		"ERROR_REASON_UNSPECIFIED":                0,
+		"ERROR_REASON_REQUIRED_FIELD_MISSING":     1,
+		"ERROR_REASON_FIELD_INVALID":              2,
+		"ERROR_REASON_PARAMETER_UNSUPPORTED":      3,
+		"ERROR_REASON_TASK_INVALID":               4,
+		"ERROR_REASON_MESSAGE_TOO_LARGE":          5,
+		"ERROR_REASON_CREDENTIAL_INVALID":         10,
+		"ERROR_REASON_NOT_PERMITTED":              11,
+		"ERROR_REASON_SERVICE_NOT_FOUND":          20,
+		"ERROR_REASON_PEER_UNAVAILABLE":           21,
+		"ERROR_REASON_DRAINING":                   22,
+		"ERROR_REASON_QUEUE_FULL":                 23,
+		"ERROR_REASON_NOT_OFFERED":                24,
+		"ERROR_REASON_CONTRACT_MISMATCH":          25,
+		"ERROR_REASON_INTERNAL_FAULT":             26,
+		"ERROR_REASON_DEADLINE_PASSED":            27,
+		"ERROR_REASON_CALLER_CANCELLED":           28,
+		"ERROR_REASON_CONTRACT_VIOLATED":          29,
+		"ERROR_REASON_MODEL_UNREACHABLE":          40,
+		"ERROR_REASON_MODEL_TIMEOUT":              41,
+		"ERROR_REASON_MODEL_RATE_LIMITED":         42,
+		"ERROR_REASON_MODEL_SERVER_ERROR":         43,
+		"ERROR_REASON_MODEL_ANSWER_INVALID":       44,
+		"ERROR_REASON_MODEL_REQUEST_REFUSED":      45,
+		"ERROR_REASON_MODEL_CONTEXT_EXCEEDED":     46,
+		"ERROR_REASON_MODEL_QUOTA_SPENT":          47,
+		"ERROR_REASON_MODEL_CREDENTIAL_REFUSED":   48,
+		"ERROR_REASON_CONVERSATION_UNKNOWN":       49,
+		"ERROR_REASON_REQUEST_ID_REUSED":          50,
+		"ERROR_REASON_RESPONSE_NOT_FOUND":         51,
+		"ERROR_REASON_TOKENS_DIVERGED":            52,
+		"ERROR_REASON_WEIGHTS_STALE":              53,
+		"ERROR_REASON_SESSION_NOT_FOUND":          60,
+		"ERROR_REASON_SESSION_LIMIT":              61,
+		"ERROR_REASON_TOOL_NOT_FOUND":             62,
+		"ERROR_REASON_ENVIRONMENT_FAULT":          63,
+		"ERROR_REASON_TOOL_TIMEOUT":               64,
+		"ERROR_REASON_SESSION_STATE":              65,
+		"ERROR_REASON_VERIFIER_FAULT":             70,
+		"ERROR_REASON_VERIFIER_TIMEOUT":           71,
+		"ERROR_REASON_AGENT_FAULT":                80,
+		"ERROR_REASON_BUDGET_SPENT":               81,
+		"ERROR_REASON_ROLLOUT_NOT_FOUND":          82,
+		"ERROR_REASON_CURSOR_LOST":                83,
+		"ERROR_REASON_ROLLOUT_EXISTS":             84,
+		"ERROR_REASON_ATTEMPT_TOO_LARGE":          85,
+		"ERROR_REASON_RUN_NOT_FOUND":              90,
+		"ERROR_REASON_RUN_STATE":                  91,
+		"ERROR_REASON_LEASE_NOT_FOUND":            100,
+		"ERROR_REASON_INSTANCE_EXISTS":            101,
+		"ERROR_REASON_MUX_BROKEN":                 110,
+		"ERROR_REASON_SANDBOX_NOT_FOUND":          120,
+		"ERROR_REASON_SANDBOX_LEASE_INVALID":      121,
+		"ERROR_REASON_SANDBOX_LEASE_EXPIRED":      122,
+		"ERROR_REASON_SANDBOX_LIMIT":              123,
+		"ERROR_REASON_SANDBOX_LOST":               124,
+		"ERROR_REASON_SANDBOX_OUT_OF_MEMORY":      125,
+		"ERROR_REASON_SANDBOX_DISK_FULL":          126,
+		"ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND":    127,
+		"ERROR_REASON_SANDBOX_IMAGE_FAILED":       128,
+		"ERROR_REASON_SANDBOX_START_TIMEOUT":      129,
+		"ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED": 130,
+		"ERROR_REASON_SANDBOX_PATH_INVALID":       131,
+		"ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND":  132,
+		"ERROR_REASON_SANDBOX_PORT_UNREACHABLE":   133,
+		"ERROR_REASON_PROGRAM_NOT_FOUND":          140,
+		"ERROR_REASON_PROGRAM_FAILED":             141,
+		"ERROR_REASON_PROGRAM_KILLED":             142,
 	}
 )
 
@@ -551,7 +667,7 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\bboundary\x18\x03 \x01(\x0e2\x1c.gymmesh.rollout.v1.BoundaryR\bboundary\"F\n" +
 	"\n" +
 	"ModelUsage\x128\n" +
-	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\xa3\x11\n" +
+	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\x9f\x18\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12/\n" +
 	"#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x1a\x06\x82\xa0\x19\x02\b\x03\x12&\n" +
@@ -616,12 +732,44 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\x18\x06\x12*\n" +
 	"\x1eERROR_REASON_ROLLOUT_NOT_FOUND\x10R\x1a\x06\x82\xa0\x19\x02\b\x05\x12$\n" +
 	"\x18ERROR_REASON_CURSOR_LOST\x10S\x1a\x06\x82\xa0\x19\x02\b\v\x12'\n" +
-	"\x1bERROR_REASON_ROLLOUT_EXISTS\x10T\x1a\x06\x82\xa0\x19\x02\b\x06\x12&\n" +
+	"\x1bERROR_REASON_ROLLOUT_EXISTS\x10T\x1a\x06\x82\xa0\x19\x02\b\x06\x12,\n" +
+	"\x1eERROR_REASON_ATTEMPT_TOO_LARGE\x10U\x1a\b\x82\xa0\x19\x04\b\n" +
+	"\x18\x06\x12&\n" +
 	"\x1aERROR_REASON_RUN_NOT_FOUND\x10Z\x1a\x06\x82\xa0\x19\x02\b\x05\x12\"\n" +
 	"\x16ERROR_REASON_RUN_STATE\x10[\x1a\x06\x82\xa0\x19\x02\b\t\x12(\n" +
 	"\x1cERROR_REASON_LEASE_NOT_FOUND\x10d\x1a\x06\x82\xa0\x19\x02\b\x05\x12(\n" +
 	"\x1cERROR_REASON_INSTANCE_EXISTS\x10e\x1a\x06\x82\xa0\x19\x02\b\x06\x12%\n" +
-	"\x17ERROR_REASON_MUX_BROKEN\x10n\x1a\b\x82\xa0\x19\x04\b\x0e\x10\x01:V\n" +
+	"\x17ERROR_REASON_MUX_BROKEN\x10n\x1a\b\x82\xa0\x19\x04\b\x0e\x10\x01\x12.\n" +
+	"\x1eERROR_REASON_SANDBOX_NOT_FOUND\x10x\x1a\n" +
+	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\t\x120\n" +
+	"\"ERROR_REASON_SANDBOX_LEASE_INVALID\x10y\x1a\b\x82\xa0\x19\x04\b\a\x18\t\x122\n" +
+	"\"ERROR_REASON_SANDBOX_LEASE_EXPIRED\x10z\x1a\n" +
+	"\x82\xa0\x19\x06\b\t\x10\x01\x18\t\x12*\n" +
+	"\x1aERROR_REASON_SANDBOX_LIMIT\x10{\x1a\n" +
+	"\x82\xa0\x19\x06\b\b\x10\x01\x18\t\x12)\n" +
+	"\x19ERROR_REASON_SANDBOX_LOST\x10|\x1a\n" +
+	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\t\x120\n" +
+	"\"ERROR_REASON_SANDBOX_OUT_OF_MEMORY\x10}\x1a\b\x82\xa0\x19\x04\b\b\x18\t\x12,\n" +
+	"\x1eERROR_REASON_SANDBOX_DISK_FULL\x10~\x1a\b\x82\xa0\x19\x04\b\b\x18\t\x122\n" +
+	"$ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND\x10\x7f\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x122\n" +
+	"!ERROR_REASON_SANDBOX_IMAGE_FAILED\x10\x80\x01\x1a\n" +
+	"\x82\xa0\x19\x06\b\r\x10\x01\x18\t\x123\n" +
+	"\"ERROR_REASON_SANDBOX_START_TIMEOUT\x10\x81\x01\x1a\n" +
+	"\x82\xa0\x19\x06\b\x04\x10\x01\x18\t\x126\n" +
+	"'ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED\x10\x82\x01\x1a\b\x82\xa0\x19\x04\b\x03\x18\t\x120\n" +
+	"!ERROR_REASON_SANDBOX_PATH_INVALID\x10\x83\x01\x1a\b\x82\xa0\x19\x04\b\x03\x18\t\x125\n" +
+	"&ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND\x10\x84\x01\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x126\n" +
+	"%ERROR_REASON_SANDBOX_PORT_UNREACHABLE\x10\x85\x01\x1a\n" +
+	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\t\x12-\n" +
+	"\x1eERROR_REASON_PROGRAM_NOT_FOUND\x10\x8c\x01\x1a\b\x82\xa0\x19\x04\b\t\x18\n" +
+	"\x12,\n" +
+	"\x1bERROR_REASON_PROGRAM_FAILED\x10\x8d\x01\x1a\n" +
+	"\x82\xa0\x19\x06\b\r\x10\x01\x18\n" +
+	"\x12,\n" +
+	"\x1bERROR_REASON_PROGRAM_KILLED\x10\x8e\x01\x1a\n" +
+	"\x82\xa0\x19\x06\b\n" +
+	"\x10\x01\x18\n" +
+	":V\n" +
 	"\x04rule\x12!.google.protobuf.EnumValueOptions\x18\x80\x94\x03 \x01(\v2\x1d.gymmesh.errors.v1.ReasonRuleR\x04ruleB\x7f\n" +
 	"\x14io.gymmesh.errors.v1B\vErrorsProtoP\x01ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1;errorsv1\xaa\x02\x11Gymmesh.Errors.V1b\x06proto3"
 

@@ -194,7 +194,12 @@ type CreateResponseRequest struct {
 	CallId string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// Seeds the sampling where the backend can; absent: the backend's own chance.
 	// A backend that cannot ignores it, and GetModel says so.
-	Seed          *int64 `protobuf:"varint,7,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	Seed *int64 `protobuf:"varint,7,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	// Keep the tokens of the conversation so far and render only the new items
+	// behind them, also where the chat template would write the history otherwise.
+	// Where that is not possible the prompt is rendered whole, as a fork. A server
+	// whose capabilities do not have `append_only` ignores it.
+	AppendOnly    bool `protobuf:"varint,8,opt,name=append_only,json=appendOnly,proto3" json:"append_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -278,6 +283,13 @@ func (x *CreateResponseRequest) GetSeed() int64 {
 	return 0
 }
 
+func (x *CreateResponseRequest) GetAppendOnly() bool {
+	if x != nil {
+		return x.AppendOnly
+	}
+	return false
+}
+
 // The model's answer.
 type CreateResponseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -299,8 +311,15 @@ type CreateResponseResponse struct {
 	// of any other answer. Empty when the call had no `conversation`, or when
 	// nothing is kept: the next call then sends the conversation whole.
 	ConversationToken []byte `protobuf:"bytes,6,opt,name=conversation_token,json=conversationToken,proto3" json:"conversation_token,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Microseconds from sending the request that was answered to its answer.
+	EndpointUs uint64 `protobuf:"varint,7,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
+	// Microseconds spent on requests before that one, and waiting between them.
+	RetryUs uint64 `protobuf:"varint,8,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`
+	// How often the endpoint was asked again, by reason, in the order of the first
+	// of each.
+	Retries       []*CallRetries `protobuf:"bytes,9,rep,name=retries,proto3" json:"retries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateResponseResponse) Reset() {
@@ -371,6 +390,27 @@ func (x *CreateResponseResponse) GetFromCache() bool {
 func (x *CreateResponseResponse) GetConversationToken() []byte {
 	if x != nil {
 		return x.ConversationToken
+	}
+	return nil
+}
+
+func (x *CreateResponseResponse) GetEndpointUs() uint64 {
+	if x != nil {
+		return x.EndpointUs
+	}
+	return 0
+}
+
+func (x *CreateResponseResponse) GetRetryUs() uint64 {
+	if x != nil {
+		return x.RetryUs
+	}
+	return 0
+}
+
+func (x *CreateResponseResponse) GetRetries() []*CallRetries {
+	if x != nil {
+		return x.Retries
 	}
 	return nil
 }
@@ -760,9 +800,15 @@ type ModelCapabilities struct {
 	// Function tools are understood.
 	Tools bool `protobuf:"varint,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	// `seed` is honoured.
-	Seed          bool `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Seed bool `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`
+	// `append_only` is honoured.
+	AppendOnly bool `protobuf:"varint,9,opt,name=append_only,json=appendOnly,proto3" json:"append_only,omitempty"`
+	// The side data that can be captured, by name.
+	SideData []string `protobuf:"bytes,10,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
+	// Which distribution captured log probabilities are of.
+	LogprobDistribution LogprobDistribution `protobuf:"varint,11,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ModelCapabilities) Reset() {
@@ -849,6 +895,27 @@ func (x *ModelCapabilities) GetSeed() bool {
 		return x.Seed
 	}
 	return false
+}
+
+func (x *ModelCapabilities) GetAppendOnly() bool {
+	if x != nil {
+		return x.AppendOnly
+	}
+	return false
+}
+
+func (x *ModelCapabilities) GetSideData() []string {
+	if x != nil {
+		return x.SideData
+	}
+	return nil
+}
+
+func (x *ModelCapabilities) GetLogprobDistribution() LogprobDistribution {
+	if x != nil {
+		return x.LogprobDistribution
+	}
+	return LogprobDistribution_LOGPROB_DISTRIBUTION_UNSPECIFIED
 }
 
 // What the model is.
@@ -956,7 +1023,9 @@ func (x *GetModelResponse) GetContractVersion() string {
 type SetWeightsVersionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version that generates from now on; 0 is a version like any other.
-	Version       *uint64 `protobuf:"varint,1,opt,name=version,proto3,oneof" json:"version,omitempty"`
+	Version *uint64 `protobuf:"varint,1,opt,name=version,proto3,oneof" json:"version,omitempty"`
+	// The name of the adapter (LoRA) that generates from now on; empty: none.
+	Adapter       string `protobuf:"bytes,2,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -996,6 +1065,13 @@ func (x *SetWeightsVersionRequest) GetVersion() uint64 {
 		return *x.Version
 	}
 	return 0
+}
+
+func (x *SetWeightsVersionRequest) GetAdapter() string {
+	if x != nil {
+		return x.Adapter
+	}
+	return ""
 }
 
 // The version is in force.
@@ -1048,7 +1124,7 @@ var File_gymmesh_model_v1_model_proto protoreflect.FileDescriptor
 
 const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1cgymmesh/model/v1/model.proto\x12\x10gymmesh.model.v1\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xde\x01\n" +
+	"\x1cgymmesh/model/v1/model.proto\x12\x10gymmesh.model.v1\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xde\x01\n" +
 	"\x0fConversationRef\x12\x14\n" +
 	"\x02id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x02id\x12*\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\fparentCallId\x12'\n" +
@@ -1057,7 +1133,7 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\x0e_prefix_tokens\"T\n" +
 	"\fPrefixTokens\x12!\n" +
 	"\ttoken_ids\x18\x01 \x01(\fB\x04\xe2A\x01\x02R\btokenIds\x12!\n" +
-	"\titem_ends\x18\x02 \x03(\rB\x04\xe2A\x01\x02R\bitemEnds\"\xa2\x03\n" +
+	"\titem_ends\x18\x02 \x03(\rB\x04\xe2A\x01\x02R\bitemEnds\"\xc9\x03\n" +
 	"\x15CreateResponseRequest\x12B\n" +
 	"\x06params\x18\x01 \x01(\v2$.gymmesh.responses.v1.ResponseParamsB\x04\xe2A\x01\x02R\x06params\x12#\n" +
 	"\n" +
@@ -1067,11 +1143,13 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\fconversation\x18\x04 \x01(\v2!.gymmesh.model.v1.ConversationRefB\x04\xe2A\x01\x01H\x00R\fconversation\x88\x01\x01\x12E\n" +
 	"\acapture\x18\x05 \x01(\v2 .gymmesh.model.v1.CaptureOptionsB\x04\xe2A\x01\x01H\x01R\acapture\x88\x01\x01\x12\x1d\n" +
 	"\acall_id\x18\x06 \x01(\tB\x04\xe2A\x01\x01R\x06callId\x12\x1d\n" +
-	"\x04seed\x18\a \x01(\x03B\x04\xe2A\x01\x01H\x02R\x04seed\x88\x01\x01B\x0f\n" +
+	"\x04seed\x18\a \x01(\x03B\x04\xe2A\x01\x01H\x02R\x04seed\x88\x01\x01\x12%\n" +
+	"\vappend_only\x18\b \x01(\bB\x04\xe2A\x01\x01R\n" +
+	"appendOnlyB\x0f\n" +
 	"\r_conversationB\n" +
 	"\n" +
 	"\b_captureB\a\n" +
-	"\x05_seed\"\x9e\x02\n" +
+	"\x05_seed\"\x93\x03\n" +
 	"\x16CreateResponseResponse\x12:\n" +
 	"\bresponse\x18\x01 \x01(\v2\x1e.gymmesh.responses.v1.ResponseR\bresponse\x12\x17\n" +
 	"\acall_id\x18\x02 \x01(\tR\x06callId\x12;\n" +
@@ -1079,7 +1157,11 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\bqueue_us\x18\x04 \x01(\x04R\aqueueUs\x12\x1d\n" +
 	"\n" +
 	"from_cache\x18\x05 \x01(\bR\tfromCache\x12-\n" +
-	"\x12conversation_token\x18\x06 \x01(\fR\x11conversationTokenB\t\n" +
+	"\x12conversation_token\x18\x06 \x01(\fR\x11conversationToken\x12\x1f\n" +
+	"\vendpoint_us\x18\a \x01(\x04R\n" +
+	"endpointUs\x12\x19\n" +
+	"\bretry_us\x18\b \x01(\x04R\aretryUs\x127\n" +
+	"\aretries\x18\t \x03(\v2\x1d.gymmesh.model.v1.CallRetriesR\aretriesB\t\n" +
 	"\a_tokens\"Z\n" +
 	"\x15StreamResponseRequest\x12A\n" +
 	"\x04call\x18\x01 \x01(\v2'.gymmesh.model.v1.CreateResponseRequestB\x04\xe2A\x01\x02R\x04call\"\xa4\x01\n" +
@@ -1097,7 +1179,7 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\x17\n" +
 	"\x15AbortResponseResponse\"\x11\n" +
-	"\x0fGetModelRequest\"\xe8\x01\n" +
+	"\x0fGetModelRequest\"\x80\x03\n" +
 	"\x11ModelCapabilities\x12\x1c\n" +
 	"\tstreaming\x18\x01 \x01(\bR\tstreaming\x12\x1b\n" +
 	"\ttoken_ids\x18\x02 \x01(\bR\btokenIds\x12\x1a\n" +
@@ -1106,7 +1188,12 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\x05abort\x18\x05 \x01(\bR\x05abort\x12\x16\n" +
 	"\x06images\x18\x06 \x01(\bR\x06images\x12\x14\n" +
 	"\x05tools\x18\a \x01(\bR\x05tools\x12\x12\n" +
-	"\x04seed\x18\b \x01(\bR\x04seed\"\xc4\x02\n" +
+	"\x04seed\x18\b \x01(\bR\x04seed\x12\x1f\n" +
+	"\vappend_only\x18\t \x01(\bR\n" +
+	"appendOnly\x12\x1b\n" +
+	"\tside_data\x18\n" +
+	" \x03(\tR\bsideData\x12X\n" +
+	"\x14logprob_distribution\x18\v \x01(\x0e2%.gymmesh.model.v1.LogprobDistributionR\x13logprobDistribution\"\xc4\x02\n" +
 	"\x10GetModelResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12%\n" +
@@ -1115,9 +1202,10 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\x0econtext_tokens\x18\x05 \x01(\rR\rcontextTokens\x12,\n" +
 	"\x0fweights_version\x18\x06 \x01(\x04H\x00R\x0eweightsVersion\x88\x01\x01\x12)\n" +
 	"\x10contract_version\x18\a \x01(\tR\x0fcontractVersionB\x12\n" +
-	"\x10_weights_version\"K\n" +
+	"\x10_weights_version\"k\n" +
 	"\x18SetWeightsVersionRequest\x12#\n" +
-	"\aversion\x18\x01 \x01(\x04B\x04\xe2A\x01\x02H\x00R\aversion\x88\x01\x01B\n" +
+	"\aversion\x18\x01 \x01(\x04B\x04\xe2A\x01\x02H\x00R\aversion\x88\x01\x01\x12\x1e\n" +
+	"\aadapter\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\aadapterB\n" +
 	"\n" +
 	"\b_version\"I\n" +
 	"\x19SetWeightsVersionResponse\x12\x1f\n" +
@@ -1164,6 +1252,8 @@ var file_gymmesh_model_v1_model_proto_goTypes = []any{
 	(*CaptureOptions)(nil),            // 15: gymmesh.model.v1.CaptureOptions
 	(*v1.Response)(nil),               // 16: gymmesh.responses.v1.Response
 	(*TokenCapture)(nil),              // 17: gymmesh.model.v1.TokenCapture
+	(*CallRetries)(nil),               // 18: gymmesh.model.v1.CallRetries
+	(LogprobDistribution)(0),          // 19: gymmesh.model.v1.LogprobDistribution
 }
 var file_gymmesh_model_v1_model_proto_depIdxs = []int32{
 	1,  // 0: gymmesh.model.v1.ConversationRef.prefix_tokens:type_name -> gymmesh.model.v1.PrefixTokens
@@ -1172,25 +1262,27 @@ var file_gymmesh_model_v1_model_proto_depIdxs = []int32{
 	15, // 3: gymmesh.model.v1.CreateResponseRequest.capture:type_name -> gymmesh.model.v1.CaptureOptions
 	16, // 4: gymmesh.model.v1.CreateResponseResponse.response:type_name -> gymmesh.responses.v1.Response
 	17, // 5: gymmesh.model.v1.CreateResponseResponse.tokens:type_name -> gymmesh.model.v1.TokenCapture
-	2,  // 6: gymmesh.model.v1.StreamResponseRequest.call:type_name -> gymmesh.model.v1.CreateResponseRequest
-	6,  // 7: gymmesh.model.v1.StreamResponseResponse.delta:type_name -> gymmesh.model.v1.ResponseDelta
-	3,  // 8: gymmesh.model.v1.StreamResponseResponse.completed:type_name -> gymmesh.model.v1.CreateResponseResponse
-	10, // 9: gymmesh.model.v1.GetModelResponse.capabilities:type_name -> gymmesh.model.v1.ModelCapabilities
-	2,  // 10: gymmesh.model.v1.ModelService.CreateResponse:input_type -> gymmesh.model.v1.CreateResponseRequest
-	4,  // 11: gymmesh.model.v1.ModelService.StreamResponse:input_type -> gymmesh.model.v1.StreamResponseRequest
-	7,  // 12: gymmesh.model.v1.ModelService.AbortResponse:input_type -> gymmesh.model.v1.AbortResponseRequest
-	9,  // 13: gymmesh.model.v1.ModelService.GetModel:input_type -> gymmesh.model.v1.GetModelRequest
-	12, // 14: gymmesh.model.v1.ModelService.SetWeightsVersion:input_type -> gymmesh.model.v1.SetWeightsVersionRequest
-	3,  // 15: gymmesh.model.v1.ModelService.CreateResponse:output_type -> gymmesh.model.v1.CreateResponseResponse
-	5,  // 16: gymmesh.model.v1.ModelService.StreamResponse:output_type -> gymmesh.model.v1.StreamResponseResponse
-	8,  // 17: gymmesh.model.v1.ModelService.AbortResponse:output_type -> gymmesh.model.v1.AbortResponseResponse
-	11, // 18: gymmesh.model.v1.ModelService.GetModel:output_type -> gymmesh.model.v1.GetModelResponse
-	13, // 19: gymmesh.model.v1.ModelService.SetWeightsVersion:output_type -> gymmesh.model.v1.SetWeightsVersionResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	18, // 6: gymmesh.model.v1.CreateResponseResponse.retries:type_name -> gymmesh.model.v1.CallRetries
+	2,  // 7: gymmesh.model.v1.StreamResponseRequest.call:type_name -> gymmesh.model.v1.CreateResponseRequest
+	6,  // 8: gymmesh.model.v1.StreamResponseResponse.delta:type_name -> gymmesh.model.v1.ResponseDelta
+	3,  // 9: gymmesh.model.v1.StreamResponseResponse.completed:type_name -> gymmesh.model.v1.CreateResponseResponse
+	19, // 10: gymmesh.model.v1.ModelCapabilities.logprob_distribution:type_name -> gymmesh.model.v1.LogprobDistribution
+	10, // 11: gymmesh.model.v1.GetModelResponse.capabilities:type_name -> gymmesh.model.v1.ModelCapabilities
+	2,  // 12: gymmesh.model.v1.ModelService.CreateResponse:input_type -> gymmesh.model.v1.CreateResponseRequest
+	4,  // 13: gymmesh.model.v1.ModelService.StreamResponse:input_type -> gymmesh.model.v1.StreamResponseRequest
+	7,  // 14: gymmesh.model.v1.ModelService.AbortResponse:input_type -> gymmesh.model.v1.AbortResponseRequest
+	9,  // 15: gymmesh.model.v1.ModelService.GetModel:input_type -> gymmesh.model.v1.GetModelRequest
+	12, // 16: gymmesh.model.v1.ModelService.SetWeightsVersion:input_type -> gymmesh.model.v1.SetWeightsVersionRequest
+	3,  // 17: gymmesh.model.v1.ModelService.CreateResponse:output_type -> gymmesh.model.v1.CreateResponseResponse
+	5,  // 18: gymmesh.model.v1.ModelService.StreamResponse:output_type -> gymmesh.model.v1.StreamResponseResponse
+	8,  // 19: gymmesh.model.v1.ModelService.AbortResponse:output_type -> gymmesh.model.v1.AbortResponseResponse
+	11, // 20: gymmesh.model.v1.ModelService.GetModel:output_type -> gymmesh.model.v1.GetModelResponse
+	13, // 21: gymmesh.model.v1.ModelService.SetWeightsVersion:output_type -> gymmesh.model.v1.SetWeightsVersionResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_model_v1_model_proto_init() }
@@ -1198,6 +1290,7 @@ func file_gymmesh_model_v1_model_proto_init() {
 	if File_gymmesh_model_v1_model_proto != nil {
 		return
 	}
+	file_gymmesh_model_v1_retries_proto_init()
 	file_gymmesh_model_v1_tokens_proto_init()
 	file_gymmesh_model_v1_model_proto_msgTypes[0].OneofWrappers = []any{}
 	file_gymmesh_model_v1_model_proto_msgTypes[2].OneofWrappers = []any{}

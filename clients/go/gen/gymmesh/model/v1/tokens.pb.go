@@ -23,6 +23,113 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Which distribution log probabilities are of.
+type LogprobDistribution int32
+
+const (
+	// Not known.
+	LogprobDistribution_LOGPROB_DISTRIBUTION_UNSPECIFIED LogprobDistribution = 0
+	// The one that the tokens were drawn from: after temperature, top_p, top_k,
+	// penalties and any grammar. What importance ratios need.
+	LogprobDistribution_LOGPROB_DISTRIBUTION_SAMPLING LogprobDistribution = 1
+	// The model's own, at temperature 1 and before any cut.
+	LogprobDistribution_LOGPROB_DISTRIBUTION_RAW LogprobDistribution = 2
+)
+
+// Enum value maps for LogprobDistribution.
+var (
+	LogprobDistribution_name = map[int32]string{
+		0: "LOGPROB_DISTRIBUTION_UNSPECIFIED",
+		1: "LOGPROB_DISTRIBUTION_SAMPLING",
+		2: "LOGPROB_DISTRIBUTION_RAW",
+	}
+	LogprobDistribution_value = map[string]int32{
+		"LOGPROB_DISTRIBUTION_UNSPECIFIED": 0,
+		"LOGPROB_DISTRIBUTION_SAMPLING":    1,
+		"LOGPROB_DISTRIBUTION_RAW":         2,
+	}
+)
+
+func (x LogprobDistribution) Enum() *LogprobDistribution {
+	p := new(LogprobDistribution)
+	*p = x
+	return p
+}
+
+func (x LogprobDistribution) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LogprobDistribution) Descriptor() protoreflect.EnumDescriptor {
+	return file_gymmesh_model_v1_tokens_proto_enumTypes[0].Descriptor()
+}
+
+func (LogprobDistribution) Type() protoreflect.EnumType {
+	return &file_gymmesh_model_v1_tokens_proto_enumTypes[0]
+}
+
+func (x LogprobDistribution) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LogprobDistribution.Descriptor instead.
+func (LogprobDistribution) EnumDescriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{0}
+}
+
+// What kept output tokens from being sampled freely.
+type Constraint int32
+
+const (
+	// Not used on the wire.
+	Constraint_CONSTRAINT_UNSPECIFIED Constraint = 0
+	// They were put there; the policy had no choice.
+	Constraint_CONSTRAINT_FORCED Constraint = 1
+	// A grammar or schema allowed only some tokens.
+	Constraint_CONSTRAINT_GRAMMAR Constraint = 2
+)
+
+// Enum value maps for Constraint.
+var (
+	Constraint_name = map[int32]string{
+		0: "CONSTRAINT_UNSPECIFIED",
+		1: "CONSTRAINT_FORCED",
+		2: "CONSTRAINT_GRAMMAR",
+	}
+	Constraint_value = map[string]int32{
+		"CONSTRAINT_UNSPECIFIED": 0,
+		"CONSTRAINT_FORCED":      1,
+		"CONSTRAINT_GRAMMAR":     2,
+	}
+)
+
+func (x Constraint) Enum() *Constraint {
+	p := new(Constraint)
+	*p = x
+	return p
+}
+
+func (x Constraint) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Constraint) Descriptor() protoreflect.EnumDescriptor {
+	return file_gymmesh_model_v1_tokens_proto_enumTypes[1].Descriptor()
+}
+
+func (Constraint) Type() protoreflect.EnumType {
+	return &file_gymmesh_model_v1_tokens_proto_enumTypes[1]
+}
+
+func (x Constraint) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Constraint.Descriptor instead.
+func (Constraint) EnumDescriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{1}
+}
+
 // Why a prompt does not begin with the tokens of the call before it.
 type ForkReason int32
 
@@ -40,6 +147,13 @@ const (
 	ForkReason_FORK_REASON_PREAMBLE_CHANGED ForkReason = 4
 	// The backend cannot continue from tokens.
 	ForkReason_FORK_REASON_BACKEND ForkReason = 5
+	// The agent replaced the history by a summary of it.
+	ForkReason_FORK_REASON_COMPACTION ForkReason = 6
+	// The call is another continuation of an earlier call (a sub-agent, a second
+	// try).
+	ForkReason_FORK_REASON_BRANCH ForkReason = 7
+	// The agent wrote the model's own items anew in other words or another spelling.
+	ForkReason_FORK_REASON_RESPELLED ForkReason = 8
 )
 
 // Enum value maps for ForkReason.
@@ -51,6 +165,9 @@ var (
 		3: "FORK_REASON_MEDIA",
 		4: "FORK_REASON_PREAMBLE_CHANGED",
 		5: "FORK_REASON_BACKEND",
+		6: "FORK_REASON_COMPACTION",
+		7: "FORK_REASON_BRANCH",
+		8: "FORK_REASON_RESPELLED",
 	}
 	ForkReason_value = map[string]int32{
 		"FORK_REASON_UNSPECIFIED":       0,
@@ -59,6 +176,9 @@ var (
 		"FORK_REASON_MEDIA":             3,
 		"FORK_REASON_PREAMBLE_CHANGED":  4,
 		"FORK_REASON_BACKEND":           5,
+		"FORK_REASON_COMPACTION":        6,
+		"FORK_REASON_BRANCH":            7,
+		"FORK_REASON_RESPELLED":         8,
 	}
 )
 
@@ -73,11 +193,11 @@ func (x ForkReason) String() string {
 }
 
 func (ForkReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_gymmesh_model_v1_tokens_proto_enumTypes[0].Descriptor()
+	return file_gymmesh_model_v1_tokens_proto_enumTypes[2].Descriptor()
 }
 
 func (ForkReason) Type() protoreflect.EnumType {
-	return &file_gymmesh_model_v1_tokens_proto_enumTypes[0]
+	return &file_gymmesh_model_v1_tokens_proto_enumTypes[2]
 }
 
 func (x ForkReason) Number() protoreflect.EnumNumber {
@@ -86,7 +206,7 @@ func (x ForkReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ForkReason.Descriptor instead.
 func (ForkReason) EnumDescriptor() ([]byte, []int) {
-	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{0}
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{2}
 }
 
 // What a caller wants to be given beside the response. A backend that cannot
@@ -96,7 +216,9 @@ type CaptureOptions struct {
 	// Prompt and output token ids.
 	TokenIds bool `protobuf:"varint,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// The log probability of each sampled token.
-	Logprobs      bool `protobuf:"varint,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Logprobs bool `protobuf:"varint,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// Names of side data wanted, such as `routed_experts`; see SideData.
+	SideData      []string `protobuf:"bytes,3,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -145,6 +267,13 @@ func (x *CaptureOptions) GetLogprobs() bool {
 	return false
 }
 
+func (x *CaptureOptions) GetSideData() []string {
+	if x != nil {
+		return x.SideData
+	}
+	return nil
+}
+
 // A stretch of output tokens that one version of the weights generated.
 type WeightsSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -152,7 +281,9 @@ type WeightsSpan struct {
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// The first output token of the stretch, from 0. Spans are in order and the
 	// first begins at 0.
-	FirstToken    uint32 `protobuf:"varint,2,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
+	FirstToken uint32 `protobuf:"varint,2,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
+	// The name of the adapter (LoRA) in force; empty: the model's own weights.
+	Adapter       string `protobuf:"bytes,3,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +332,191 @@ func (x *WeightsSpan) GetFirstToken() uint32 {
 	return 0
 }
 
+func (x *WeightsSpan) GetAdapter() string {
+	if x != nil {
+		return x.Adapter
+	}
+	return ""
+}
+
+// A stretch of output tokens that the policy did not sample freely.
+type ConstrainedSpan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first output token of the stretch, from 0. Spans are in order and do not
+	// overlap.
+	FirstToken uint32 `protobuf:"varint,1,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
+	// How many tokens.
+	Tokens uint32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Why.
+	Constraint    Constraint `protobuf:"varint,3,opt,name=constraint,proto3,enum=gymmesh.model.v1.Constraint" json:"constraint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConstrainedSpan) Reset() {
+	*x = ConstrainedSpan{}
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConstrainedSpan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConstrainedSpan) ProtoMessage() {}
+
+func (x *ConstrainedSpan) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConstrainedSpan.ProtoReflect.Descriptor instead.
+func (*ConstrainedSpan) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ConstrainedSpan) GetFirstToken() uint32 {
+	if x != nil {
+		return x.FirstToken
+	}
+	return 0
+}
+
+func (x *ConstrainedSpan) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *ConstrainedSpan) GetConstraint() Constraint {
+	if x != nil {
+		return x.Constraint
+	}
+	return Constraint_CONSTRAINT_UNSPECIFIED
+}
+
+// A tensor beside the tokens of a call, with a row for each of a stretch of
+// tokens: routed experts, a teacher's log probabilities, values. Like token ids,
+// a call carries only what it adds to its parent.
+type SideData struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is, such as `routed_experts`; unique in a capture.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
+	// `int32`, `float16`, `bfloat16`, `float32`.
+	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
+	// The shape of one token's row; empty: one number.
+	Shape []uint32 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
+	// The first token that has a row, counted over the call's whole prompt and
+	// output, from 0.
+	FirstToken uint64 `protobuf:"varint,4,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
+	// How many tokens have one.
+	Tokens uint64 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// The numbers, row after row; empty when they are at `location`.
+	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
+	// Where the numbers can be fetched, when they are not in `data`.
+	Location string `protobuf:"bytes,7,opt,name=location,proto3" json:"location,omitempty"`
+	// SHA-256 of the numbers.
+	Digest        []byte `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SideData) Reset() {
+	*x = SideData{}
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SideData) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SideData) ProtoMessage() {}
+
+func (x *SideData) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SideData.ProtoReflect.Descriptor instead.
+func (*SideData) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SideData) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SideData) GetDtype() string {
+	if x != nil {
+		return x.Dtype
+	}
+	return ""
+}
+
+func (x *SideData) GetShape() []uint32 {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *SideData) GetFirstToken() uint64 {
+	if x != nil {
+		return x.FirstToken
+	}
+	return 0
+}
+
+func (x *SideData) GetTokens() uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *SideData) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SideData) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *SideData) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
 // A declared break of the prefix rule.
 type Fork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -217,7 +533,7 @@ type Fork struct {
 
 func (x *Fork) Reset() {
 	*x = Fork{}
-	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[2]
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -229,7 +545,7 @@ func (x *Fork) String() string {
 func (*Fork) ProtoMessage() {}
 
 func (x *Fork) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[2]
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -242,7 +558,7 @@ func (x *Fork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fork.ProtoReflect.Descriptor instead.
 func (*Fork) Descriptor() ([]byte, []int) {
-	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{2}
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Fork) GetReason() ForkReason {
@@ -288,13 +604,20 @@ type TokenCapture struct {
 	// SHA-256 of the tokenizer and chat template, so that a trainer can tell that
 	// it uses the same; may be empty.
 	TokenizerDigest []byte `protobuf:"bytes,7,opt,name=tokenizer_digest,json=tokenizerDigest,proto3" json:"tokenizer_digest,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Which distribution `logprobs` are of.
+	LogprobDistribution LogprobDistribution `protobuf:"varint,8,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`
+	// Output tokens that were not sampled freely; a trainer does not learn from
+	// forced ones.
+	Constrained []*ConstrainedSpan `protobuf:"bytes,9,rep,name=constrained,proto3" json:"constrained,omitempty"`
+	// Tensors beside the tokens, as far as asked for and available.
+	SideData      []*SideData `protobuf:"bytes,10,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TokenCapture) Reset() {
 	*x = TokenCapture{}
-	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[3]
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -306,7 +629,7 @@ func (x *TokenCapture) String() string {
 func (*TokenCapture) ProtoMessage() {}
 
 func (x *TokenCapture) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[3]
+	mi := &file_gymmesh_model_v1_tokens_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -319,7 +642,7 @@ func (x *TokenCapture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenCapture.ProtoReflect.Descriptor instead.
 func (*TokenCapture) Descriptor() ([]byte, []int) {
-	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{3}
+	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TokenCapture) GetPromptTokenIds() []byte {
@@ -371,22 +694,62 @@ func (x *TokenCapture) GetTokenizerDigest() []byte {
 	return nil
 }
 
+func (x *TokenCapture) GetLogprobDistribution() LogprobDistribution {
+	if x != nil {
+		return x.LogprobDistribution
+	}
+	return LogprobDistribution_LOGPROB_DISTRIBUTION_UNSPECIFIED
+}
+
+func (x *TokenCapture) GetConstrained() []*ConstrainedSpan {
+	if x != nil {
+		return x.Constrained
+	}
+	return nil
+}
+
+func (x *TokenCapture) GetSideData() []*SideData {
+	if x != nil {
+		return x.SideData
+	}
+	return nil
+}
+
 var File_gymmesh_model_v1_tokens_proto protoreflect.FileDescriptor
 
 const file_gymmesh_model_v1_tokens_proto_rawDesc = "" +
 	"\n" +
-	"\x1dgymmesh/model/v1/tokens.proto\x12\x10gymmesh.model.v1\"I\n" +
+	"\x1dgymmesh/model/v1/tokens.proto\x12\x10gymmesh.model.v1\"f\n" +
 	"\x0eCaptureOptions\x12\x1b\n" +
 	"\ttoken_ids\x18\x01 \x01(\bR\btokenIds\x12\x1a\n" +
-	"\blogprobs\x18\x02 \x01(\bR\blogprobs\"H\n" +
+	"\blogprobs\x18\x02 \x01(\bR\blogprobs\x12\x1b\n" +
+	"\tside_data\x18\x03 \x03(\tR\bsideData\"b\n" +
 	"\vWeightsSpan\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
 	"\vfirst_token\x18\x02 \x01(\rR\n" +
-	"firstToken\"y\n" +
+	"firstToken\x12\x18\n" +
+	"\aadapter\x18\x03 \x01(\tR\aadapter\"\x88\x01\n" +
+	"\x0fConstrainedSpan\x12\x1f\n" +
+	"\vfirst_token\x18\x01 \x01(\rR\n" +
+	"firstToken\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12<\n" +
+	"\n" +
+	"constraint\x18\x03 \x01(\x0e2\x1c.gymmesh.model.v1.ConstraintR\n" +
+	"constraint\"\xcb\x01\n" +
+	"\bSideData\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
+	"\x05shape\x18\x03 \x03(\rR\x05shape\x12\x1f\n" +
+	"\vfirst_token\x18\x04 \x01(\x04R\n" +
+	"firstToken\x12\x16\n" +
+	"\x06tokens\x18\x05 \x01(\x04R\x06tokens\x12\x12\n" +
+	"\x04data\x18\x06 \x01(\fR\x04data\x12\x1a\n" +
+	"\blocation\x18\a \x01(\tR\blocation\x12\x16\n" +
+	"\x06digest\x18\b \x01(\fR\x06digest\"y\n" +
 	"\x04Fork\x124\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1c.gymmesh.model.v1.ForkReasonR\x06reason\x12#\n" +
 	"\rcommon_tokens\x18\x02 \x01(\rR\fcommonTokens\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xce\x02\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xa6\x04\n" +
 	"\fTokenCapture\x12(\n" +
 	"\x10prompt_token_ids\x18\x01 \x01(\fR\x0epromptTokenIds\x12(\n" +
 	"\x10output_token_ids\x18\x02 \x01(\fR\x0eoutputTokenIds\x12\x1a\n" +
@@ -394,8 +757,21 @@ const file_gymmesh_model_v1_tokens_proto_rawDesc = "" +
 	"\aweights\x18\x04 \x03(\v2\x1d.gymmesh.model.v1.WeightsSpanR\aweights\x12/\n" +
 	"\x04fork\x18\x05 \x01(\v2\x16.gymmesh.model.v1.ForkH\x00R\x04fork\x88\x01\x01\x120\n" +
 	"\x14prompt_prefix_tokens\x18\x06 \x01(\rR\x12promptPrefixTokens\x12)\n" +
-	"\x10tokenizer_digest\x18\a \x01(\fR\x0ftokenizerDigestB\a\n" +
-	"\x05_fork*\xc1\x01\n" +
+	"\x10tokenizer_digest\x18\a \x01(\fR\x0ftokenizerDigest\x12X\n" +
+	"\x14logprob_distribution\x18\b \x01(\x0e2%.gymmesh.model.v1.LogprobDistributionR\x13logprobDistribution\x12C\n" +
+	"\vconstrained\x18\t \x03(\v2!.gymmesh.model.v1.ConstrainedSpanR\vconstrained\x127\n" +
+	"\tside_data\x18\n" +
+	" \x03(\v2\x1a.gymmesh.model.v1.SideDataR\bsideDataB\a\n" +
+	"\x05_fork*|\n" +
+	"\x13LogprobDistribution\x12$\n" +
+	" LOGPROB_DISTRIBUTION_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dLOGPROB_DISTRIBUTION_SAMPLING\x10\x01\x12\x1c\n" +
+	"\x18LOGPROB_DISTRIBUTION_RAW\x10\x02*W\n" +
+	"\n" +
+	"Constraint\x12\x1a\n" +
+	"\x16CONSTRAINT_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CONSTRAINT_FORCED\x10\x01\x12\x16\n" +
+	"\x12CONSTRAINT_GRAMMAR\x10\x02*\x90\x02\n" +
 	"\n" +
 	"ForkReason\x12\x1b\n" +
 	"\x17FORK_REASON_UNSPECIFIED\x10\x00\x12!\n" +
@@ -403,7 +779,10 @@ const file_gymmesh_model_v1_tokens_proto_rawDesc = "" +
 	"\x1dFORK_REASON_HISTORY_REWRITTEN\x10\x02\x12\x15\n" +
 	"\x11FORK_REASON_MEDIA\x10\x03\x12 \n" +
 	"\x1cFORK_REASON_PREAMBLE_CHANGED\x10\x04\x12\x17\n" +
-	"\x13FORK_REASON_BACKEND\x10\x05B{\n" +
+	"\x13FORK_REASON_BACKEND\x10\x05\x12\x1a\n" +
+	"\x16FORK_REASON_COMPACTION\x10\x06\x12\x16\n" +
+	"\x12FORK_REASON_BRANCH\x10\a\x12\x19\n" +
+	"\x15FORK_REASON_RESPELLED\x10\bB{\n" +
 	"\x13io.gymmesh.model.v1B\vTokensProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3"
 
 var (
@@ -418,24 +797,32 @@ func file_gymmesh_model_v1_tokens_proto_rawDescGZIP() []byte {
 	return file_gymmesh_model_v1_tokens_proto_rawDescData
 }
 
-var file_gymmesh_model_v1_tokens_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_gymmesh_model_v1_tokens_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_gymmesh_model_v1_tokens_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_gymmesh_model_v1_tokens_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_gymmesh_model_v1_tokens_proto_goTypes = []any{
-	(ForkReason)(0),        // 0: gymmesh.model.v1.ForkReason
-	(*CaptureOptions)(nil), // 1: gymmesh.model.v1.CaptureOptions
-	(*WeightsSpan)(nil),    // 2: gymmesh.model.v1.WeightsSpan
-	(*Fork)(nil),           // 3: gymmesh.model.v1.Fork
-	(*TokenCapture)(nil),   // 4: gymmesh.model.v1.TokenCapture
+	(LogprobDistribution)(0), // 0: gymmesh.model.v1.LogprobDistribution
+	(Constraint)(0),          // 1: gymmesh.model.v1.Constraint
+	(ForkReason)(0),          // 2: gymmesh.model.v1.ForkReason
+	(*CaptureOptions)(nil),   // 3: gymmesh.model.v1.CaptureOptions
+	(*WeightsSpan)(nil),      // 4: gymmesh.model.v1.WeightsSpan
+	(*ConstrainedSpan)(nil),  // 5: gymmesh.model.v1.ConstrainedSpan
+	(*SideData)(nil),         // 6: gymmesh.model.v1.SideData
+	(*Fork)(nil),             // 7: gymmesh.model.v1.Fork
+	(*TokenCapture)(nil),     // 8: gymmesh.model.v1.TokenCapture
 }
 var file_gymmesh_model_v1_tokens_proto_depIdxs = []int32{
-	0, // 0: gymmesh.model.v1.Fork.reason:type_name -> gymmesh.model.v1.ForkReason
-	2, // 1: gymmesh.model.v1.TokenCapture.weights:type_name -> gymmesh.model.v1.WeightsSpan
-	3, // 2: gymmesh.model.v1.TokenCapture.fork:type_name -> gymmesh.model.v1.Fork
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	1, // 0: gymmesh.model.v1.ConstrainedSpan.constraint:type_name -> gymmesh.model.v1.Constraint
+	2, // 1: gymmesh.model.v1.Fork.reason:type_name -> gymmesh.model.v1.ForkReason
+	4, // 2: gymmesh.model.v1.TokenCapture.weights:type_name -> gymmesh.model.v1.WeightsSpan
+	7, // 3: gymmesh.model.v1.TokenCapture.fork:type_name -> gymmesh.model.v1.Fork
+	0, // 4: gymmesh.model.v1.TokenCapture.logprob_distribution:type_name -> gymmesh.model.v1.LogprobDistribution
+	5, // 5: gymmesh.model.v1.TokenCapture.constrained:type_name -> gymmesh.model.v1.ConstrainedSpan
+	6, // 6: gymmesh.model.v1.TokenCapture.side_data:type_name -> gymmesh.model.v1.SideData
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_model_v1_tokens_proto_init() }
@@ -443,14 +830,14 @@ func file_gymmesh_model_v1_tokens_proto_init() {
 	if File_gymmesh_model_v1_tokens_proto != nil {
 		return
 	}
-	file_gymmesh_model_v1_tokens_proto_msgTypes[3].OneofWrappers = []any{}
+	file_gymmesh_model_v1_tokens_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_model_v1_tokens_proto_rawDesc), len(file_gymmesh_model_v1_tokens_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   4,
+			NumEnums:      3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -53,6 +53,7 @@ package resourcev1
 import (
 	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -195,8 +196,34 @@ type GetEnvironmentResponse struct {
 	InstanceId string `protobuf:"bytes,12,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// The contract's version that the server speaks, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,13,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Verify answers with the session's final state, and judges by that of its
+	// request when there is no session.
+	KeepsState bool `protobuf:"varint,14,opt,name=keeps_state,json=keepsState,proto3" json:"keeps_state,omitempty"`
+	// The tools give the same answers again in a new session of the same task and
+	// seed, and do no harm: stored tool calls may be replayed to bring a session to
+	// where it was.
+	ToolsReplayable bool `protobuf:"varint,15,opt,name=tools_replayable,json=toolsReplayable,proto3" json:"tools_replayable,omitempty"`
+	// The verifier's name, as in Verification; empty: the environment's.
+	Verifier string `protobuf:"bytes,16,opt,name=verifier,proto3" json:"verifier,omitempty"`
+	// The verifier's version, as in Verification for tasks that choose no reference
+	// themselves; empty: `version`.
+	VerifierVersion string `protobuf:"bytes,17,opt,name=verifier_version,json=verifierVersion,proto3" json:"verifier_version,omitempty"`
+	// The reference whose verdicts it gives by default, as in Verification.
+	Compat string `protobuf:"bytes,18,opt,name=compat,proto3" json:"compat,omitempty"`
+	// The references whose verdicts it can give, by configuration or by a task.
+	References []string `protobuf:"bytes,19,rep,name=references,proto3" json:"references,omitempty"`
+	// AuditService.GetExpected is there for callers with the permission.
+	OffersExpected bool `protobuf:"varint,20,opt,name=offers_expected,json=offersExpected,proto3" json:"offers_expected,omitempty"`
+	// The least reward that counts as won, for environments with partial rewards;
+	// absent: that of the expected answer.
+	WinReward *float64 `protobuf:"fixed64,21,opt,name=win_reward,json=winReward,proto3,oneof" json:"win_reward,omitempty"`
+	// SHA-256 over the environment's own source files, where it was loaded from
+	// files; empty otherwise.
+	SourceDigest []byte `protobuf:"bytes,22,opt,name=source_digest,json=sourceDigest,proto3" json:"source_digest,omitempty"`
+	// Sandbox services that the environment opens sandboxes at, by name.
+	Sandboxes     []string `protobuf:"bytes,23,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetEnvironmentResponse) Reset() {
@@ -318,6 +345,76 @@ func (x *GetEnvironmentResponse) GetContractVersion() string {
 		return x.ContractVersion
 	}
 	return ""
+}
+
+func (x *GetEnvironmentResponse) GetKeepsState() bool {
+	if x != nil {
+		return x.KeepsState
+	}
+	return false
+}
+
+func (x *GetEnvironmentResponse) GetToolsReplayable() bool {
+	if x != nil {
+		return x.ToolsReplayable
+	}
+	return false
+}
+
+func (x *GetEnvironmentResponse) GetVerifier() string {
+	if x != nil {
+		return x.Verifier
+	}
+	return ""
+}
+
+func (x *GetEnvironmentResponse) GetVerifierVersion() string {
+	if x != nil {
+		return x.VerifierVersion
+	}
+	return ""
+}
+
+func (x *GetEnvironmentResponse) GetCompat() string {
+	if x != nil {
+		return x.Compat
+	}
+	return ""
+}
+
+func (x *GetEnvironmentResponse) GetReferences() []string {
+	if x != nil {
+		return x.References
+	}
+	return nil
+}
+
+func (x *GetEnvironmentResponse) GetOffersExpected() bool {
+	if x != nil {
+		return x.OffersExpected
+	}
+	return false
+}
+
+func (x *GetEnvironmentResponse) GetWinReward() float64 {
+	if x != nil && x.WinReward != nil {
+		return *x.WinReward
+	}
+	return 0
+}
+
+func (x *GetEnvironmentResponse) GetSourceDigest() []byte {
+	if x != nil {
+		return x.SourceDigest
+	}
+	return nil
+}
+
+func (x *GetEnvironmentResponse) GetSandboxes() []string {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
 }
 
 // Asks for a page of example tasks.
@@ -648,7 +745,9 @@ type CreateSessionResponse struct {
 	EnvironmentVersion string `protobuf:"bytes,6,opt,name=environment_version,json=environmentVersion,proto3" json:"environment_version,omitempty"`
 	// Copied from GetEnvironment: whether NextTurn is to be called for this
 	// session.
-	MultiTurn     bool `protobuf:"varint,7,opt,name=multi_turn,json=multiTurn,proto3" json:"multi_turn,omitempty"`
+	MultiTurn bool `protobuf:"varint,7,opt,name=multi_turn,json=multiTurn,proto3" json:"multi_turn,omitempty"`
+	// Sandboxes of the session that the agent may work in. No event has a lease.
+	Sandboxes     []*v12.SandboxGrant `protobuf:"bytes,8,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -730,6 +829,13 @@ func (x *CreateSessionResponse) GetMultiTurn() bool {
 		return x.MultiTurn
 	}
 	return false
+}
+
+func (x *CreateSessionResponse) GetSandboxes() []*v12.SandboxGrant {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
 }
 
 // Calls a tool.
@@ -833,7 +939,9 @@ type CallToolResponse struct {
 	DurationUs uint64 `protobuf:"varint,4,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
 	// True when the environment's episode is over with this call; the agent then
 	// stops with STOP_REASON_ENVIRONMENT_DONE once the outputs are recorded.
-	Done          bool `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
+	Done bool `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
+	// The reward of the call, where the environment gives one; it counts as a turn's.
+	Reward        *float64 `protobuf:"fixed64,6,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -912,6 +1020,13 @@ func (x *CallToolResponse) GetDone() bool {
 		return x.Done
 	}
 	return false
+}
+
+func (x *CallToolResponse) GetReward() float64 {
+	if x != nil && x.Reward != nil {
+		return *x.Reward
+	}
+	return 0
 }
 
 type isCallToolResponse_Output interface {
@@ -1157,8 +1272,8 @@ var File_gymmesh_resource_v1_resource_proto protoreflect.FileDescriptor
 
 const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\"gymmesh/resource/v1/resource.proto\x12\x13gymmesh.resource.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x17\n" +
-	"\x15GetEnvironmentRequest\"\xee\x03\n" +
+	"\"gymmesh/resource/v1/resource.proto\x12\x13gymmesh.resource.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x17\n" +
+	"\x15GetEnvironmentRequest\"\xd8\x06\n" +
 	"\x16GetEnvironmentResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -1177,7 +1292,22 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\rsession_limit\x18\v \x01(\rR\fsessionLimit\x12\x1f\n" +
 	"\vinstance_id\x18\f \x01(\tR\n" +
 	"instanceId\x12)\n" +
-	"\x10contract_version\x18\r \x01(\tR\x0fcontractVersion\"Z\n" +
+	"\x10contract_version\x18\r \x01(\tR\x0fcontractVersion\x12\x1f\n" +
+	"\vkeeps_state\x18\x0e \x01(\bR\n" +
+	"keepsState\x12)\n" +
+	"\x10tools_replayable\x18\x0f \x01(\bR\x0ftoolsReplayable\x12\x1a\n" +
+	"\bverifier\x18\x10 \x01(\tR\bverifier\x12)\n" +
+	"\x10verifier_version\x18\x11 \x01(\tR\x0fverifierVersion\x12\x16\n" +
+	"\x06compat\x18\x12 \x01(\tR\x06compat\x12\x1e\n" +
+	"\n" +
+	"references\x18\x13 \x03(\tR\n" +
+	"references\x12'\n" +
+	"\x0foffers_expected\x18\x14 \x01(\bR\x0eoffersExpected\x12\"\n" +
+	"\n" +
+	"win_reward\x18\x15 \x01(\x01H\x00R\twinReward\x88\x01\x01\x12#\n" +
+	"\rsource_digest\x18\x16 \x01(\fR\fsourceDigest\x12\x1c\n" +
+	"\tsandboxes\x18\x17 \x03(\tR\tsandboxesB\r\n" +
+	"\v_win_reward\"Z\n" +
 	"\x10ListTasksRequest\x12!\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\x04\xe2A\x01\x01R\bpageSize\x12#\n" +
 	"\n" +
@@ -1200,7 +1330,7 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"rollout_id\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\trolloutId\x12\x1e\n" +
 	"\aattempt\x18\x05 \x01(\rB\x04\xe2A\x01\x01R\aattemptB\a\n" +
-	"\x05_seed\"\x9f\x02\n" +
+	"\x05_seed\"\xdf\x02\n" +
 	"\x15CreateSessionResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1f\n" +
@@ -1211,7 +1341,8 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\x04seed\x18\x05 \x01(\x03R\x04seed\x12/\n" +
 	"\x13environment_version\x18\x06 \x01(\tR\x12environmentVersion\x12\x1d\n" +
 	"\n" +
-	"multi_turn\x18\a \x01(\bR\tmultiTurn\"\xb8\x01\n" +
+	"multi_turn\x18\a \x01(\bR\tmultiTurn\x12>\n" +
+	"\tsandboxes\x18\b \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantR\tsandboxes\"\xb8\x01\n" +
 	"\x0fCallToolRequest\x12#\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\tsessionId\x12\x18\n" +
@@ -1219,15 +1350,17 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\targuments\x18\x03 \x01(\fB\x04\xe2A\x01\x01R\targuments\x12\x1d\n" +
 	"\acall_id\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\x06callId\x12#\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\xde\x01\n" +
+	"request_id\x18\x05 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\x86\x02\n" +
 	"\x10CallToolResponse\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\fH\x00R\x04text\x12:\n" +
 	"\x05parts\x18\x02 \x01(\v2\".gymmesh.responses.v1.ContentPartsH\x00R\x05parts\x129\n" +
 	"\aoutcome\x18\x03 \x01(\x0e2\x1f.gymmesh.rollout.v1.ToolOutcomeR\aoutcome\x12\x1f\n" +
 	"\vduration_us\x18\x04 \x01(\x04R\n" +
 	"durationUs\x12\x12\n" +
-	"\x04done\x18\x05 \x01(\bR\x04doneB\b\n" +
-	"\x06output\"\x9a\x01\n" +
+	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1b\n" +
+	"\x06reward\x18\x06 \x01(\x01H\x01R\x06reward\x88\x01\x01B\b\n" +
+	"\x06outputB\t\n" +
+	"\a_reward\"\x9a\x01\n" +
 	"\x0fNextTurnRequest\x12#\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\tsessionId\x12=\n" +
@@ -1294,9 +1427,10 @@ var file_gymmesh_resource_v1_resource_proto_goTypes = []any{
 	(*v1.Task)(nil),                // 15: gymmesh.rollout.v1.Task
 	(*v11.Tool)(nil),               // 16: gymmesh.responses.v1.Tool
 	(*v11.Item)(nil),               // 17: gymmesh.responses.v1.Item
-	(*v11.ContentParts)(nil),       // 18: gymmesh.responses.v1.ContentParts
-	(v1.ToolOutcome)(0),            // 19: gymmesh.rollout.v1.ToolOutcome
-	(*v1.ModelCallUsage)(nil),      // 20: gymmesh.rollout.v1.ModelCallUsage
+	(*v12.SandboxGrant)(nil),       // 18: gymmesh.sandbox.v1.SandboxGrant
+	(*v11.ContentParts)(nil),       // 19: gymmesh.responses.v1.ContentParts
+	(v1.ToolOutcome)(0),            // 20: gymmesh.rollout.v1.ToolOutcome
+	(*v1.ModelCallUsage)(nil),      // 21: gymmesh.rollout.v1.ModelCallUsage
 }
 var file_gymmesh_resource_v1_resource_proto_depIdxs = []int32{
 	0,  // 0: gymmesh.resource.v1.GetEnvironmentResponse.reward_rule:type_name -> gymmesh.resource.v1.RewardRule
@@ -1305,30 +1439,31 @@ var file_gymmesh_resource_v1_resource_proto_depIdxs = []int32{
 	15, // 3: gymmesh.resource.v1.CreateSessionRequest.task:type_name -> gymmesh.rollout.v1.Task
 	16, // 4: gymmesh.resource.v1.CreateSessionResponse.tools:type_name -> gymmesh.responses.v1.Tool
 	17, // 5: gymmesh.resource.v1.CreateSessionResponse.items:type_name -> gymmesh.responses.v1.Item
-	18, // 6: gymmesh.resource.v1.CallToolResponse.parts:type_name -> gymmesh.responses.v1.ContentParts
-	19, // 7: gymmesh.resource.v1.CallToolResponse.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
-	17, // 8: gymmesh.resource.v1.NextTurnRequest.new_items:type_name -> gymmesh.responses.v1.Item
-	17, // 9: gymmesh.resource.v1.NextTurnResponse.items:type_name -> gymmesh.responses.v1.Item
-	20, // 10: gymmesh.resource.v1.NextTurnResponse.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	1,  // 11: gymmesh.resource.v1.ResourceService.GetEnvironment:input_type -> gymmesh.resource.v1.GetEnvironmentRequest
-	3,  // 12: gymmesh.resource.v1.ResourceService.ListTasks:input_type -> gymmesh.resource.v1.ListTasksRequest
-	5,  // 13: gymmesh.resource.v1.ResourceService.ListTools:input_type -> gymmesh.resource.v1.ListToolsRequest
-	7,  // 14: gymmesh.resource.v1.ResourceService.CreateSession:input_type -> gymmesh.resource.v1.CreateSessionRequest
-	9,  // 15: gymmesh.resource.v1.ResourceService.CallTool:input_type -> gymmesh.resource.v1.CallToolRequest
-	11, // 16: gymmesh.resource.v1.ResourceService.NextTurn:input_type -> gymmesh.resource.v1.NextTurnRequest
-	13, // 17: gymmesh.resource.v1.ResourceService.CloseSession:input_type -> gymmesh.resource.v1.CloseSessionRequest
-	2,  // 18: gymmesh.resource.v1.ResourceService.GetEnvironment:output_type -> gymmesh.resource.v1.GetEnvironmentResponse
-	4,  // 19: gymmesh.resource.v1.ResourceService.ListTasks:output_type -> gymmesh.resource.v1.ListTasksResponse
-	6,  // 20: gymmesh.resource.v1.ResourceService.ListTools:output_type -> gymmesh.resource.v1.ListToolsResponse
-	8,  // 21: gymmesh.resource.v1.ResourceService.CreateSession:output_type -> gymmesh.resource.v1.CreateSessionResponse
-	10, // 22: gymmesh.resource.v1.ResourceService.CallTool:output_type -> gymmesh.resource.v1.CallToolResponse
-	12, // 23: gymmesh.resource.v1.ResourceService.NextTurn:output_type -> gymmesh.resource.v1.NextTurnResponse
-	14, // 24: gymmesh.resource.v1.ResourceService.CloseSession:output_type -> gymmesh.resource.v1.CloseSessionResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	18, // 6: gymmesh.resource.v1.CreateSessionResponse.sandboxes:type_name -> gymmesh.sandbox.v1.SandboxGrant
+	19, // 7: gymmesh.resource.v1.CallToolResponse.parts:type_name -> gymmesh.responses.v1.ContentParts
+	20, // 8: gymmesh.resource.v1.CallToolResponse.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
+	17, // 9: gymmesh.resource.v1.NextTurnRequest.new_items:type_name -> gymmesh.responses.v1.Item
+	17, // 10: gymmesh.resource.v1.NextTurnResponse.items:type_name -> gymmesh.responses.v1.Item
+	21, // 11: gymmesh.resource.v1.NextTurnResponse.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	1,  // 12: gymmesh.resource.v1.ResourceService.GetEnvironment:input_type -> gymmesh.resource.v1.GetEnvironmentRequest
+	3,  // 13: gymmesh.resource.v1.ResourceService.ListTasks:input_type -> gymmesh.resource.v1.ListTasksRequest
+	5,  // 14: gymmesh.resource.v1.ResourceService.ListTools:input_type -> gymmesh.resource.v1.ListToolsRequest
+	7,  // 15: gymmesh.resource.v1.ResourceService.CreateSession:input_type -> gymmesh.resource.v1.CreateSessionRequest
+	9,  // 16: gymmesh.resource.v1.ResourceService.CallTool:input_type -> gymmesh.resource.v1.CallToolRequest
+	11, // 17: gymmesh.resource.v1.ResourceService.NextTurn:input_type -> gymmesh.resource.v1.NextTurnRequest
+	13, // 18: gymmesh.resource.v1.ResourceService.CloseSession:input_type -> gymmesh.resource.v1.CloseSessionRequest
+	2,  // 19: gymmesh.resource.v1.ResourceService.GetEnvironment:output_type -> gymmesh.resource.v1.GetEnvironmentResponse
+	4,  // 20: gymmesh.resource.v1.ResourceService.ListTasks:output_type -> gymmesh.resource.v1.ListTasksResponse
+	6,  // 21: gymmesh.resource.v1.ResourceService.ListTools:output_type -> gymmesh.resource.v1.ListToolsResponse
+	8,  // 22: gymmesh.resource.v1.ResourceService.CreateSession:output_type -> gymmesh.resource.v1.CreateSessionResponse
+	10, // 23: gymmesh.resource.v1.ResourceService.CallTool:output_type -> gymmesh.resource.v1.CallToolResponse
+	12, // 24: gymmesh.resource.v1.ResourceService.NextTurn:output_type -> gymmesh.resource.v1.NextTurnResponse
+	14, // 25: gymmesh.resource.v1.ResourceService.CloseSession:output_type -> gymmesh.resource.v1.CloseSessionResponse
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_resource_v1_resource_proto_init() }
@@ -1336,6 +1471,7 @@ func file_gymmesh_resource_v1_resource_proto_init() {
 	if File_gymmesh_resource_v1_resource_proto != nil {
 		return
 	}
+	file_gymmesh_resource_v1_resource_proto_msgTypes[1].OneofWrappers = []any{}
 	file_gymmesh_resource_v1_resource_proto_msgTypes[6].OneofWrappers = []any{}
 	file_gymmesh_resource_v1_resource_proto_msgTypes[9].OneofWrappers = []any{
 		(*CallToolResponse_Text)(nil),

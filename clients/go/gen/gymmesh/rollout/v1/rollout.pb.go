@@ -36,8 +36,9 @@
 package rolloutv1
 
 import (
-	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1"
+	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
+	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
 	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -77,20 +78,26 @@ const (
 	Boundary_BOUNDARY_DEADLINE Boundary = 7
 	// Cancelled by the collector or its user.
 	Boundary_BOUNDARY_CANCELLED Boundary = 8
+	// The sandbox service, or a sandbox that was lost.
+	Boundary_BOUNDARY_SANDBOX Boundary = 9
+	// A program that runs as the agent (a coding agent that people ship).
+	Boundary_BOUNDARY_PROGRAM Boundary = 10
 )
 
 // Enum value maps for Boundary.
 var (
 	Boundary_name = map[int32]string{
-		0: "BOUNDARY_UNSPECIFIED",
-		1: "BOUNDARY_MODEL",
-		2: "BOUNDARY_TOOL",
-		3: "BOUNDARY_RESOURCE",
-		4: "BOUNDARY_VERIFIER",
-		5: "BOUNDARY_AGENT",
-		6: "BOUNDARY_BUDGET",
-		7: "BOUNDARY_DEADLINE",
-		8: "BOUNDARY_CANCELLED",
+		0:  "BOUNDARY_UNSPECIFIED",
+		1:  "BOUNDARY_MODEL",
+		2:  "BOUNDARY_TOOL",
+		3:  "BOUNDARY_RESOURCE",
+		4:  "BOUNDARY_VERIFIER",
+		5:  "BOUNDARY_AGENT",
+		6:  "BOUNDARY_BUDGET",
+		7:  "BOUNDARY_DEADLINE",
+		8:  "BOUNDARY_CANCELLED",
+		9:  "BOUNDARY_SANDBOX",
+		10: "BOUNDARY_PROGRAM",
 	}
 	Boundary_value = map[string]int32{
 		"BOUNDARY_UNSPECIFIED": 0,
@@ -102,6 +109,8 @@ var (
 		"BOUNDARY_BUDGET":      6,
 		"BOUNDARY_DEADLINE":    7,
 		"BOUNDARY_CANCELLED":   8,
+		"BOUNDARY_SANDBOX":     9,
+		"BOUNDARY_PROGRAM":     10,
 	}
 )
 
@@ -157,20 +166,27 @@ const (
 	// The answer was aborted (AbortResponse) and the agent was told to keep what
 	// there was.
 	StopReason_STOP_REASON_ABORTED StopReason = 8
+	// The program that runs as the agent ended; see Rollout.program.
+	StopReason_STOP_REASON_PROGRAM_EXITED StopReason = 9
+	// The program was stopped at the task's own limit of time, which the policy has
+	// to keep.
+	StopReason_STOP_REASON_PROGRAM_TIMEOUT StopReason = 10
 )
 
 // Enum value maps for StopReason.
 var (
 	StopReason_name = map[int32]string{
-		0: "STOP_REASON_UNSPECIFIED",
-		1: "STOP_REASON_MODEL_FINISHED",
-		2: "STOP_REASON_MAX_STEPS",
-		3: "STOP_REASON_MAX_OUTPUT_TOKENS",
-		4: "STOP_REASON_CONTEXT_LENGTH",
-		5: "STOP_REASON_ENVIRONMENT_DONE",
-		6: "STOP_REASON_CONTENT_FILTER",
-		7: "STOP_REASON_AGENT_RULE",
-		8: "STOP_REASON_ABORTED",
+		0:  "STOP_REASON_UNSPECIFIED",
+		1:  "STOP_REASON_MODEL_FINISHED",
+		2:  "STOP_REASON_MAX_STEPS",
+		3:  "STOP_REASON_MAX_OUTPUT_TOKENS",
+		4:  "STOP_REASON_CONTEXT_LENGTH",
+		5:  "STOP_REASON_ENVIRONMENT_DONE",
+		6:  "STOP_REASON_CONTENT_FILTER",
+		7:  "STOP_REASON_AGENT_RULE",
+		8:  "STOP_REASON_ABORTED",
+		9:  "STOP_REASON_PROGRAM_EXITED",
+		10: "STOP_REASON_PROGRAM_TIMEOUT",
 	}
 	StopReason_value = map[string]int32{
 		"STOP_REASON_UNSPECIFIED":       0,
@@ -182,6 +198,8 @@ var (
 		"STOP_REASON_CONTENT_FILTER":    6,
 		"STOP_REASON_AGENT_RULE":        7,
 		"STOP_REASON_ABORTED":           8,
+		"STOP_REASON_PROGRAM_EXITED":    9,
+		"STOP_REASON_PROGRAM_TIMEOUT":   10,
 	}
 )
 
@@ -269,6 +287,67 @@ func (VerificationStatus) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{2}
 }
 
+// How a call that a gateway captured hangs on the calls before it.
+type CallLink int32
+
+const (
+	// The agent made the call itself: `parent_call_id` says it.
+	CallLink_CALL_LINK_UNSPECIFIED CallLink = 0
+	// It continues its parent.
+	CallLink_CALL_LINK_CONTINUATION CallLink = 1
+	// It begins at its parent with a history that was changed since; see `fork`.
+	CallLink_CALL_LINK_FORK CallLink = 2
+	// It is beside the conversation (a title, a summary); see `side_call`.
+	CallLink_CALL_LINK_SIDE CallLink = 3
+	// It cannot be told.
+	CallLink_CALL_LINK_UNKNOWN CallLink = 4
+)
+
+// Enum value maps for CallLink.
+var (
+	CallLink_name = map[int32]string{
+		0: "CALL_LINK_UNSPECIFIED",
+		1: "CALL_LINK_CONTINUATION",
+		2: "CALL_LINK_FORK",
+		3: "CALL_LINK_SIDE",
+		4: "CALL_LINK_UNKNOWN",
+	}
+	CallLink_value = map[string]int32{
+		"CALL_LINK_UNSPECIFIED":  0,
+		"CALL_LINK_CONTINUATION": 1,
+		"CALL_LINK_FORK":         2,
+		"CALL_LINK_SIDE":         3,
+		"CALL_LINK_UNKNOWN":      4,
+	}
+)
+
+func (x CallLink) Enum() *CallLink {
+	p := new(CallLink)
+	*p = x
+	return p
+}
+
+func (x CallLink) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallLink) Descriptor() protoreflect.EnumDescriptor {
+	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[3].Descriptor()
+}
+
+func (CallLink) Type() protoreflect.EnumType {
+	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[3]
+}
+
+func (x CallLink) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallLink.Descriptor instead.
+func (CallLink) EnumDescriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
+}
+
 // How a tool call was answered.
 type ToolOutcome int32
 
@@ -314,11 +393,11 @@ func (x ToolOutcome) String() string {
 }
 
 func (ToolOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[3].Descriptor()
+	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[4].Descriptor()
 }
 
 func (ToolOutcome) Type() protoreflect.EnumType {
-	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[3]
+	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[4]
 }
 
 func (x ToolOutcome) Number() protoreflect.EnumNumber {
@@ -327,63 +406,6 @@ func (x ToolOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolOutcome.Descriptor instead.
 func (ToolOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
-}
-
-// Why an outcome was replaced.
-type SupersedeReason int32
-
-const (
-	// Not used on the wire.
-	SupersedeReason_SUPERSEDE_REASON_UNSPECIFIED SupersedeReason = 0
-	// A retry of a failed rollout was asked for.
-	SupersedeReason_SUPERSEDE_REASON_RETRY SupersedeReason = 1
-	// A verdict came after the outcome (a pending or group verification).
-	SupersedeReason_SUPERSEDE_REASON_LATE_VERIFICATION SupersedeReason = 2
-	// The rollout was judged again by another verifier or version.
-	SupersedeReason_SUPERSEDE_REASON_REVERIFICATION SupersedeReason = 3
-)
-
-// Enum value maps for SupersedeReason.
-var (
-	SupersedeReason_name = map[int32]string{
-		0: "SUPERSEDE_REASON_UNSPECIFIED",
-		1: "SUPERSEDE_REASON_RETRY",
-		2: "SUPERSEDE_REASON_LATE_VERIFICATION",
-		3: "SUPERSEDE_REASON_REVERIFICATION",
-	}
-	SupersedeReason_value = map[string]int32{
-		"SUPERSEDE_REASON_UNSPECIFIED":       0,
-		"SUPERSEDE_REASON_RETRY":             1,
-		"SUPERSEDE_REASON_LATE_VERIFICATION": 2,
-		"SUPERSEDE_REASON_REVERIFICATION":    3,
-	}
-)
-
-func (x SupersedeReason) Enum() *SupersedeReason {
-	p := new(SupersedeReason)
-	*p = x
-	return p
-}
-
-func (x SupersedeReason) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SupersedeReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[4].Descriptor()
-}
-
-func (SupersedeReason) Type() protoreflect.EnumType {
-	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[4]
-}
-
-func (x SupersedeReason) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SupersedeReason.Descriptor instead.
-func (SupersedeReason) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{4}
 }
 
@@ -644,6 +666,165 @@ func (x *RewardComponent) GetWeight() float64 {
 	return 0
 }
 
+// A reward for a part of a rollout, for trainers that give credit to turns. The
+// part is a stretch of model calls of one actor, and within them, where it is
+// known, a stretch of output tokens.
+type RewardSpan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the reward is for; may be empty.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its value, finite.
+	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The actor, as in ModelCallCompleted.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The first model call of the stretch; empty: the actor's first.
+	FirstCallId string `protobuf:"bytes,4,opt,name=first_call_id,json=firstCallId,proto3" json:"first_call_id,omitempty"`
+	// The last one; empty: the actor's last.
+	LastCallId string `protobuf:"bytes,5,opt,name=last_call_id,json=lastCallId,proto3" json:"last_call_id,omitempty"`
+	// The first output token of `first_call_id` that counts, from 0.
+	FirstToken *uint32 `protobuf:"varint,6,opt,name=first_token,json=firstToken,proto3,oneof" json:"first_token,omitempty"`
+	// The output token of `last_call_id` before which it ends.
+	EndToken      *uint32 `protobuf:"varint,7,opt,name=end_token,json=endToken,proto3,oneof" json:"end_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RewardSpan) Reset() {
+	*x = RewardSpan{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RewardSpan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RewardSpan) ProtoMessage() {}
+
+func (x *RewardSpan) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RewardSpan.ProtoReflect.Descriptor instead.
+func (*RewardSpan) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RewardSpan) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RewardSpan) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *RewardSpan) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *RewardSpan) GetFirstCallId() string {
+	if x != nil {
+		return x.FirstCallId
+	}
+	return ""
+}
+
+func (x *RewardSpan) GetLastCallId() string {
+	if x != nil {
+		return x.LastCallId
+	}
+	return ""
+}
+
+func (x *RewardSpan) GetFirstToken() uint32 {
+	if x != nil && x.FirstToken != nil {
+		return *x.FirstToken
+	}
+	return 0
+}
+
+func (x *RewardSpan) GetEndToken() uint32 {
+	if x != nil && x.EndToken != nil {
+		return *x.EndToken
+	}
+	return 0
+}
+
+// What is left of a session when its rollout has stopped, so that the rollout can
+// be judged again. It may hold expected answers: it goes to the row, and into no
+// export and no bundle.
+type FinalState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The state as JSON; empty when it was not kept.
+	StateJson []byte `protobuf:"bytes,1,opt,name=state_json,json=stateJson,proto3" json:"state_json,omitempty"`
+	// Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+	Omitted       string `protobuf:"bytes,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinalState) Reset() {
+	*x = FinalState{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinalState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinalState) ProtoMessage() {}
+
+func (x *FinalState) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinalState.ProtoReflect.Descriptor instead.
+func (*FinalState) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *FinalState) GetStateJson() []byte {
+	if x != nil {
+		return x.StateJson
+	}
+	return nil
+}
+
+func (x *FinalState) GetOmitted() string {
+	if x != nil {
+		return x.Omitted
+	}
+	return ""
+}
+
 // One step that a verifier took.
 type VerificationStage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -659,7 +840,7 @@ type VerificationStage struct {
 
 func (x *VerificationStage) Reset() {
 	*x = VerificationStage{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[3]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +852,7 @@ func (x *VerificationStage) String() string {
 func (*VerificationStage) ProtoMessage() {}
 
 func (x *VerificationStage) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[3]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +865,7 @@ func (x *VerificationStage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerificationStage.ProtoReflect.Descriptor instead.
 func (*VerificationStage) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *VerificationStage) GetName() string {
@@ -734,14 +915,24 @@ type Verification struct {
 	// Set by the agent on a PENDING verdict of an environment that judges groups:
 	// the collector has the repeats of the task judged together, once all of them
 	// have ended (AgentService.JudgeGroup).
-	AwaitsGroup   bool `protobuf:"varint,10,opt,name=awaits_group,json=awaitsGroup,proto3" json:"awaits_group,omitempty"`
+	AwaitsGroup bool `protobuf:"varint,10,opt,name=awaits_group,json=awaitsGroup,proto3" json:"awaits_group,omitempty"`
+	// The verdict in one line for people, such as `expected 42, got 41`; may be
+	// empty.
+	Explanation string `protobuf:"bytes,11,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// The reference whose own verdicts these are, right or wrong, such as `nemo`;
+	// empty: the environment's own judgement of what is right. Named in
+	// `verifier_version`, too (`2+nemo`).
+	Compat string `protobuf:"bytes,12,opt,name=compat,proto3" json:"compat,omitempty"`
+	// Rewards of parts of the rollout, finite; may be empty. They do not change
+	// `reward`.
+	Spans         []*RewardSpan `protobuf:"bytes,13,rep,name=spans,proto3" json:"spans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Verification) Reset() {
 	*x = Verification{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[4]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +944,7 @@ func (x *Verification) String() string {
 func (*Verification) ProtoMessage() {}
 
 func (x *Verification) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[4]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +957,7 @@ func (x *Verification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verification.ProtoReflect.Descriptor instead.
 func (*Verification) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{4}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Verification) GetStatus() VerificationStatus {
@@ -839,6 +1030,27 @@ func (x *Verification) GetAwaitsGroup() bool {
 	return false
 }
 
+func (x *Verification) GetExplanation() string {
+	if x != nil {
+		return x.Explanation
+	}
+	return ""
+}
+
+func (x *Verification) GetCompat() string {
+	if x != nil {
+		return x.Compat
+	}
+	return ""
+}
+
+func (x *Verification) GetSpans() []*RewardSpan {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
 // What model calls made on behalf of a rollout consumed.
 type ModelCallUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -856,7 +1068,7 @@ type ModelCallUsage struct {
 
 func (x *ModelCallUsage) Reset() {
 	*x = ModelCallUsage{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[5]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1080,7 @@ func (x *ModelCallUsage) String() string {
 func (*ModelCallUsage) ProtoMessage() {}
 
 func (x *ModelCallUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[5]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1093,7 @@ func (x *ModelCallUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCallUsage.ProtoReflect.Descriptor instead.
 func (*ModelCallUsage) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{5}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ModelCallUsage) GetModel() string {
@@ -919,15 +1131,18 @@ type CallTimings struct {
 	QueueUs uint64 `protobuf:"varint,1,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
 	// From sending to the complete answer, as the caller saw it.
 	TotalUs uint64 `protobuf:"varint,2,opt,name=total_us,json=totalUs,proto3" json:"total_us,omitempty"`
-	// From sending to the first token, where streamed.
-	FirstTokenUs  uint64 `protobuf:"varint,3,opt,name=first_token_us,json=firstTokenUs,proto3" json:"first_token_us,omitempty"`
+	// Of a model call: from sending the request that was answered to its answer, as
+	// the model service saw it.
+	EndpointUs uint64 `protobuf:"varint,4,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
+	// Of a model call: spent on requests before that one, and waiting between them.
+	RetryUs       uint64 `protobuf:"varint,5,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CallTimings) Reset() {
 	*x = CallTimings{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[6]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1154,7 @@ func (x *CallTimings) String() string {
 func (*CallTimings) ProtoMessage() {}
 
 func (x *CallTimings) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[6]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1167,7 @@ func (x *CallTimings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallTimings.ProtoReflect.Descriptor instead.
 func (*CallTimings) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{6}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CallTimings) GetQueueUs() uint64 {
@@ -969,9 +1184,16 @@ func (x *CallTimings) GetTotalUs() uint64 {
 	return 0
 }
 
-func (x *CallTimings) GetFirstTokenUs() uint64 {
+func (x *CallTimings) GetEndpointUs() uint64 {
 	if x != nil {
-		return x.FirstTokenUs
+		return x.EndpointUs
+	}
+	return 0
+}
+
+func (x *CallTimings) GetRetryUs() uint64 {
+	if x != nil {
+		return x.RetryUs
 	}
 	return 0
 }
@@ -995,7 +1217,7 @@ type Counts struct {
 
 func (x *Counts) Reset() {
 	*x = Counts{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[7]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1229,7 @@ func (x *Counts) String() string {
 func (*Counts) ProtoMessage() {}
 
 func (x *Counts) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[7]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1242,7 @@ func (x *Counts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counts.ProtoReflect.Descriptor instead.
 func (*Counts) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{7}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Counts) GetModelCalls() uint32 {
@@ -1085,6 +1307,9 @@ type RolloutEvent struct {
 	//	*RolloutEvent_Completed
 	//	*RolloutEvent_Failed
 	//	*RolloutEvent_Annotation
+	//	*RolloutEvent_MediaAdded
+	//	*RolloutEvent_SandboxOpened
+	//	*RolloutEvent_ProgramEnded
 	Event         isRolloutEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1092,7 +1317,7 @@ type RolloutEvent struct {
 
 func (x *RolloutEvent) Reset() {
 	*x = RolloutEvent{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[8]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1329,7 @@ func (x *RolloutEvent) String() string {
 func (*RolloutEvent) ProtoMessage() {}
 
 func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[8]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1342,7 @@ func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
 func (*RolloutEvent) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{8}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RolloutEvent) GetRolloutId() string {
@@ -1252,6 +1477,33 @@ func (x *RolloutEvent) GetAnnotation() *Annotation {
 	return nil
 }
 
+func (x *RolloutEvent) GetMediaAdded() *MediaAdded {
+	if x != nil {
+		if x, ok := x.Event.(*RolloutEvent_MediaAdded); ok {
+			return x.MediaAdded
+		}
+	}
+	return nil
+}
+
+func (x *RolloutEvent) GetSandboxOpened() *SandboxOpened {
+	if x != nil {
+		if x, ok := x.Event.(*RolloutEvent_SandboxOpened); ok {
+			return x.SandboxOpened
+		}
+	}
+	return nil
+}
+
+func (x *RolloutEvent) GetProgramEnded() *ProgramEnded {
+	if x != nil {
+		if x, ok := x.Event.(*RolloutEvent_ProgramEnded); ok {
+			return x.ProgramEnded
+		}
+	}
+	return nil
+}
+
 type isRolloutEvent_Event interface {
 	isRolloutEvent_Event()
 }
@@ -1307,6 +1559,21 @@ type RolloutEvent_Annotation struct {
 	Annotation *Annotation `protobuf:"bytes,19,opt,name=annotation,proto3,oneof"`
 }
 
+type RolloutEvent_MediaAdded struct {
+	// A medium that items of later events name. Ignorable.
+	MediaAdded *MediaAdded `protobuf:"bytes,20,opt,name=media_added,json=mediaAdded,proto3,oneof"`
+}
+
+type RolloutEvent_SandboxOpened struct {
+	// A sandbox was opened for the rollout. Ignorable.
+	SandboxOpened *SandboxOpened `protobuf:"bytes,21,opt,name=sandbox_opened,json=sandboxOpened,proto3,oneof"`
+}
+
+type RolloutEvent_ProgramEnded struct {
+	// The program that runs as the agent ended. Ignorable.
+	ProgramEnded *ProgramEnded `protobuf:"bytes,22,opt,name=program_ended,json=programEnded,proto3,oneof"`
+}
+
 func (*RolloutEvent_Started) isRolloutEvent_Event() {}
 
 func (*RolloutEvent_OutputDelta) isRolloutEvent_Event() {}
@@ -1326,6 +1593,12 @@ func (*RolloutEvent_Completed) isRolloutEvent_Event() {}
 func (*RolloutEvent_Failed) isRolloutEvent_Event() {}
 
 func (*RolloutEvent_Annotation) isRolloutEvent_Event() {}
+
+func (*RolloutEvent_MediaAdded) isRolloutEvent_Event() {}
+
+func (*RolloutEvent_SandboxOpened) isRolloutEvent_Event() {}
+
+func (*RolloutEvent_ProgramEnded) isRolloutEvent_Event() {}
 
 // The attempt's first event: what every conversation of the rollout starts from.
 type Started struct {
@@ -1359,13 +1632,15 @@ type Started struct {
 	// How many of `items`, counted from the first, the agent put before the
 	// task's own input (its system prompt and examples).
 	PreambleItems uint32 `protobuf:"varint,12,opt,name=preamble_items,json=preambleItems,proto3" json:"preamble_items,omitempty"`
+	// The program that runs as the agent, where one does.
+	Program       *Program `protobuf:"bytes,13,opt,name=program,proto3,oneof" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[9]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1652,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[9]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1665,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{9}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetParams() *v1.ResponseParams {
@@ -1477,6 +1752,307 @@ func (x *Started) GetPreambleItems() uint32 {
 	return 0
 }
 
+func (x *Started) GetProgram() *Program {
+	if x != nil {
+		return x.Program
+	}
+	return nil
+}
+
+// A program that runs as the agent, unchanged.
+type Program struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, such as `codex`.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version, as it says itself; empty when not known.
+	Version       string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Program) Reset() {
+	*x = Program{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Program) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Program) ProtoMessage() {}
+
+func (x *Program) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Program.ProtoReflect.Descriptor instead.
+func (*Program) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Program) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Program) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+// An image or another medium. It travels once: items name it by its digest, as
+// `gymmesh-media:` and the digest, where they would have a URL.
+type Media struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `sha256:` and 64 hexadecimal digits, over `data`.
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Its type, such as `image/png`.
+	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// Its bytes.
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Media) Reset() {
+	*x = Media{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Media) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Media) ProtoMessage() {}
+
+func (x *Media) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Media.ProtoReflect.Descriptor instead.
+func (*Media) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Media) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Media) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *Media) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// A medium came in; sent before the first event whose items name it.
+type MediaAdded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The medium.
+	Media         *Media `protobuf:"bytes,1,opt,name=media,proto3" json:"media,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MediaAdded) Reset() {
+	*x = MediaAdded{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MediaAdded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MediaAdded) ProtoMessage() {}
+
+func (x *MediaAdded) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MediaAdded.ProtoReflect.Descriptor instead.
+func (*MediaAdded) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *MediaAdded) GetMedia() *Media {
+	if x != nil {
+		return x.Media
+	}
+	return nil
+}
+
+// A sandbox was opened.
+type SandboxOpened struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sandbox.
+	Sandbox *v11.SandboxRef `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// What it is for, as in SandboxGrant.
+	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxOpened) Reset() {
+	*x = SandboxOpened{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxOpened) ProtoMessage() {}
+
+func (x *SandboxOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxOpened.ProtoReflect.Descriptor instead.
+func (*SandboxOpened) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SandboxOpened) GetSandbox() *v11.SandboxRef {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *SandboxOpened) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+// The program ended.
+type ProgramEnded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its exit status; absent when a signal ended it.
+	ExitCode *int32 `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	// The signal that ended it; zero: none.
+	Signal uint32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	// One line on how it ended, for people.
+	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	// The end of what it wrote, bounded; may be cut anywhere.
+	OutputTail    []byte `protobuf:"bytes,4,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProgramEnded) Reset() {
+	*x = ProgramEnded{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProgramEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProgramEnded) ProtoMessage() {}
+
+func (x *ProgramEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProgramEnded.ProtoReflect.Descriptor instead.
+func (*ProgramEnded) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ProgramEnded) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+func (x *ProgramEnded) GetSignal() uint32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *ProgramEnded) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *ProgramEnded) GetOutputTail() []byte {
+	if x != nil {
+		return x.OutputTail
+	}
+	return nil
+}
+
 // A piece of text or arguments as it is generated.
 type OutputDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1498,7 +2074,7 @@ type OutputDelta struct {
 
 func (x *OutputDelta) Reset() {
 	*x = OutputDelta{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[10]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +2086,7 @@ func (x *OutputDelta) String() string {
 func (*OutputDelta) ProtoMessage() {}
 
 func (x *OutputDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[10]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +2099,7 @@ func (x *OutputDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputDelta.ProtoReflect.Descriptor instead.
 func (*OutputDelta) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{10}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OutputDelta) GetCallId() string {
@@ -1622,16 +2198,29 @@ type ModelCallCompleted struct {
 	// The answer. Its output items are new items of the conversation.
 	Response *v1.Response `protobuf:"bytes,8,opt,name=response,proto3" json:"response,omitempty"`
 	// The tokens, where the backend gives them and the caller asked.
-	Tokens *v11.TokenCapture `protobuf:"bytes,9,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
+	Tokens *v12.TokenCapture `protobuf:"bytes,9,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
 	// How long it took.
-	Timings       *CallTimings `protobuf:"bytes,10,opt,name=timings,proto3" json:"timings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Timings *CallTimings `protobuf:"bytes,10,opt,name=timings,proto3" json:"timings,omitempty"`
+	// How often the endpoint was asked again before it answered, by reason.
+	Retries []*v12.CallRetries `protobuf:"bytes,11,rep,name=retries,proto3" json:"retries,omitempty"`
+	// How the call hangs on those before it, where a gateway captured it.
+	Link CallLink `protobuf:"varint,12,opt,name=link,proto3,enum=gymmesh.rollout.v1.CallLink" json:"link,omitempty"`
+	// What a call beside the conversation is for, such as `title`; empty for all
+	// others. Such calls are kept and not trained on.
+	SideCall string `protobuf:"bytes,13,opt,name=side_call,json=sideCall,proto3" json:"side_call,omitempty"`
+	// How the conversation departs from the parent's, where it does and no tokens
+	// say it (`tokens.fork`).
+	Fork *v12.Fork `protobuf:"bytes,14,opt,name=fork,proto3,oneof" json:"fork,omitempty"`
+	// The parameters that a captured program asked for and the run replaced, as a
+	// JSON object; empty when none were.
+	ReplacedParamsJson []byte `protobuf:"bytes,15,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ModelCallCompleted) Reset() {
 	*x = ModelCallCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[11]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +2232,7 @@ func (x *ModelCallCompleted) String() string {
 func (*ModelCallCompleted) ProtoMessage() {}
 
 func (x *ModelCallCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[11]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +2245,7 @@ func (x *ModelCallCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCallCompleted.ProtoReflect.Descriptor instead.
 func (*ModelCallCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{11}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ModelCallCompleted) GetCallId() string {
@@ -1715,7 +2304,7 @@ func (x *ModelCallCompleted) GetResponse() *v1.Response {
 	return nil
 }
 
-func (x *ModelCallCompleted) GetTokens() *v11.TokenCapture {
+func (x *ModelCallCompleted) GetTokens() *v12.TokenCapture {
 	if x != nil {
 		return x.Tokens
 	}
@@ -1725,6 +2314,41 @@ func (x *ModelCallCompleted) GetTokens() *v11.TokenCapture {
 func (x *ModelCallCompleted) GetTimings() *CallTimings {
 	if x != nil {
 		return x.Timings
+	}
+	return nil
+}
+
+func (x *ModelCallCompleted) GetRetries() []*v12.CallRetries {
+	if x != nil {
+		return x.Retries
+	}
+	return nil
+}
+
+func (x *ModelCallCompleted) GetLink() CallLink {
+	if x != nil {
+		return x.Link
+	}
+	return CallLink_CALL_LINK_UNSPECIFIED
+}
+
+func (x *ModelCallCompleted) GetSideCall() string {
+	if x != nil {
+		return x.SideCall
+	}
+	return ""
+}
+
+func (x *ModelCallCompleted) GetFork() *v12.Fork {
+	if x != nil {
+		return x.Fork
+	}
+	return nil
+}
+
+func (x *ModelCallCompleted) GetReplacedParamsJson() []byte {
+	if x != nil {
+		return x.ReplacedParamsJson
 	}
 	return nil
 }
@@ -1747,7 +2371,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[12]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +2383,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[12]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +2396,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{12}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -1820,14 +2444,17 @@ type ToolCallCompleted struct {
 	// How it was answered.
 	Outcome ToolOutcome `protobuf:"varint,6,opt,name=outcome,proto3,enum=gymmesh.rollout.v1.ToolOutcome" json:"outcome,omitempty"`
 	// How long it took.
-	Timings       *CallTimings `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
+	Timings *CallTimings `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
+	// The reward of the call, where the environment gives one: it counts as the
+	// reward of a turn.
+	Reward        *float64 `protobuf:"fixed64,8,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolCallCompleted) Reset() {
 	*x = ToolCallCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[13]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2466,7 @@ func (x *ToolCallCompleted) String() string {
 func (*ToolCallCompleted) ProtoMessage() {}
 
 func (x *ToolCallCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[13]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2479,7 @@ func (x *ToolCallCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallCompleted.ProtoReflect.Descriptor instead.
 func (*ToolCallCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{13}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ToolCallCompleted) GetCallId() string {
@@ -1904,6 +2531,13 @@ func (x *ToolCallCompleted) GetTimings() *CallTimings {
 	return nil
 }
 
+func (x *ToolCallCompleted) GetReward() float64 {
+	if x != nil && x.Reward != nil {
+		return *x.Reward
+	}
+	return 0
+}
+
 // The environment took its turn (a game's move, a simulated user's answer).
 type TurnCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1925,7 +2559,7 @@ type TurnCompleted struct {
 
 func (x *TurnCompleted) Reset() {
 	*x = TurnCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[14]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2571,7 @@ func (x *TurnCompleted) String() string {
 func (*TurnCompleted) ProtoMessage() {}
 
 func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[14]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2584,7 @@ func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCompleted.ProtoReflect.Descriptor instead.
 func (*TurnCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{14}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TurnCompleted) GetTurn() uint32 {
@@ -2002,14 +2636,16 @@ type Verified struct {
 	// The verdict.
 	Verification *Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
 	// How long verification took, as the agent saw it.
-	Timings       *CallTimings `protobuf:"bytes,2,opt,name=timings,proto3" json:"timings,omitempty"`
+	Timings *CallTimings `protobuf:"bytes,2,opt,name=timings,proto3" json:"timings,omitempty"`
+	// The session's state as the verifier saw it, where the environment keeps it.
+	FinalState    *FinalState `protobuf:"bytes,3,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[15]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2657,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[15]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2670,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{15}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Verified) GetVerification() *Verification {
@@ -2051,6 +2687,13 @@ func (x *Verified) GetTimings() *CallTimings {
 	return nil
 }
 
+func (x *Verified) GetFinalState() *FinalState {
+	if x != nil {
+		return x.FinalState
+	}
+	return nil
+}
+
 // The rollout is complete. Terminal.
 type Completed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2062,10 +2705,6 @@ type Completed struct {
 	Counts *Counts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
 	// How many events the attempt had, this one included: equals `sequence`.
 	Events uint64 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
-	// SHA-256 over events 1 to n-1 as sent to this subscriber, each as its
-	// serialised length (4 bytes, little-endian) and bytes; empty when the agent
-	// does not compute it. For receivers that keep the received bytes.
-	Digest []byte `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Wall-clock microseconds from Started to here.
 	DurationUs    uint64 `protobuf:"varint,6,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2074,7 +2713,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2725,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2738,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{16}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Completed) GetStopReason() StopReason {
@@ -2130,13 +2769,6 @@ func (x *Completed) GetEvents() uint64 {
 	return 0
 }
 
-func (x *Completed) GetDigest() []byte {
-	if x != nil {
-		return x.Digest
-	}
-	return nil
-}
-
 func (x *Completed) GetDurationUs() uint64 {
 	if x != nil {
 		return x.DurationUs
@@ -2161,7 +2793,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2805,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2818,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{17}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Failed) GetFailure() *Failure {
@@ -2232,7 +2864,7 @@ type Annotation struct {
 
 func (x *Annotation) Reset() {
 	*x = Annotation{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2876,7 @@ func (x *Annotation) String() string {
 func (*Annotation) ProtoMessage() {}
 
 func (x *Annotation) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2889,7 @@ func (x *Annotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
 func (*Annotation) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{18}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Annotation) GetKey() string {
@@ -2294,7 +2926,7 @@ type ToolCallRecord struct {
 
 func (x *ToolCallRecord) Reset() {
 	*x = ToolCallRecord{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2938,7 @@ func (x *ToolCallRecord) String() string {
 func (*ToolCallRecord) ProtoMessage() {}
 
 func (x *ToolCallRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2951,7 @@ func (x *ToolCallRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallRecord.ProtoReflect.Descriptor instead.
 func (*ToolCallRecord) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{19}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ToolCallRecord) GetCompleted() *ToolCallCompleted {
@@ -2371,14 +3003,20 @@ type Rollout struct {
 	// When it ended, likewise.
 	EndedUnixNano uint64 `protobuf:"fixed64,14,opt,name=ended_unix_nano,json=endedUnixNano,proto3" json:"ended_unix_nano,omitempty"`
 	// What custom agents kept.
-	Annotations   []*Annotation `protobuf:"bytes,15,rep,name=annotations,proto3" json:"annotations,omitempty"`
+	Annotations []*Annotation `protobuf:"bytes,15,rep,name=annotations,proto3" json:"annotations,omitempty"`
+	// The media that items name.
+	Media []*Media `protobuf:"bytes,16,rep,name=media,proto3" json:"media,omitempty"`
+	// The sandboxes that were opened for it.
+	Sandboxes []*SandboxOpened `protobuf:"bytes,17,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// How the program that ran as the agent ended, where one did.
+	Program       *ProgramEnded `protobuf:"bytes,18,opt,name=program,proto3,oneof" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +3028,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +3041,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{20}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Rollout) GetRunId() string {
@@ -2522,6 +3160,27 @@ func (x *Rollout) GetAnnotations() []*Annotation {
 	return nil
 }
 
+func (x *Rollout) GetMedia() []*Media {
+	if x != nil {
+		return x.Media
+	}
+	return nil
+}
+
+func (x *Rollout) GetSandboxes() []*SandboxOpened {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *Rollout) GetProgram() *ProgramEnded {
+	if x != nil {
+		return x.Program
+	}
+	return nil
+}
+
 type isRollout_Outcome interface {
 	isRollout_Outcome()
 }
@@ -2540,84 +3199,11 @@ func (*Rollout_Completed) isRollout_Outcome() {}
 
 func (*Rollout_Failed) isRollout_Outcome() {}
 
-// A journal's record that an attempt's outcome is no longer the current one.
-type Superseded struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rollout.
-	RolloutId string `protobuf:"bytes,1,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// The attempt whose outcome is replaced.
-	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Why.
-	Reason SupersedeReason `protobuf:"varint,3,opt,name=reason,proto3,enum=gymmesh.rollout.v1.SupersedeReason" json:"reason,omitempty"`
-	// The new verdict, when only the verdict changes.
-	Verification  *Verification `protobuf:"bytes,4,opt,name=verification,proto3,oneof" json:"verification,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Superseded) Reset() {
-	*x = Superseded{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Superseded) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Superseded) ProtoMessage() {}
-
-func (x *Superseded) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Superseded.ProtoReflect.Descriptor instead.
-func (*Superseded) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *Superseded) GetRolloutId() string {
-	if x != nil {
-		return x.RolloutId
-	}
-	return ""
-}
-
-func (x *Superseded) GetAttempt() uint32 {
-	if x != nil {
-		return x.Attempt
-	}
-	return 0
-}
-
-func (x *Superseded) GetReason() SupersedeReason {
-	if x != nil {
-		return x.Reason
-	}
-	return SupersedeReason_SUPERSEDE_REASON_UNSPECIFIED
-}
-
-func (x *Superseded) GetVerification() *Verification {
-	if x != nil {
-		return x.Verification
-	}
-	return nil
-}
-
 var File_gymmesh_rollout_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	" gymmesh/rollout/v1/rollout.proto\x12\x12gymmesh.rollout.v1\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x17google/rpc/status.proto\"\xcb\x02\n" +
+	" gymmesh/rollout/v1/rollout.proto\x12\x12gymmesh.rollout.v1\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x17google/rpc/status.proto\"\xcb\x02\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12 \n" +
 	"\venvironment\x18\x02 \x01(\tR\venvironment\x12\x14\n" +
@@ -2641,12 +3227,31 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x1b\n" +
 	"\x06weight\x18\x03 \x01(\x01H\x00R\x06weight\x88\x01\x01B\t\n" +
-	"\a_weight\"\\\n" +
+	"\a_weight\"\xf8\x01\n" +
+	"\n" +
+	"RewardSpan\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\"\n" +
+	"\rfirst_call_id\x18\x04 \x01(\tR\vfirstCallId\x12 \n" +
+	"\flast_call_id\x18\x05 \x01(\tR\n" +
+	"lastCallId\x12$\n" +
+	"\vfirst_token\x18\x06 \x01(\rH\x00R\n" +
+	"firstToken\x88\x01\x01\x12 \n" +
+	"\tend_token\x18\a \x01(\rH\x01R\bendToken\x88\x01\x01B\x0e\n" +
+	"\f_first_tokenB\f\n" +
+	"\n" +
+	"_end_token\"E\n" +
+	"\n" +
+	"FinalState\x12\x1d\n" +
+	"\n" +
+	"state_json\x18\x01 \x01(\fR\tstateJson\x12\x18\n" +
+	"\aomitted\x18\x02 \x01(\tR\aomitted\"\\\n" +
 	"\x11VerificationStage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vduration_us\x18\x02 \x01(\x04R\n" +
 	"durationUs\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xe6\x03\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xd6\x04\n" +
 	"\fVerification\x12>\n" +
 	"\x06status\x18\x01 \x01(\x0e2&.gymmesh.rollout.v1.VerificationStatusR\x06status\x12\x1b\n" +
 	"\x06reward\x18\x02 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12C\n" +
@@ -2661,17 +3266,22 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\vmodel_usage\x18\t \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\n" +
 	"modelUsage\x12!\n" +
 	"\fawaits_group\x18\n" +
-	" \x01(\bR\vawaitsGroupB\t\n" +
+	" \x01(\bR\vawaitsGroup\x12 \n" +
+	"\vexplanation\x18\v \x01(\tR\vexplanation\x12\x16\n" +
+	"\x06compat\x18\f \x01(\tR\x06compat\x124\n" +
+	"\x05spans\x18\r \x03(\v2\x1e.gymmesh.rollout.v1.RewardSpanR\x05spansB\t\n" +
 	"\a_reward\"\x84\x01\n" +
 	"\x0eModelCallUsage\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\rR\x05calls\x12!\n" +
 	"\finput_tokens\x18\x03 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x04 \x01(\x03R\foutputTokens\"i\n" +
+	"\routput_tokens\x18\x04 \x01(\x03R\foutputTokens\"\x95\x01\n" +
 	"\vCallTimings\x12\x19\n" +
 	"\bqueue_us\x18\x01 \x01(\x04R\aqueueUs\x12\x19\n" +
-	"\btotal_us\x18\x02 \x01(\x04R\atotalUs\x12$\n" +
-	"\x0efirst_token_us\x18\x03 \x01(\x04R\ffirstTokenUs\"\xa6\x01\n" +
+	"\btotal_us\x18\x02 \x01(\x04R\atotalUs\x12\x1f\n" +
+	"\vendpoint_us\x18\x04 \x01(\x04R\n" +
+	"endpointUs\x12\x19\n" +
+	"\bretry_us\x18\x05 \x01(\x04R\aretryUsJ\x04\b\x03\x10\x04R\x0efirst_token_us\"\xa6\x01\n" +
 	"\x06Counts\x12\x1f\n" +
 	"\vmodel_calls\x18\x01 \x01(\rR\n" +
 	"modelCalls\x12\x1d\n" +
@@ -2679,7 +3289,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"tool_calls\x18\x02 \x01(\rR\ttoolCalls\x12\x14\n" +
 	"\x05turns\x18\x03 \x01(\rR\x05turns\x12!\n" +
 	"\finput_tokens\x18\x04 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x05 \x01(\x03R\foutputTokens\"\x83\a\n" +
+	"\routput_tokens\x18\x05 \x01(\x03R\foutputTokens\"\xdb\b\n" +
 	"\fRolloutEvent\x12\x1d\n" +
 	"\n" +
 	"rollout_id\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
@@ -2699,8 +3309,12 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x06failed\x18\x12 \x01(\v2\x1a.gymmesh.rollout.v1.FailedH\x00R\x06failed\x12@\n" +
 	"\n" +
 	"annotation\x18\x13 \x01(\v2\x1e.gymmesh.rollout.v1.AnnotationH\x00R\n" +
-	"annotationB\a\n" +
-	"\x05event\"\xf8\x03\n" +
+	"annotation\x12A\n" +
+	"\vmedia_added\x18\x14 \x01(\v2\x1e.gymmesh.rollout.v1.MediaAddedH\x00R\n" +
+	"mediaAdded\x12J\n" +
+	"\x0esandbox_opened\x18\x15 \x01(\v2!.gymmesh.rollout.v1.SandboxOpenedH\x00R\rsandboxOpened\x12G\n" +
+	"\rprogram_ended\x18\x16 \x01(\v2 .gymmesh.rollout.v1.ProgramEndedH\x00R\fprogramEndedB\a\n" +
+	"\x05event\"\xc0\x04\n" +
 	"\aStarted\x12<\n" +
 	"\x06params\x18\x01 \x01(\v2$.gymmesh.responses.v1.ResponseParamsR\x06params\x120\n" +
 	"\x05items\x18\x02 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x05items\x12 \n" +
@@ -2715,15 +3329,40 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04seed\x18\n" +
 	" \x01(\x03H\x00R\x04seed\x88\x01\x01\x12)\n" +
 	"\x10contract_version\x18\v \x01(\tR\x0fcontractVersion\x12%\n" +
-	"\x0epreamble_items\x18\f \x01(\rR\rpreambleItemsB\a\n" +
-	"\x05_seed\"\xa8\x01\n" +
+	"\x0epreamble_items\x18\f \x01(\rR\rpreambleItems\x12:\n" +
+	"\aprogram\x18\r \x01(\v2\x1b.gymmesh.rollout.v1.ProgramH\x01R\aprogram\x88\x01\x01B\a\n" +
+	"\x05_seedB\n" +
+	"\n" +
+	"\b_program\"7\n" +
+	"\aProgram\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"R\n" +
+	"\x05Media\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x02 \x01(\tR\tmediaType\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"=\n" +
+	"\n" +
+	"MediaAdded\x12/\n" +
+	"\x05media\x18\x01 \x01(\v2\x19.gymmesh.rollout.v1.MediaR\x05media\"]\n" +
+	"\rSandboxOpened\x128\n" +
+	"\asandbox\x18\x01 \x01(\v2\x1e.gymmesh.sandbox.v1.SandboxRefR\asandbox\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\"\x8f\x01\n" +
+	"\fProgramEnded\x12 \n" +
+	"\texit_code\x18\x01 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
+	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x1f\n" +
+	"\voutput_tail\x18\x04 \x01(\fR\n" +
+	"outputTailB\f\n" +
+	"\n" +
+	"_exit_code\"\xa8\x01\n" +
 	"\vOutputDelta\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12!\n" +
 	"\foutput_index\x18\x02 \x01(\rR\voutputIndex\x12\x14\n" +
 	"\x04text\x18\x03 \x01(\fH\x00R\x04text\x12\x1e\n" +
 	"\targuments\x18\x04 \x01(\fH\x00R\targuments\x12\x1e\n" +
 	"\treasoning\x18\x05 \x01(\fH\x00R\treasoningB\a\n" +
-	"\x05delta\"\xb9\x03\n" +
+	"\x05delta\"\xad\x05\n" +
 	"\x12ModelCallCompleted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12$\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tR\fparentCallId\x12\x14\n" +
@@ -2735,13 +3374,19 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\bresponse\x18\b \x01(\v2\x1e.gymmesh.responses.v1.ResponseR\bresponse\x12;\n" +
 	"\x06tokens\x18\t \x01(\v2\x1e.gymmesh.model.v1.TokenCaptureH\x00R\x06tokens\x88\x01\x01\x129\n" +
 	"\atimings\x18\n" +
-	" \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimingsB\t\n" +
-	"\a_tokens\"x\n" +
+	" \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\x127\n" +
+	"\aretries\x18\v \x03(\v2\x1d.gymmesh.model.v1.CallRetriesR\aretries\x120\n" +
+	"\x04link\x18\f \x01(\x0e2\x1c.gymmesh.rollout.v1.CallLinkR\x04link\x12\x1b\n" +
+	"\tside_call\x18\r \x01(\tR\bsideCall\x12/\n" +
+	"\x04fork\x18\x0e \x01(\v2\x16.gymmesh.model.v1.ForkH\x01R\x04fork\x88\x01\x01\x120\n" +
+	"\x14replaced_params_json\x18\x0f \x01(\fR\x12replacedParamsJsonB\t\n" +
+	"\a_tokensB\a\n" +
+	"\x05_fork\"x\n" +
 	"\x0fToolCallStarted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\"\n" +
 	"\rmodel_call_id\x18\x03 \x01(\tR\vmodelCallId\x12\x14\n" +
-	"\x05actor\x18\x04 \x01(\tR\x05actor\"\xa4\x02\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\"\xcc\x02\n" +
 	"\x11ToolCallCompleted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\"\n" +
@@ -2749,7 +3394,9 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x05actor\x18\x04 \x01(\tR\x05actor\x122\n" +
 	"\x06output\x18\x05 \x01(\v2\x1a.gymmesh.responses.v1.ItemR\x06output\x129\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x1f.gymmesh.rollout.v1.ToolOutcomeR\aoutcome\x129\n" +
-	"\atimings\x18\a \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\"\xfa\x01\n" +
+	"\atimings\x18\a \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\x12\x1b\n" +
+	"\x06reward\x18\b \x01(\x01H\x00R\x06reward\x88\x01\x01B\t\n" +
+	"\a_reward\"\xfa\x01\n" +
 	"\rTurnCompleted\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\rR\x04turn\x12\"\n" +
 	"\rmodel_call_id\x18\x02 \x01(\tR\vmodelCallId\x120\n" +
@@ -2758,20 +3405,22 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04done\x18\x05 \x01(\bR\x04done\x12C\n" +
 	"\vmodel_usage\x18\x06 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\n" +
 	"modelUsageB\t\n" +
-	"\a_reward\"\x8b\x01\n" +
+	"\a_reward\"\xe1\x01\n" +
 	"\bVerified\x12D\n" +
 	"\fverification\x18\x01 \x01(\v2 .gymmesh.rollout.v1.VerificationR\fverification\x129\n" +
-	"\atimings\x18\x02 \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\"\xf2\x01\n" +
+	"\atimings\x18\x02 \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\x12D\n" +
+	"\vfinal_state\x18\x03 \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateH\x00R\n" +
+	"finalState\x88\x01\x01B\x0e\n" +
+	"\f_final_state\"\xe8\x01\n" +
 	"\tCompleted\x12?\n" +
 	"\vstop_reason\x18\x01 \x01(\x0e2\x1e.gymmesh.rollout.v1.StopReasonR\n" +
 	"stopReason\x12\x1f\n" +
 	"\vstop_detail\x18\x02 \x01(\tR\n" +
 	"stopDetail\x122\n" +
 	"\x06counts\x18\x03 \x01(\v2\x1a.gymmesh.rollout.v1.CountsR\x06counts\x12\x16\n" +
-	"\x06events\x18\x04 \x01(\x04R\x06events\x12\x16\n" +
-	"\x06digest\x18\x05 \x01(\fR\x06digest\x12\x1f\n" +
+	"\x06events\x18\x04 \x01(\x04R\x06events\x12\x1f\n" +
 	"\vduration_us\x18\x06 \x01(\x04R\n" +
-	"durationUs\"\xac\x01\n" +
+	"durationUsJ\x04\b\x05\x10\x06R\x06digest\"\xac\x01\n" +
 	"\x06Failed\x125\n" +
 	"\afailure\x18\x01 \x01(\v2\x1b.gymmesh.rollout.v1.FailureR\afailure\x122\n" +
 	"\x06counts\x18\x02 \x01(\v2\x1a.gymmesh.rollout.v1.CountsR\x06counts\x12\x16\n" +
@@ -2786,7 +3435,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\rmodel_call_id\x18\x03 \x01(\tR\vmodelCallId\"\x81\x01\n" +
 	"\x0eToolCallRecord\x12C\n" +
 	"\tcompleted\x18\x01 \x01(\v2%.gymmesh.rollout.v1.ToolCallCompletedR\tcompleted\x12*\n" +
-	"\x11started_unix_nano\x18\x02 \x01(\x06R\x0fstartedUnixNano\"\xf3\x05\n" +
+	"\x11started_unix_nano\x18\x02 \x01(\x06R\x0fstartedUnixNano\"\xb2\a\n" +
 	"\aRollout\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12!\n" +
@@ -2806,17 +3455,14 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x06failed\x18\f \x01(\v2\x1a.gymmesh.rollout.v1.FailedH\x00R\x06failed\x12*\n" +
 	"\x11started_unix_nano\x18\r \x01(\x06R\x0fstartedUnixNano\x12&\n" +
 	"\x0fended_unix_nano\x18\x0e \x01(\x06R\rendedUnixNano\x12@\n" +
-	"\vannotations\x18\x0f \x03(\v2\x1e.gymmesh.rollout.v1.AnnotationR\vannotationsB\t\n" +
+	"\vannotations\x18\x0f \x03(\v2\x1e.gymmesh.rollout.v1.AnnotationR\vannotations\x12/\n" +
+	"\x05media\x18\x10 \x03(\v2\x19.gymmesh.rollout.v1.MediaR\x05media\x12?\n" +
+	"\tsandboxes\x18\x11 \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxes\x12?\n" +
+	"\aprogram\x18\x12 \x01(\v2 .gymmesh.rollout.v1.ProgramEndedH\x02R\aprogram\x88\x01\x01B\t\n" +
 	"\aoutcomeB\v\n" +
-	"\t_verified\"\xde\x01\n" +
+	"\t_verifiedB\n" +
 	"\n" +
-	"Superseded\x12\x1d\n" +
-	"\n" +
-	"rollout_id\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\x12;\n" +
-	"\x06reason\x18\x03 \x01(\x0e2#.gymmesh.rollout.v1.SupersedeReasonR\x06reason\x12I\n" +
-	"\fverification\x18\x04 \x01(\v2 .gymmesh.rollout.v1.VerificationH\x00R\fverification\x88\x01\x01B\x0f\n" +
-	"\r_verification*\xd1\x01\n" +
+	"\b_program*\xfd\x01\n" +
 	"\bBoundary\x12\x18\n" +
 	"\x14BOUNDARY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eBOUNDARY_MODEL\x10\x01\x12\x11\n" +
@@ -2826,7 +3472,10 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x0eBOUNDARY_AGENT\x10\x05\x12\x13\n" +
 	"\x0fBOUNDARY_BUDGET\x10\x06\x12\x15\n" +
 	"\x11BOUNDARY_DEADLINE\x10\a\x12\x16\n" +
-	"\x12BOUNDARY_CANCELLED\x10\b*\x9e\x02\n" +
+	"\x12BOUNDARY_CANCELLED\x10\b\x12\x14\n" +
+	"\x10BOUNDARY_SANDBOX\x10\t\x12\x14\n" +
+	"\x10BOUNDARY_PROGRAM\x10\n" +
+	"*\xdf\x02\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
@@ -2837,23 +3486,27 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x1cSTOP_REASON_ENVIRONMENT_DONE\x10\x05\x12\x1e\n" +
 	"\x1aSTOP_REASON_CONTENT_FILTER\x10\x06\x12\x1a\n" +
 	"\x16STOP_REASON_AGENT_RULE\x10\a\x12\x17\n" +
-	"\x13STOP_REASON_ABORTED\x10\b*\x9d\x01\n" +
+	"\x13STOP_REASON_ABORTED\x10\b\x12\x1e\n" +
+	"\x1aSTOP_REASON_PROGRAM_EXITED\x10\t\x12\x1f\n" +
+	"\x1bSTOP_REASON_PROGRAM_TIMEOUT\x10\n" +
+	"*\x9d\x01\n" +
 	"\x12VerificationStatus\x12#\n" +
 	"\x1fVERIFICATION_STATUS_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cVERIFICATION_STATUS_VERIFIED\x10\x01\x12\x1f\n" +
 	"\x1bVERIFICATION_STATUS_PENDING\x10\x02\x12\x1f\n" +
-	"\x1bVERIFICATION_STATUS_SKIPPED\x10\x03*\x9c\x01\n" +
+	"\x1bVERIFICATION_STATUS_SKIPPED\x10\x03*\x80\x01\n" +
+	"\bCallLink\x12\x19\n" +
+	"\x15CALL_LINK_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16CALL_LINK_CONTINUATION\x10\x01\x12\x12\n" +
+	"\x0eCALL_LINK_FORK\x10\x02\x12\x12\n" +
+	"\x0eCALL_LINK_SIDE\x10\x03\x12\x15\n" +
+	"\x11CALL_LINK_UNKNOWN\x10\x04*\x9c\x01\n" +
 	"\vToolOutcome\x12\x1c\n" +
 	"\x18TOOL_OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fTOOL_OUTCOME_OK\x10\x01\x12\x1b\n" +
 	"\x17TOOL_OUTCOME_TOOL_ERROR\x10\x02\x12\x1e\n" +
 	"\x1aTOOL_OUTCOME_BAD_ARGUMENTS\x10\x03\x12\x1d\n" +
-	"\x19TOOL_OUTCOME_UNKNOWN_TOOL\x10\x04*\x9c\x01\n" +
-	"\x0fSupersedeReason\x12 \n" +
-	"\x1cSUPERSEDE_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16SUPERSEDE_REASON_RETRY\x10\x01\x12&\n" +
-	"\"SUPERSEDE_REASON_LATE_VERIFICATION\x10\x02\x12#\n" +
-	"\x1fSUPERSEDE_REASON_REVERIFICATION\x10\x03B\x84\x01\n" +
+	"\x19TOOL_OUTCOME_UNKNOWN_TOOL\x10\x04B\x84\x01\n" +
 	"\x15io.gymmesh.rollout.v1B\fRolloutProtoP\x01ZFgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1;rolloutv1\xaa\x02\x12Gymmesh.Rollout.V1b\x06proto3"
 
 var (
@@ -2869,94 +3522,115 @@ func file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_gymmesh_rollout_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_gymmesh_rollout_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_gymmesh_rollout_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_gymmesh_rollout_v1_rollout_proto_goTypes = []any{
 	(Boundary)(0),              // 0: gymmesh.rollout.v1.Boundary
 	(StopReason)(0),            // 1: gymmesh.rollout.v1.StopReason
 	(VerificationStatus)(0),    // 2: gymmesh.rollout.v1.VerificationStatus
-	(ToolOutcome)(0),           // 3: gymmesh.rollout.v1.ToolOutcome
-	(SupersedeReason)(0),       // 4: gymmesh.rollout.v1.SupersedeReason
+	(CallLink)(0),              // 3: gymmesh.rollout.v1.CallLink
+	(ToolOutcome)(0),           // 4: gymmesh.rollout.v1.ToolOutcome
 	(*Task)(nil),               // 5: gymmesh.rollout.v1.Task
 	(*Failure)(nil),            // 6: gymmesh.rollout.v1.Failure
 	(*RewardComponent)(nil),    // 7: gymmesh.rollout.v1.RewardComponent
-	(*VerificationStage)(nil),  // 8: gymmesh.rollout.v1.VerificationStage
-	(*Verification)(nil),       // 9: gymmesh.rollout.v1.Verification
-	(*ModelCallUsage)(nil),     // 10: gymmesh.rollout.v1.ModelCallUsage
-	(*CallTimings)(nil),        // 11: gymmesh.rollout.v1.CallTimings
-	(*Counts)(nil),             // 12: gymmesh.rollout.v1.Counts
-	(*RolloutEvent)(nil),       // 13: gymmesh.rollout.v1.RolloutEvent
-	(*Started)(nil),            // 14: gymmesh.rollout.v1.Started
-	(*OutputDelta)(nil),        // 15: gymmesh.rollout.v1.OutputDelta
-	(*ModelCallCompleted)(nil), // 16: gymmesh.rollout.v1.ModelCallCompleted
-	(*ToolCallStarted)(nil),    // 17: gymmesh.rollout.v1.ToolCallStarted
-	(*ToolCallCompleted)(nil),  // 18: gymmesh.rollout.v1.ToolCallCompleted
-	(*TurnCompleted)(nil),      // 19: gymmesh.rollout.v1.TurnCompleted
-	(*Verified)(nil),           // 20: gymmesh.rollout.v1.Verified
-	(*Completed)(nil),          // 21: gymmesh.rollout.v1.Completed
-	(*Failed)(nil),             // 22: gymmesh.rollout.v1.Failed
-	(*Annotation)(nil),         // 23: gymmesh.rollout.v1.Annotation
-	(*ToolCallRecord)(nil),     // 24: gymmesh.rollout.v1.ToolCallRecord
-	(*Rollout)(nil),            // 25: gymmesh.rollout.v1.Rollout
-	(*Superseded)(nil),         // 26: gymmesh.rollout.v1.Superseded
-	nil,                        // 27: gymmesh.rollout.v1.Task.TagsEntry
-	(*v1.ResponseParams)(nil),  // 28: gymmesh.responses.v1.ResponseParams
-	(*status.Status)(nil),      // 29: google.rpc.Status
-	(*v1.Item)(nil),            // 30: gymmesh.responses.v1.Item
-	(*v1.Response)(nil),        // 31: gymmesh.responses.v1.Response
-	(*v11.TokenCapture)(nil),   // 32: gymmesh.model.v1.TokenCapture
+	(*RewardSpan)(nil),         // 8: gymmesh.rollout.v1.RewardSpan
+	(*FinalState)(nil),         // 9: gymmesh.rollout.v1.FinalState
+	(*VerificationStage)(nil),  // 10: gymmesh.rollout.v1.VerificationStage
+	(*Verification)(nil),       // 11: gymmesh.rollout.v1.Verification
+	(*ModelCallUsage)(nil),     // 12: gymmesh.rollout.v1.ModelCallUsage
+	(*CallTimings)(nil),        // 13: gymmesh.rollout.v1.CallTimings
+	(*Counts)(nil),             // 14: gymmesh.rollout.v1.Counts
+	(*RolloutEvent)(nil),       // 15: gymmesh.rollout.v1.RolloutEvent
+	(*Started)(nil),            // 16: gymmesh.rollout.v1.Started
+	(*Program)(nil),            // 17: gymmesh.rollout.v1.Program
+	(*Media)(nil),              // 18: gymmesh.rollout.v1.Media
+	(*MediaAdded)(nil),         // 19: gymmesh.rollout.v1.MediaAdded
+	(*SandboxOpened)(nil),      // 20: gymmesh.rollout.v1.SandboxOpened
+	(*ProgramEnded)(nil),       // 21: gymmesh.rollout.v1.ProgramEnded
+	(*OutputDelta)(nil),        // 22: gymmesh.rollout.v1.OutputDelta
+	(*ModelCallCompleted)(nil), // 23: gymmesh.rollout.v1.ModelCallCompleted
+	(*ToolCallStarted)(nil),    // 24: gymmesh.rollout.v1.ToolCallStarted
+	(*ToolCallCompleted)(nil),  // 25: gymmesh.rollout.v1.ToolCallCompleted
+	(*TurnCompleted)(nil),      // 26: gymmesh.rollout.v1.TurnCompleted
+	(*Verified)(nil),           // 27: gymmesh.rollout.v1.Verified
+	(*Completed)(nil),          // 28: gymmesh.rollout.v1.Completed
+	(*Failed)(nil),             // 29: gymmesh.rollout.v1.Failed
+	(*Annotation)(nil),         // 30: gymmesh.rollout.v1.Annotation
+	(*ToolCallRecord)(nil),     // 31: gymmesh.rollout.v1.ToolCallRecord
+	(*Rollout)(nil),            // 32: gymmesh.rollout.v1.Rollout
+	nil,                        // 33: gymmesh.rollout.v1.Task.TagsEntry
+	(*v1.ResponseParams)(nil),  // 34: gymmesh.responses.v1.ResponseParams
+	(*status.Status)(nil),      // 35: google.rpc.Status
+	(*v1.Item)(nil),            // 36: gymmesh.responses.v1.Item
+	(*v11.SandboxRef)(nil),     // 37: gymmesh.sandbox.v1.SandboxRef
+	(*v1.Response)(nil),        // 38: gymmesh.responses.v1.Response
+	(*v12.TokenCapture)(nil),   // 39: gymmesh.model.v1.TokenCapture
+	(*v12.CallRetries)(nil),    // 40: gymmesh.model.v1.CallRetries
+	(*v12.Fork)(nil),           // 41: gymmesh.model.v1.Fork
 }
 var file_gymmesh_rollout_v1_rollout_proto_depIdxs = []int32{
-	28, // 0: gymmesh.rollout.v1.Task.params:type_name -> gymmesh.responses.v1.ResponseParams
-	27, // 1: gymmesh.rollout.v1.Task.tags:type_name -> gymmesh.rollout.v1.Task.TagsEntry
+	34, // 0: gymmesh.rollout.v1.Task.params:type_name -> gymmesh.responses.v1.ResponseParams
+	33, // 1: gymmesh.rollout.v1.Task.tags:type_name -> gymmesh.rollout.v1.Task.TagsEntry
 	0,  // 2: gymmesh.rollout.v1.Failure.boundary:type_name -> gymmesh.rollout.v1.Boundary
-	29, // 3: gymmesh.rollout.v1.Failure.status:type_name -> google.rpc.Status
+	35, // 3: gymmesh.rollout.v1.Failure.status:type_name -> google.rpc.Status
 	2,  // 4: gymmesh.rollout.v1.Verification.status:type_name -> gymmesh.rollout.v1.VerificationStatus
 	7,  // 5: gymmesh.rollout.v1.Verification.components:type_name -> gymmesh.rollout.v1.RewardComponent
-	8,  // 6: gymmesh.rollout.v1.Verification.stages:type_name -> gymmesh.rollout.v1.VerificationStage
-	10, // 7: gymmesh.rollout.v1.Verification.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	14, // 8: gymmesh.rollout.v1.RolloutEvent.started:type_name -> gymmesh.rollout.v1.Started
-	15, // 9: gymmesh.rollout.v1.RolloutEvent.output_delta:type_name -> gymmesh.rollout.v1.OutputDelta
-	16, // 10: gymmesh.rollout.v1.RolloutEvent.model_call_completed:type_name -> gymmesh.rollout.v1.ModelCallCompleted
-	17, // 11: gymmesh.rollout.v1.RolloutEvent.tool_call_started:type_name -> gymmesh.rollout.v1.ToolCallStarted
-	18, // 12: gymmesh.rollout.v1.RolloutEvent.tool_call_completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
-	19, // 13: gymmesh.rollout.v1.RolloutEvent.turn_completed:type_name -> gymmesh.rollout.v1.TurnCompleted
-	20, // 14: gymmesh.rollout.v1.RolloutEvent.verified:type_name -> gymmesh.rollout.v1.Verified
-	21, // 15: gymmesh.rollout.v1.RolloutEvent.completed:type_name -> gymmesh.rollout.v1.Completed
-	22, // 16: gymmesh.rollout.v1.RolloutEvent.failed:type_name -> gymmesh.rollout.v1.Failed
-	23, // 17: gymmesh.rollout.v1.RolloutEvent.annotation:type_name -> gymmesh.rollout.v1.Annotation
-	28, // 18: gymmesh.rollout.v1.Started.params:type_name -> gymmesh.responses.v1.ResponseParams
-	30, // 19: gymmesh.rollout.v1.Started.items:type_name -> gymmesh.responses.v1.Item
-	30, // 20: gymmesh.rollout.v1.ModelCallCompleted.context_items:type_name -> gymmesh.responses.v1.Item
-	31, // 21: gymmesh.rollout.v1.ModelCallCompleted.response:type_name -> gymmesh.responses.v1.Response
-	32, // 22: gymmesh.rollout.v1.ModelCallCompleted.tokens:type_name -> gymmesh.model.v1.TokenCapture
-	11, // 23: gymmesh.rollout.v1.ModelCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	30, // 24: gymmesh.rollout.v1.ToolCallCompleted.output:type_name -> gymmesh.responses.v1.Item
-	3,  // 25: gymmesh.rollout.v1.ToolCallCompleted.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
-	11, // 26: gymmesh.rollout.v1.ToolCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	30, // 27: gymmesh.rollout.v1.TurnCompleted.items:type_name -> gymmesh.responses.v1.Item
-	10, // 28: gymmesh.rollout.v1.TurnCompleted.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	9,  // 29: gymmesh.rollout.v1.Verified.verification:type_name -> gymmesh.rollout.v1.Verification
-	11, // 30: gymmesh.rollout.v1.Verified.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	1,  // 31: gymmesh.rollout.v1.Completed.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	12, // 32: gymmesh.rollout.v1.Completed.counts:type_name -> gymmesh.rollout.v1.Counts
-	6,  // 33: gymmesh.rollout.v1.Failed.failure:type_name -> gymmesh.rollout.v1.Failure
-	12, // 34: gymmesh.rollout.v1.Failed.counts:type_name -> gymmesh.rollout.v1.Counts
-	18, // 35: gymmesh.rollout.v1.ToolCallRecord.completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
-	14, // 36: gymmesh.rollout.v1.Rollout.started:type_name -> gymmesh.rollout.v1.Started
-	16, // 37: gymmesh.rollout.v1.Rollout.model_calls:type_name -> gymmesh.rollout.v1.ModelCallCompleted
-	24, // 38: gymmesh.rollout.v1.Rollout.tool_calls:type_name -> gymmesh.rollout.v1.ToolCallRecord
-	19, // 39: gymmesh.rollout.v1.Rollout.turns:type_name -> gymmesh.rollout.v1.TurnCompleted
-	20, // 40: gymmesh.rollout.v1.Rollout.verified:type_name -> gymmesh.rollout.v1.Verified
-	21, // 41: gymmesh.rollout.v1.Rollout.completed:type_name -> gymmesh.rollout.v1.Completed
-	22, // 42: gymmesh.rollout.v1.Rollout.failed:type_name -> gymmesh.rollout.v1.Failed
-	23, // 43: gymmesh.rollout.v1.Rollout.annotations:type_name -> gymmesh.rollout.v1.Annotation
-	4,  // 44: gymmesh.rollout.v1.Superseded.reason:type_name -> gymmesh.rollout.v1.SupersedeReason
-	9,  // 45: gymmesh.rollout.v1.Superseded.verification:type_name -> gymmesh.rollout.v1.Verification
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	10, // 6: gymmesh.rollout.v1.Verification.stages:type_name -> gymmesh.rollout.v1.VerificationStage
+	12, // 7: gymmesh.rollout.v1.Verification.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	8,  // 8: gymmesh.rollout.v1.Verification.spans:type_name -> gymmesh.rollout.v1.RewardSpan
+	16, // 9: gymmesh.rollout.v1.RolloutEvent.started:type_name -> gymmesh.rollout.v1.Started
+	22, // 10: gymmesh.rollout.v1.RolloutEvent.output_delta:type_name -> gymmesh.rollout.v1.OutputDelta
+	23, // 11: gymmesh.rollout.v1.RolloutEvent.model_call_completed:type_name -> gymmesh.rollout.v1.ModelCallCompleted
+	24, // 12: gymmesh.rollout.v1.RolloutEvent.tool_call_started:type_name -> gymmesh.rollout.v1.ToolCallStarted
+	25, // 13: gymmesh.rollout.v1.RolloutEvent.tool_call_completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
+	26, // 14: gymmesh.rollout.v1.RolloutEvent.turn_completed:type_name -> gymmesh.rollout.v1.TurnCompleted
+	27, // 15: gymmesh.rollout.v1.RolloutEvent.verified:type_name -> gymmesh.rollout.v1.Verified
+	28, // 16: gymmesh.rollout.v1.RolloutEvent.completed:type_name -> gymmesh.rollout.v1.Completed
+	29, // 17: gymmesh.rollout.v1.RolloutEvent.failed:type_name -> gymmesh.rollout.v1.Failed
+	30, // 18: gymmesh.rollout.v1.RolloutEvent.annotation:type_name -> gymmesh.rollout.v1.Annotation
+	19, // 19: gymmesh.rollout.v1.RolloutEvent.media_added:type_name -> gymmesh.rollout.v1.MediaAdded
+	20, // 20: gymmesh.rollout.v1.RolloutEvent.sandbox_opened:type_name -> gymmesh.rollout.v1.SandboxOpened
+	21, // 21: gymmesh.rollout.v1.RolloutEvent.program_ended:type_name -> gymmesh.rollout.v1.ProgramEnded
+	34, // 22: gymmesh.rollout.v1.Started.params:type_name -> gymmesh.responses.v1.ResponseParams
+	36, // 23: gymmesh.rollout.v1.Started.items:type_name -> gymmesh.responses.v1.Item
+	17, // 24: gymmesh.rollout.v1.Started.program:type_name -> gymmesh.rollout.v1.Program
+	18, // 25: gymmesh.rollout.v1.MediaAdded.media:type_name -> gymmesh.rollout.v1.Media
+	37, // 26: gymmesh.rollout.v1.SandboxOpened.sandbox:type_name -> gymmesh.sandbox.v1.SandboxRef
+	36, // 27: gymmesh.rollout.v1.ModelCallCompleted.context_items:type_name -> gymmesh.responses.v1.Item
+	38, // 28: gymmesh.rollout.v1.ModelCallCompleted.response:type_name -> gymmesh.responses.v1.Response
+	39, // 29: gymmesh.rollout.v1.ModelCallCompleted.tokens:type_name -> gymmesh.model.v1.TokenCapture
+	13, // 30: gymmesh.rollout.v1.ModelCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	40, // 31: gymmesh.rollout.v1.ModelCallCompleted.retries:type_name -> gymmesh.model.v1.CallRetries
+	3,  // 32: gymmesh.rollout.v1.ModelCallCompleted.link:type_name -> gymmesh.rollout.v1.CallLink
+	41, // 33: gymmesh.rollout.v1.ModelCallCompleted.fork:type_name -> gymmesh.model.v1.Fork
+	36, // 34: gymmesh.rollout.v1.ToolCallCompleted.output:type_name -> gymmesh.responses.v1.Item
+	4,  // 35: gymmesh.rollout.v1.ToolCallCompleted.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
+	13, // 36: gymmesh.rollout.v1.ToolCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	36, // 37: gymmesh.rollout.v1.TurnCompleted.items:type_name -> gymmesh.responses.v1.Item
+	12, // 38: gymmesh.rollout.v1.TurnCompleted.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	11, // 39: gymmesh.rollout.v1.Verified.verification:type_name -> gymmesh.rollout.v1.Verification
+	13, // 40: gymmesh.rollout.v1.Verified.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	9,  // 41: gymmesh.rollout.v1.Verified.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	1,  // 42: gymmesh.rollout.v1.Completed.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	14, // 43: gymmesh.rollout.v1.Completed.counts:type_name -> gymmesh.rollout.v1.Counts
+	6,  // 44: gymmesh.rollout.v1.Failed.failure:type_name -> gymmesh.rollout.v1.Failure
+	14, // 45: gymmesh.rollout.v1.Failed.counts:type_name -> gymmesh.rollout.v1.Counts
+	25, // 46: gymmesh.rollout.v1.ToolCallRecord.completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
+	16, // 47: gymmesh.rollout.v1.Rollout.started:type_name -> gymmesh.rollout.v1.Started
+	23, // 48: gymmesh.rollout.v1.Rollout.model_calls:type_name -> gymmesh.rollout.v1.ModelCallCompleted
+	31, // 49: gymmesh.rollout.v1.Rollout.tool_calls:type_name -> gymmesh.rollout.v1.ToolCallRecord
+	26, // 50: gymmesh.rollout.v1.Rollout.turns:type_name -> gymmesh.rollout.v1.TurnCompleted
+	27, // 51: gymmesh.rollout.v1.Rollout.verified:type_name -> gymmesh.rollout.v1.Verified
+	28, // 52: gymmesh.rollout.v1.Rollout.completed:type_name -> gymmesh.rollout.v1.Completed
+	29, // 53: gymmesh.rollout.v1.Rollout.failed:type_name -> gymmesh.rollout.v1.Failed
+	30, // 54: gymmesh.rollout.v1.Rollout.annotations:type_name -> gymmesh.rollout.v1.Annotation
+	18, // 55: gymmesh.rollout.v1.Rollout.media:type_name -> gymmesh.rollout.v1.Media
+	20, // 56: gymmesh.rollout.v1.Rollout.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
+	21, // 57: gymmesh.rollout.v1.Rollout.program:type_name -> gymmesh.rollout.v1.ProgramEnded
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_rollout_v1_rollout_proto_init() }
@@ -2966,8 +3640,9 @@ func file_gymmesh_rollout_v1_rollout_proto_init() {
 	}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[0].OneofWrappers = []any{}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[2].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[4].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[8].OneofWrappers = []any{
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[3].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[6].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[10].OneofWrappers = []any{
 		(*RolloutEvent_Started)(nil),
 		(*RolloutEvent_OutputDelta)(nil),
 		(*RolloutEvent_ModelCallCompleted)(nil),
@@ -2978,27 +3653,32 @@ func file_gymmesh_rollout_v1_rollout_proto_init() {
 		(*RolloutEvent_Completed)(nil),
 		(*RolloutEvent_Failed)(nil),
 		(*RolloutEvent_Annotation)(nil),
+		(*RolloutEvent_MediaAdded)(nil),
+		(*RolloutEvent_SandboxOpened)(nil),
+		(*RolloutEvent_ProgramEnded)(nil),
 	}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[9].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[10].OneofWrappers = []any{
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[11].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[16].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[17].OneofWrappers = []any{
 		(*OutputDelta_Text)(nil),
 		(*OutputDelta_Arguments)(nil),
 		(*OutputDelta_Reasoning)(nil),
 	}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[11].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[14].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[20].OneofWrappers = []any{
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[18].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[20].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[21].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[22].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[27].OneofWrappers = []any{
 		(*Rollout_Completed)(nil),
 		(*Rollout_Failed)(nil),
 	}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_rollout_v1_rollout_proto_rawDesc), len(file_gymmesh_rollout_v1_rollout_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   23,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -9,8 +9,9 @@
 package verifyv1
 
 import (
-	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
-	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
+	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -26,32 +27,295 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What an answer is made of, for whoever writes variants of it.
+type AnswerKind int32
+
+const (
+	// The same as ANSWER_KIND_TEXT.
+	AnswerKind_ANSWER_KIND_UNSPECIFIED AnswerKind = 0
+	// Words.
+	AnswerKind_ANSWER_KIND_TEXT AnswerKind = 1
+	// A number or a formula.
+	AnswerKind_ANSWER_KIND_NUMBER AnswerKind = 2
+	// One of some choices.
+	AnswerKind_ANSWER_KIND_CHOICE AnswerKind = 3
+	// A JSON document.
+	AnswerKind_ANSWER_KIND_JSON AnswerKind = 4
+	// An SQL query.
+	AnswerKind_ANSWER_KIND_SQL AnswerKind = 5
+	// Function calls.
+	AnswerKind_ANSWER_KIND_CALLS AnswerKind = 6
+	// A program.
+	AnswerKind_ANSWER_KIND_CODE AnswerKind = 7
+)
+
+// Enum value maps for AnswerKind.
+var (
+	AnswerKind_name = map[int32]string{
+		0: "ANSWER_KIND_UNSPECIFIED",
+		1: "ANSWER_KIND_TEXT",
+		2: "ANSWER_KIND_NUMBER",
+		3: "ANSWER_KIND_CHOICE",
+		4: "ANSWER_KIND_JSON",
+		5: "ANSWER_KIND_SQL",
+		6: "ANSWER_KIND_CALLS",
+		7: "ANSWER_KIND_CODE",
+	}
+	AnswerKind_value = map[string]int32{
+		"ANSWER_KIND_UNSPECIFIED": 0,
+		"ANSWER_KIND_TEXT":        1,
+		"ANSWER_KIND_NUMBER":      2,
+		"ANSWER_KIND_CHOICE":      3,
+		"ANSWER_KIND_JSON":        4,
+		"ANSWER_KIND_SQL":         5,
+		"ANSWER_KIND_CALLS":       6,
+		"ANSWER_KIND_CODE":        7,
+	}
+)
+
+func (x AnswerKind) Enum() *AnswerKind {
+	p := new(AnswerKind)
+	*p = x
+	return p
+}
+
+func (x AnswerKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AnswerKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_gymmesh_verify_v1_verify_proto_enumTypes[0].Descriptor()
+}
+
+func (AnswerKind) Type() protoreflect.EnumType {
+	return &file_gymmesh_verify_v1_verify_proto_enumTypes[0]
+}
+
+func (x AnswerKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AnswerKind.Descriptor instead.
+func (AnswerKind) EnumDescriptor() ([]byte, []int) {
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{0}
+}
+
+// An answer that earns the best reward.
+type ExpectedAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is made of.
+	Kind AnswerKind `protobuf:"varint,1,opt,name=kind,proto3,enum=gymmesh.verify.v1.AnswerKind" json:"kind,omitempty"`
+	// The bare answer: what stands for it in a sentence, a box or a fence; empty for
+	// ANSWER_KIND_CALLS.
+	Answer []byte `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
+	// What a policy would say: its items, in order, as a transcript has them. The
+	// outputs of tool calls are left out: the caller makes the calls.
+	Items []*v1.Item `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
+	// The reward that it earns; absent: the most that the environment gives.
+	Reward *float64 `protobuf:"fixed64,4,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
+	// The choices, for ANSWER_KIND_CHOICE.
+	Choices       []string `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpectedAnswer) Reset() {
+	*x = ExpectedAnswer{}
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpectedAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpectedAnswer) ProtoMessage() {}
+
+func (x *ExpectedAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpectedAnswer.ProtoReflect.Descriptor instead.
+func (*ExpectedAnswer) Descriptor() ([]byte, []int) {
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ExpectedAnswer) GetKind() AnswerKind {
+	if x != nil {
+		return x.Kind
+	}
+	return AnswerKind_ANSWER_KIND_UNSPECIFIED
+}
+
+func (x *ExpectedAnswer) GetAnswer() []byte {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *ExpectedAnswer) GetItems() []*v1.Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *ExpectedAnswer) GetReward() float64 {
+	if x != nil && x.Reward != nil {
+		return *x.Reward
+	}
+	return 0
+}
+
+func (x *ExpectedAnswer) GetChoices() []string {
+	if x != nil {
+		return x.Choices
+	}
+	return nil
+}
+
+// Asks for the expected answers of a task.
+type GetExpectedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task, with its payload.
+	Task *v11.Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// The session that the answer is for, where it depends on one.
+	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetExpectedRequest) Reset() {
+	*x = GetExpectedRequest{}
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetExpectedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetExpectedRequest) ProtoMessage() {}
+
+func (x *GetExpectedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetExpectedRequest.ProtoReflect.Descriptor instead.
+func (*GetExpectedRequest) Descriptor() ([]byte, []int) {
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetExpectedRequest) GetTask() *v11.Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *GetExpectedRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// The expected answers.
+type GetExpectedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Any number of them, the most usual first.
+	Answers       []*ExpectedAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetExpectedResponse) Reset() {
+	*x = GetExpectedResponse{}
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetExpectedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetExpectedResponse) ProtoMessage() {}
+
+func (x *GetExpectedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetExpectedResponse.ProtoReflect.Descriptor instead.
+func (*GetExpectedResponse) Descriptor() ([]byte, []int) {
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GetExpectedResponse) GetAnswers() []*ExpectedAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
 // What is to be judged.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session of the attempt; empty when there is none (any more).
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The task, with its payload.
-	Task *v1.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	Task *v11.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
 	// Everything after the first items, in order: the model's items, tool
 	// outputs, and the environment's turns.
-	Transcript []*v11.Item `protobuf:"bytes,3,rep,name=transcript,proto3" json:"transcript,omitempty"`
+	Transcript []*v1.Item `protobuf:"bytes,3,rep,name=transcript,proto3" json:"transcript,omitempty"`
 	// Why the rollout stopped. A rollout cut short by a limit of the policy is
 	// judged like any other.
-	StopReason v1.StopReason `protobuf:"varint,4,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
+	StopReason v11.StopReason `protobuf:"varint,4,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
 	// The rollout, for logs, metrics and judge calls.
 	RolloutId string `protobuf:"bytes,5,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
 	// The attempt.
 	Attempt uint32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The rewards of the environment's turns, in order.
-	TurnRewards   []float64 `protobuf:"fixed64,7,rep,packed,name=turn_rewards,json=turnRewards,proto3" json:"turn_rewards,omitempty"`
+	TurnRewards []float64 `protobuf:"fixed64,7,rep,packed,name=turn_rewards,json=turnRewards,proto3" json:"turn_rewards,omitempty"`
+	// The state that the session had, kept from an earlier Verify, for a rollout
+	// that is judged again. Used only when there is no session.
+	FinalState *v11.FinalState `protobuf:"bytes,8,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
+	// Sandboxes that the agent worked in, to be looked at by the verifier.
+	Sandboxes     []*v12.SandboxGrant `protobuf:"bytes,9,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[0]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -63,7 +327,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[0]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -76,7 +340,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{0}
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *VerifyRequest) GetSessionId() string {
@@ -86,25 +350,25 @@ func (x *VerifyRequest) GetSessionId() string {
 	return ""
 }
 
-func (x *VerifyRequest) GetTask() *v1.Task {
+func (x *VerifyRequest) GetTask() *v11.Task {
 	if x != nil {
 		return x.Task
 	}
 	return nil
 }
 
-func (x *VerifyRequest) GetTranscript() []*v11.Item {
+func (x *VerifyRequest) GetTranscript() []*v1.Item {
 	if x != nil {
 		return x.Transcript
 	}
 	return nil
 }
 
-func (x *VerifyRequest) GetStopReason() v1.StopReason {
+func (x *VerifyRequest) GetStopReason() v11.StopReason {
 	if x != nil {
 		return x.StopReason
 	}
-	return v1.StopReason(0)
+	return v11.StopReason(0)
 }
 
 func (x *VerifyRequest) GetRolloutId() string {
@@ -128,18 +392,35 @@ func (x *VerifyRequest) GetTurnRewards() []float64 {
 	return nil
 }
 
+func (x *VerifyRequest) GetFinalState() *v11.FinalState {
+	if x != nil {
+		return x.FinalState
+	}
+	return nil
+}
+
+func (x *VerifyRequest) GetSandboxes() []*v12.SandboxGrant {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
 // The verdict.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The verdict; nothing of the request is echoed.
-	Verification  *v1.Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
+	Verification *v11.Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
+	// The session's state as the verifier saw it; set exactly when GetEnvironment
+	// says `keeps_state` and there was a session or a state.
+	FinalState    *v11.FinalState `protobuf:"bytes,2,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[1]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +432,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[1]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,12 +445,19 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{1}
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *VerifyResponse) GetVerification() *v1.Verification {
+func (x *VerifyResponse) GetVerification() *v11.Verification {
 	if x != nil {
 		return x.Verification
+	}
+	return nil
+}
+
+func (x *VerifyResponse) GetFinalState() *v11.FinalState {
+	if x != nil {
+		return x.FinalState
 	}
 	return nil
 }
@@ -182,18 +470,20 @@ type GroupMember struct {
 	// The attempt.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Everything after the first items, in order.
-	Transcript []*v11.Item `protobuf:"bytes,3,rep,name=transcript,proto3" json:"transcript,omitempty"`
+	Transcript []*v1.Item `protobuf:"bytes,3,rep,name=transcript,proto3" json:"transcript,omitempty"`
 	// Why it stopped.
-	StopReason v1.StopReason `protobuf:"varint,4,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
+	StopReason v11.StopReason `protobuf:"varint,4,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
 	// Its own verdict so far, PENDING or otherwise.
-	Verification  *v1.Verification `protobuf:"bytes,5,opt,name=verification,proto3,oneof" json:"verification,omitempty"`
+	Verification *v11.Verification `protobuf:"bytes,5,opt,name=verification,proto3,oneof" json:"verification,omitempty"`
+	// The state that its session had, where it was kept.
+	FinalState    *v11.FinalState `protobuf:"bytes,6,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[2]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -205,7 +495,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[2]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -218,7 +508,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{2}
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GroupMember) GetRolloutId() string {
@@ -235,23 +525,30 @@ func (x *GroupMember) GetAttempt() uint32 {
 	return 0
 }
 
-func (x *GroupMember) GetTranscript() []*v11.Item {
+func (x *GroupMember) GetTranscript() []*v1.Item {
 	if x != nil {
 		return x.Transcript
 	}
 	return nil
 }
 
-func (x *GroupMember) GetStopReason() v1.StopReason {
+func (x *GroupMember) GetStopReason() v11.StopReason {
 	if x != nil {
 		return x.StopReason
 	}
-	return v1.StopReason(0)
+	return v11.StopReason(0)
 }
 
-func (x *GroupMember) GetVerification() *v1.Verification {
+func (x *GroupMember) GetVerification() *v11.Verification {
 	if x != nil {
 		return x.Verification
+	}
+	return nil
+}
+
+func (x *GroupMember) GetFinalState() *v11.FinalState {
+	if x != nil {
+		return x.FinalState
 	}
 	return nil
 }
@@ -260,7 +557,7 @@ func (x *GroupMember) GetVerification() *v1.Verification {
 type VerifyGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task that all of them ran.
-	Task *v1.Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Task *v11.Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// The members, at least one.
 	Members       []*GroupMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -269,7 +566,7 @@ type VerifyGroupRequest struct {
 
 func (x *VerifyGroupRequest) Reset() {
 	*x = VerifyGroupRequest{}
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[3]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +578,7 @@ func (x *VerifyGroupRequest) String() string {
 func (*VerifyGroupRequest) ProtoMessage() {}
 
 func (x *VerifyGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[3]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,10 +591,10 @@ func (x *VerifyGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyGroupRequest.ProtoReflect.Descriptor instead.
 func (*VerifyGroupRequest) Descriptor() ([]byte, []int) {
-	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{3}
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *VerifyGroupRequest) GetTask() *v1.Task {
+func (x *VerifyGroupRequest) GetTask() *v11.Task {
 	if x != nil {
 		return x.Task
 	}
@@ -317,14 +614,14 @@ type GroupVerdict struct {
 	// The rollout.
 	RolloutId string `protobuf:"bytes,1,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
 	// Its verdict.
-	Verification  *v1.Verification `protobuf:"bytes,2,opt,name=verification,proto3" json:"verification,omitempty"`
+	Verification  *v11.Verification `protobuf:"bytes,2,opt,name=verification,proto3" json:"verification,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupVerdict) Reset() {
 	*x = GroupVerdict{}
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[4]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +633,7 @@ func (x *GroupVerdict) String() string {
 func (*GroupVerdict) ProtoMessage() {}
 
 func (x *GroupVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[4]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +646,7 @@ func (x *GroupVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupVerdict.ProtoReflect.Descriptor instead.
 func (*GroupVerdict) Descriptor() ([]byte, []int) {
-	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{4}
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GroupVerdict) GetRolloutId() string {
@@ -359,7 +656,7 @@ func (x *GroupVerdict) GetRolloutId() string {
 	return ""
 }
 
-func (x *GroupVerdict) GetVerification() *v1.Verification {
+func (x *GroupVerdict) GetVerification() *v11.Verification {
 	if x != nil {
 		return x.Verification
 	}
@@ -377,7 +674,7 @@ type VerifyGroupResponse struct {
 
 func (x *VerifyGroupResponse) Reset() {
 	*x = VerifyGroupResponse{}
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[5]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +686,7 @@ func (x *VerifyGroupResponse) String() string {
 func (*VerifyGroupResponse) ProtoMessage() {}
 
 func (x *VerifyGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[5]
+	mi := &file_gymmesh_verify_v1_verify_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +699,7 @@ func (x *VerifyGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyGroupResponse.ProtoReflect.Descriptor instead.
 func (*VerifyGroupResponse) Descriptor() ([]byte, []int) {
-	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{5}
+	return file_gymmesh_verify_v1_verify_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *VerifyGroupResponse) GetVerdicts() []*GroupVerdict {
@@ -416,7 +713,20 @@ var File_gymmesh_verify_v1_verify_proto protoreflect.FileDescriptor
 
 const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"\n" +
-	"\x1egymmesh/verify/v1/verify.proto\x12\x11gymmesh.verify.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xdf\x02\n" +
+	"\x1egymmesh/verify/v1/verify.proto\x12\x11gymmesh.verify.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xcf\x01\n" +
+	"\x0eExpectedAnswer\x121\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1d.gymmesh.verify.v1.AnswerKindR\x04kind\x12\x16\n" +
+	"\x06answer\x18\x02 \x01(\fR\x06answer\x120\n" +
+	"\x05items\x18\x03 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x05items\x12\x1b\n" +
+	"\x06reward\x18\x04 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12\x18\n" +
+	"\achoices\x18\x05 \x03(\tR\achoicesB\t\n" +
+	"\a_reward\"m\n" +
+	"\x12GetExpectedRequest\x122\n" +
+	"\x04task\x18\x01 \x01(\v2\x18.gymmesh.rollout.v1.TaskB\x04\xe2A\x01\x02R\x04task\x12#\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\tsessionId\"R\n" +
+	"\x13GetExpectedResponse\x12;\n" +
+	"\aanswers\x18\x01 \x03(\v2!.gymmesh.verify.v1.ExpectedAnswerR\aanswers\"\x81\x04\n" +
 	"\rVerifyRequest\x12#\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x04\xe2A\x01\x01R\tsessionId\x122\n" +
@@ -429,9 +739,16 @@ const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"\n" +
 	"rollout_id\x18\x05 \x01(\tB\x04\xe2A\x01\x01R\trolloutId\x12\x1e\n" +
 	"\aattempt\x18\x06 \x01(\rB\x04\xe2A\x01\x01R\aattempt\x12'\n" +
-	"\fturn_rewards\x18\a \x03(\x01B\x04\xe2A\x01\x01R\vturnRewards\"V\n" +
+	"\fturn_rewards\x18\a \x03(\x01B\x04\xe2A\x01\x01R\vturnRewards\x12J\n" +
+	"\vfinal_state\x18\b \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2A\x01\x01H\x00R\n" +
+	"finalState\x88\x01\x01\x12D\n" +
+	"\tsandboxes\x18\t \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantB\x04\xe2A\x01\x01R\tsandboxesB\x0e\n" +
+	"\f_final_state\"\xac\x01\n" +
 	"\x0eVerifyResponse\x12D\n" +
-	"\fverification\x18\x01 \x01(\v2 .gymmesh.rollout.v1.VerificationR\fverification\"\xbd\x02\n" +
+	"\fverification\x18\x01 \x01(\v2 .gymmesh.rollout.v1.VerificationR\fverification\x12D\n" +
+	"\vfinal_state\x18\x02 \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateH\x00R\n" +
+	"finalState\x88\x01\x01B\x0e\n" +
+	"\f_final_state\"\x99\x03\n" +
 	"\vGroupMember\x12#\n" +
 	"\n" +
 	"rollout_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\trolloutId\x12\x1e\n" +
@@ -441,8 +758,11 @@ const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"transcript\x12E\n" +
 	"\vstop_reason\x18\x04 \x01(\x0e2\x1e.gymmesh.rollout.v1.StopReasonB\x04\xe2A\x01\x02R\n" +
 	"stopReason\x12O\n" +
-	"\fverification\x18\x05 \x01(\v2 .gymmesh.rollout.v1.VerificationB\x04\xe2A\x01\x01H\x00R\fverification\x88\x01\x01B\x0f\n" +
-	"\r_verification\"\x88\x01\n" +
+	"\fverification\x18\x05 \x01(\v2 .gymmesh.rollout.v1.VerificationB\x04\xe2A\x01\x01H\x00R\fverification\x88\x01\x01\x12J\n" +
+	"\vfinal_state\x18\x06 \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2A\x01\x01H\x01R\n" +
+	"finalState\x88\x01\x01B\x0f\n" +
+	"\r_verificationB\x0e\n" +
+	"\f_final_state\"\x88\x01\n" +
 	"\x12VerifyGroupRequest\x122\n" +
 	"\x04task\x18\x01 \x01(\v2\x18.gymmesh.rollout.v1.TaskB\x04\xe2A\x01\x02R\x04task\x12>\n" +
 	"\amembers\x18\x02 \x03(\v2\x1e.gymmesh.verify.v1.GroupMemberB\x04\xe2A\x01\x02R\amembers\"s\n" +
@@ -451,10 +771,22 @@ const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"rollout_id\x18\x01 \x01(\tR\trolloutId\x12D\n" +
 	"\fverification\x18\x02 \x01(\v2 .gymmesh.rollout.v1.VerificationR\fverification\"R\n" +
 	"\x13VerifyGroupResponse\x12;\n" +
-	"\bverdicts\x18\x01 \x03(\v2\x1f.gymmesh.verify.v1.GroupVerdictR\bverdicts2\xbc\x01\n" +
+	"\bverdicts\x18\x01 \x03(\v2\x1f.gymmesh.verify.v1.GroupVerdictR\bverdicts*\xc7\x01\n" +
+	"\n" +
+	"AnswerKind\x12\x1b\n" +
+	"\x17ANSWER_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ANSWER_KIND_TEXT\x10\x01\x12\x16\n" +
+	"\x12ANSWER_KIND_NUMBER\x10\x02\x12\x16\n" +
+	"\x12ANSWER_KIND_CHOICE\x10\x03\x12\x14\n" +
+	"\x10ANSWER_KIND_JSON\x10\x04\x12\x13\n" +
+	"\x0fANSWER_KIND_SQL\x10\x05\x12\x15\n" +
+	"\x11ANSWER_KIND_CALLS\x10\x06\x12\x14\n" +
+	"\x10ANSWER_KIND_CODE\x10\a2\xbc\x01\n" +
 	"\rVerifyService\x12M\n" +
 	"\x06Verify\x12 .gymmesh.verify.v1.VerifyRequest\x1a!.gymmesh.verify.v1.VerifyResponse\x12\\\n" +
-	"\vVerifyGroup\x12%.gymmesh.verify.v1.VerifyGroupRequest\x1a&.gymmesh.verify.v1.VerifyGroupResponseB\x7f\n" +
+	"\vVerifyGroup\x12%.gymmesh.verify.v1.VerifyGroupRequest\x1a&.gymmesh.verify.v1.VerifyGroupResponse2l\n" +
+	"\fAuditService\x12\\\n" +
+	"\vGetExpected\x12%.gymmesh.verify.v1.GetExpectedRequest\x1a&.gymmesh.verify.v1.GetExpectedResponseB\x7f\n" +
 	"\x14io.gymmesh.verify.v1B\vVerifyProtoP\x01ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1;verifyv1\xaa\x02\x11Gymmesh.Verify.V1b\x06proto3"
 
 var (
@@ -469,40 +801,57 @@ func file_gymmesh_verify_v1_verify_proto_rawDescGZIP() []byte {
 	return file_gymmesh_verify_v1_verify_proto_rawDescData
 }
 
-var file_gymmesh_verify_v1_verify_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_gymmesh_verify_v1_verify_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_gymmesh_verify_v1_verify_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_gymmesh_verify_v1_verify_proto_goTypes = []any{
-	(*VerifyRequest)(nil),       // 0: gymmesh.verify.v1.VerifyRequest
-	(*VerifyResponse)(nil),      // 1: gymmesh.verify.v1.VerifyResponse
-	(*GroupMember)(nil),         // 2: gymmesh.verify.v1.GroupMember
-	(*VerifyGroupRequest)(nil),  // 3: gymmesh.verify.v1.VerifyGroupRequest
-	(*GroupVerdict)(nil),        // 4: gymmesh.verify.v1.GroupVerdict
-	(*VerifyGroupResponse)(nil), // 5: gymmesh.verify.v1.VerifyGroupResponse
-	(*v1.Task)(nil),             // 6: gymmesh.rollout.v1.Task
-	(*v11.Item)(nil),            // 7: gymmesh.responses.v1.Item
-	(v1.StopReason)(0),          // 8: gymmesh.rollout.v1.StopReason
-	(*v1.Verification)(nil),     // 9: gymmesh.rollout.v1.Verification
+	(AnswerKind)(0),             // 0: gymmesh.verify.v1.AnswerKind
+	(*ExpectedAnswer)(nil),      // 1: gymmesh.verify.v1.ExpectedAnswer
+	(*GetExpectedRequest)(nil),  // 2: gymmesh.verify.v1.GetExpectedRequest
+	(*GetExpectedResponse)(nil), // 3: gymmesh.verify.v1.GetExpectedResponse
+	(*VerifyRequest)(nil),       // 4: gymmesh.verify.v1.VerifyRequest
+	(*VerifyResponse)(nil),      // 5: gymmesh.verify.v1.VerifyResponse
+	(*GroupMember)(nil),         // 6: gymmesh.verify.v1.GroupMember
+	(*VerifyGroupRequest)(nil),  // 7: gymmesh.verify.v1.VerifyGroupRequest
+	(*GroupVerdict)(nil),        // 8: gymmesh.verify.v1.GroupVerdict
+	(*VerifyGroupResponse)(nil), // 9: gymmesh.verify.v1.VerifyGroupResponse
+	(*v1.Item)(nil),             // 10: gymmesh.responses.v1.Item
+	(*v11.Task)(nil),            // 11: gymmesh.rollout.v1.Task
+	(v11.StopReason)(0),         // 12: gymmesh.rollout.v1.StopReason
+	(*v11.FinalState)(nil),      // 13: gymmesh.rollout.v1.FinalState
+	(*v12.SandboxGrant)(nil),    // 14: gymmesh.sandbox.v1.SandboxGrant
+	(*v11.Verification)(nil),    // 15: gymmesh.rollout.v1.Verification
 }
 var file_gymmesh_verify_v1_verify_proto_depIdxs = []int32{
-	6,  // 0: gymmesh.verify.v1.VerifyRequest.task:type_name -> gymmesh.rollout.v1.Task
-	7,  // 1: gymmesh.verify.v1.VerifyRequest.transcript:type_name -> gymmesh.responses.v1.Item
-	8,  // 2: gymmesh.verify.v1.VerifyRequest.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	9,  // 3: gymmesh.verify.v1.VerifyResponse.verification:type_name -> gymmesh.rollout.v1.Verification
-	7,  // 4: gymmesh.verify.v1.GroupMember.transcript:type_name -> gymmesh.responses.v1.Item
-	8,  // 5: gymmesh.verify.v1.GroupMember.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	9,  // 6: gymmesh.verify.v1.GroupMember.verification:type_name -> gymmesh.rollout.v1.Verification
-	6,  // 7: gymmesh.verify.v1.VerifyGroupRequest.task:type_name -> gymmesh.rollout.v1.Task
-	2,  // 8: gymmesh.verify.v1.VerifyGroupRequest.members:type_name -> gymmesh.verify.v1.GroupMember
-	9,  // 9: gymmesh.verify.v1.GroupVerdict.verification:type_name -> gymmesh.rollout.v1.Verification
-	4,  // 10: gymmesh.verify.v1.VerifyGroupResponse.verdicts:type_name -> gymmesh.verify.v1.GroupVerdict
-	0,  // 11: gymmesh.verify.v1.VerifyService.Verify:input_type -> gymmesh.verify.v1.VerifyRequest
-	3,  // 12: gymmesh.verify.v1.VerifyService.VerifyGroup:input_type -> gymmesh.verify.v1.VerifyGroupRequest
-	1,  // 13: gymmesh.verify.v1.VerifyService.Verify:output_type -> gymmesh.verify.v1.VerifyResponse
-	5,  // 14: gymmesh.verify.v1.VerifyService.VerifyGroup:output_type -> gymmesh.verify.v1.VerifyGroupResponse
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	0,  // 0: gymmesh.verify.v1.ExpectedAnswer.kind:type_name -> gymmesh.verify.v1.AnswerKind
+	10, // 1: gymmesh.verify.v1.ExpectedAnswer.items:type_name -> gymmesh.responses.v1.Item
+	11, // 2: gymmesh.verify.v1.GetExpectedRequest.task:type_name -> gymmesh.rollout.v1.Task
+	1,  // 3: gymmesh.verify.v1.GetExpectedResponse.answers:type_name -> gymmesh.verify.v1.ExpectedAnswer
+	11, // 4: gymmesh.verify.v1.VerifyRequest.task:type_name -> gymmesh.rollout.v1.Task
+	10, // 5: gymmesh.verify.v1.VerifyRequest.transcript:type_name -> gymmesh.responses.v1.Item
+	12, // 6: gymmesh.verify.v1.VerifyRequest.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	13, // 7: gymmesh.verify.v1.VerifyRequest.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	14, // 8: gymmesh.verify.v1.VerifyRequest.sandboxes:type_name -> gymmesh.sandbox.v1.SandboxGrant
+	15, // 9: gymmesh.verify.v1.VerifyResponse.verification:type_name -> gymmesh.rollout.v1.Verification
+	13, // 10: gymmesh.verify.v1.VerifyResponse.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	10, // 11: gymmesh.verify.v1.GroupMember.transcript:type_name -> gymmesh.responses.v1.Item
+	12, // 12: gymmesh.verify.v1.GroupMember.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	15, // 13: gymmesh.verify.v1.GroupMember.verification:type_name -> gymmesh.rollout.v1.Verification
+	13, // 14: gymmesh.verify.v1.GroupMember.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	11, // 15: gymmesh.verify.v1.VerifyGroupRequest.task:type_name -> gymmesh.rollout.v1.Task
+	6,  // 16: gymmesh.verify.v1.VerifyGroupRequest.members:type_name -> gymmesh.verify.v1.GroupMember
+	15, // 17: gymmesh.verify.v1.GroupVerdict.verification:type_name -> gymmesh.rollout.v1.Verification
+	8,  // 18: gymmesh.verify.v1.VerifyGroupResponse.verdicts:type_name -> gymmesh.verify.v1.GroupVerdict
+	4,  // 19: gymmesh.verify.v1.VerifyService.Verify:input_type -> gymmesh.verify.v1.VerifyRequest
+	7,  // 20: gymmesh.verify.v1.VerifyService.VerifyGroup:input_type -> gymmesh.verify.v1.VerifyGroupRequest
+	2,  // 21: gymmesh.verify.v1.AuditService.GetExpected:input_type -> gymmesh.verify.v1.GetExpectedRequest
+	5,  // 22: gymmesh.verify.v1.VerifyService.Verify:output_type -> gymmesh.verify.v1.VerifyResponse
+	9,  // 23: gymmesh.verify.v1.VerifyService.VerifyGroup:output_type -> gymmesh.verify.v1.VerifyGroupResponse
+	3,  // 24: gymmesh.verify.v1.AuditService.GetExpected:output_type -> gymmesh.verify.v1.GetExpectedResponse
+	22, // [22:25] is the sub-list for method output_type
+	19, // [19:22] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_verify_v1_verify_proto_init() }
@@ -510,19 +859,23 @@ func file_gymmesh_verify_v1_verify_proto_init() {
 	if File_gymmesh_verify_v1_verify_proto != nil {
 		return
 	}
-	file_gymmesh_verify_v1_verify_proto_msgTypes[2].OneofWrappers = []any{}
+	file_gymmesh_verify_v1_verify_proto_msgTypes[0].OneofWrappers = []any{}
+	file_gymmesh_verify_v1_verify_proto_msgTypes[3].OneofWrappers = []any{}
+	file_gymmesh_verify_v1_verify_proto_msgTypes[4].OneofWrappers = []any{}
+	file_gymmesh_verify_v1_verify_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_verify_v1_verify_proto_rawDesc), len(file_gymmesh_verify_v1_verify_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   6,
+			NumEnums:      1,
+			NumMessages:   9,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_gymmesh_verify_v1_verify_proto_goTypes,
 		DependencyIndexes: file_gymmesh_verify_v1_verify_proto_depIdxs,
+		EnumInfos:         file_gymmesh_verify_v1_verify_proto_enumTypes,
 		MessageInfos:      file_gymmesh_verify_v1_verify_proto_msgTypes,
 	}.Build()
 	File_gymmesh_verify_v1_verify_proto = out.File

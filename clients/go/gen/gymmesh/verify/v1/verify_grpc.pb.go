@@ -205,3 +205,121 @@ var VerifyService_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "gymmesh/verify/v1/verify.proto",
 }
+
+const (
+	AuditService_GetExpected_FullMethodName = "/gymmesh.verify.v1.AuditService/GetExpected"
+)
+
+// AuditServiceClient is the client API for AuditService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// What an audit of the verifier needs and no policy may have. Lives at the
+// address of the VerifyService; an operator permits it, and by default nobody
+// has the permission.
+type AuditServiceClient interface {
+	// Returns answers that earn the best reward for a task. Callers without the
+	// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+	// none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+	// list.
+	GetExpected(ctx context.Context, in *GetExpectedRequest, opts ...grpc.CallOption) (*GetExpectedResponse, error)
+}
+
+type auditServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewAuditServiceClient(cc grpc.ClientConnInterface) AuditServiceClient {
+	return &auditServiceClient{cc}
+}
+
+func (c *auditServiceClient) GetExpected(ctx context.Context, in *GetExpectedRequest, opts ...grpc.CallOption) (*GetExpectedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetExpectedResponse)
+	err := c.cc.Invoke(ctx, AuditService_GetExpected_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// AuditServiceServer is the server API for AuditService service.
+// All implementations must embed UnimplementedAuditServiceServer
+// for forward compatibility.
+//
+// What an audit of the verifier needs and no policy may have. Lives at the
+// address of the VerifyService; an operator permits it, and by default nobody
+// has the permission.
+type AuditServiceServer interface {
+	// Returns answers that earn the best reward for a task. Callers without the
+	// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+	// none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+	// list.
+	GetExpected(context.Context, *GetExpectedRequest) (*GetExpectedResponse, error)
+	mustEmbedUnimplementedAuditServiceServer()
+}
+
+// UnimplementedAuditServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedAuditServiceServer struct{}
+
+func (UnimplementedAuditServiceServer) GetExpected(context.Context, *GetExpectedRequest) (*GetExpectedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetExpected not implemented")
+}
+func (UnimplementedAuditServiceServer) mustEmbedUnimplementedAuditServiceServer() {}
+func (UnimplementedAuditServiceServer) testEmbeddedByValue()                      {}
+
+// UnsafeAuditServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to AuditServiceServer will
+// result in compilation errors.
+type UnsafeAuditServiceServer interface {
+	mustEmbedUnimplementedAuditServiceServer()
+}
+
+func RegisterAuditServiceServer(s grpc.ServiceRegistrar, srv AuditServiceServer) {
+	// If the following call panics, it indicates UnimplementedAuditServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&AuditService_ServiceDesc, srv)
+}
+
+func _AuditService_GetExpected_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetExpectedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServiceServer).GetExpected(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuditService_GetExpected_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServiceServer).GetExpected(ctx, req.(*GetExpectedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// AuditService_ServiceDesc is the grpc.ServiceDesc for AuditService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var AuditService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "gymmesh.verify.v1.AuditService",
+	HandlerType: (*AuditServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetExpected",
+			Handler:    _AuditService_GetExpected_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "gymmesh/verify/v1/verify.proto",
+}

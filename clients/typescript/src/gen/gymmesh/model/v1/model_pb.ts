@@ -6,7 +6,9 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { CaptureOptions, TokenCapture } from "./tokens_pb.js";
+import type { CallRetries } from "./retries_pb.js";
+import { file_gymmesh_model_v1_retries } from "./retries_pb.js";
+import type { CaptureOptions, LogprobDistribution, TokenCapture } from "./tokens_pb.js";
 import { file_gymmesh_model_v1_tokens } from "./tokens_pb.js";
 import type { Response, ResponseParams } from "../../responses/v1/responses_pb.js";
 import { file_gymmesh_responses_v1_responses } from "../../responses/v1/responses_pb.js";
@@ -17,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/model/v1/model.proto.
  */
 export const file_gymmesh_model_v1_model: GenFile = /*@__PURE__*/
-  fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIkAKDFByZWZpeFRva2VucxIXCgl0b2tlbl9pZHMYASABKAxCBOJBAQISFwoJaXRlbV9lbmRzGAIgAygNQgTiQQECIt8CChVDcmVhdGVSZXNwb25zZVJlcXVlc3QSOgoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXNCBOJBAQISGAoKcm9sbG91dF9pZBgCIAEoCUIE4kEBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQEBEkIKDGNvbnZlcnNhdGlvbhgEIAEoCzIhLmd5bW1lc2gubW9kZWwudjEuQ29udmVyc2F0aW9uUmVmQgTiQQEBSACIAQESPAoHY2FwdHVyZRgFIAEoCzIgLmd5bW1lc2gubW9kZWwudjEuQ2FwdHVyZU9wdGlvbnNCBOJBAQFIAYgBARIVCgdjYWxsX2lkGAYgASgJQgTiQQEBEhcKBHNlZWQYByABKANCBOJBAQFIAogBAUIPCg1fY29udmVyc2F0aW9uQgoKCF9jYXB0dXJlQgcKBV9zZWVkIt0BChZDcmVhdGVSZXNwb25zZVJlc3BvbnNlEjAKCHJlc3BvbnNlGAEgASgLMh4uZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2USDwoHY2FsbF9pZBgCIAEoCRIzCgZ0b2tlbnMYAyABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgAiAEBEhAKCHF1ZXVlX3VzGAQgASgEEhIKCmZyb21fY2FjaGUYBSABKAgSGgoSY29udmVyc2F0aW9uX3Rva2VuGAYgASgMQgkKB190b2tlbnMiVAoVU3RyZWFtUmVzcG9uc2VSZXF1ZXN0EjsKBGNhbGwYASABKAsyJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdEIE4kEBAiKSAQoWU3RyZWFtUmVzcG9uc2VSZXNwb25zZRIwCgVkZWx0YRgBIAEoCzIfLmd5bW1lc2gubW9kZWwudjEuUmVzcG9uc2VEZWx0YUgAEj0KCWNvbXBsZXRlZBgCIAEoCzIoLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZUgAQgcKBWZyYW1lImgKDVJlc3BvbnNlRGVsdGESFAoMb3V0cHV0X2luZGV4GAEgASgNEg4KBHRleHQYAiABKAxIABITCglhcmd1bWVudHMYAyABKAxIABITCglyZWFzb25pbmcYBCABKAxIAEIHCgVkZWx0YSIwChRBYm9ydFJlc3BvbnNlUmVxdWVzdBIYCgpyZXF1ZXN0X2lkGAEgASgJQgTiQQECIhcKFUFib3J0UmVzcG9uc2VSZXNwb25zZSIRCg9HZXRNb2RlbFJlcXVlc3QingEKEU1vZGVsQ2FwYWJpbGl0aWVzEhEKCXN0cmVhbWluZxgBIAEoCBIRCgl0b2tlbl9pZHMYAiABKAgSEAoIbG9ncHJvYnMYAyABKAgSFQoNY29udmVyc2F0aW9ucxgEIAEoCBINCgVhYm9ydBgFIAEoCBIOCgZpbWFnZXMYBiABKAgSDQoFdG9vbHMYByABKAgSDAoEc2VlZBgIIAEoCCLoAQoQR2V0TW9kZWxSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB2JhY2tlbmQYAiABKAkSFgoOZW5kcG9pbnRfbW9kZWwYAyABKAkSOQoMY2FwYWJpbGl0aWVzGAQgASgLMiMuZ3ltbWVzaC5tb2RlbC52MS5Nb2RlbENhcGFiaWxpdGllcxIWCg5jb250ZXh0X3Rva2VucxgFIAEoDRIcCg93ZWlnaHRzX3ZlcnNpb24YBiABKARIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAcgASgJQhIKEF93ZWlnaHRzX3ZlcnNpb24iQgoYU2V0V2VpZ2h0c1ZlcnNpb25SZXF1ZXN0EhoKB3ZlcnNpb24YASABKARCBOJBAQJIAIgBAUIKCghfdmVyc2lvbiI/ChlTZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlEhUKCHByZXZpb3VzGAEgASgESACIAQFCCwoJX3ByZXZpb3VzMv0DCgxNb2RlbFNlcnZpY2USYwoOQ3JlYXRlUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZRJlCg5TdHJlYW1SZXNwb25zZRInLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXF1ZXN0GiguZ3ltbWVzaC5tb2RlbC52MS5TdHJlYW1SZXNwb25zZVJlc3BvbnNlMAESYAoNQWJvcnRSZXNwb25zZRImLmd5bW1lc2gubW9kZWwudjEuQWJvcnRSZXNwb25zZVJlcXVlc3QaJy5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXNwb25zZRJRCghHZXRNb2RlbBIhLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXF1ZXN0GiIuZ3ltbWVzaC5tb2RlbC52MS5HZXRNb2RlbFJlc3BvbnNlEmwKEVNldFdlaWdodHNWZXJzaW9uEiouZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QaKy5neW1tZXNoLm1vZGVsLnYxLlNldFdlaWdodHNWZXJzaW9uUmVzcG9uc2VCegoTaW8uZ3ltbWVzaC5tb2RlbC52MUIKTW9kZWxQcm90b1ABWkJnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL21vZGVsL3YxO21vZGVsdjGqAhBHeW1tZXNoLk1vZGVsLlYxYgZwcm90bzM", [file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
+  fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIkAKDFByZWZpeFRva2VucxIXCgl0b2tlbl9pZHMYASABKAxCBOJBAQISFwoJaXRlbV9lbmRzGAIgAygNQgTiQQECIvoCChVDcmVhdGVSZXNwb25zZVJlcXVlc3QSOgoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXNCBOJBAQISGAoKcm9sbG91dF9pZBgCIAEoCUIE4kEBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQEBEkIKDGNvbnZlcnNhdGlvbhgEIAEoCzIhLmd5bW1lc2gubW9kZWwudjEuQ29udmVyc2F0aW9uUmVmQgTiQQEBSACIAQESPAoHY2FwdHVyZRgFIAEoCzIgLmd5bW1lc2gubW9kZWwudjEuQ2FwdHVyZU9wdGlvbnNCBOJBAQFIAYgBARIVCgdjYWxsX2lkGAYgASgJQgTiQQEBEhcKBHNlZWQYByABKANCBOJBAQFIAogBARIZCgthcHBlbmRfb25seRgIIAEoCEIE4kEBAUIPCg1fY29udmVyc2F0aW9uQgoKCF9jYXB0dXJlQgcKBV9zZWVkIrQCChZDcmVhdGVSZXNwb25zZVJlc3BvbnNlEjAKCHJlc3BvbnNlGAEgASgLMh4uZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2USDwoHY2FsbF9pZBgCIAEoCRIzCgZ0b2tlbnMYAyABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgAiAEBEhAKCHF1ZXVlX3VzGAQgASgEEhIKCmZyb21fY2FjaGUYBSABKAgSGgoSY29udmVyc2F0aW9uX3Rva2VuGAYgASgMEhMKC2VuZHBvaW50X3VzGAcgASgEEhAKCHJldHJ5X3VzGAggASgEEi4KB3JldHJpZXMYCSADKAsyHS5neW1tZXNoLm1vZGVsLnYxLkNhbGxSZXRyaWVzQgkKB190b2tlbnMiVAoVU3RyZWFtUmVzcG9uc2VSZXF1ZXN0EjsKBGNhbGwYASABKAsyJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdEIE4kEBAiKSAQoWU3RyZWFtUmVzcG9uc2VSZXNwb25zZRIwCgVkZWx0YRgBIAEoCzIfLmd5bW1lc2gubW9kZWwudjEuUmVzcG9uc2VEZWx0YUgAEj0KCWNvbXBsZXRlZBgCIAEoCzIoLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZUgAQgcKBWZyYW1lImgKDVJlc3BvbnNlRGVsdGESFAoMb3V0cHV0X2luZGV4GAEgASgNEg4KBHRleHQYAiABKAxIABITCglhcmd1bWVudHMYAyABKAxIABITCglyZWFzb25pbmcYBCABKAxIAEIHCgVkZWx0YSIwChRBYm9ydFJlc3BvbnNlUmVxdWVzdBIYCgpyZXF1ZXN0X2lkGAEgASgJQgTiQQECIhcKFUFib3J0UmVzcG9uc2VSZXNwb25zZSIRCg9HZXRNb2RlbFJlcXVlc3QiiwIKEU1vZGVsQ2FwYWJpbGl0aWVzEhEKCXN0cmVhbWluZxgBIAEoCBIRCgl0b2tlbl9pZHMYAiABKAgSEAoIbG9ncHJvYnMYAyABKAgSFQoNY29udmVyc2F0aW9ucxgEIAEoCBINCgVhYm9ydBgFIAEoCBIOCgZpbWFnZXMYBiABKAgSDQoFdG9vbHMYByABKAgSDAoEc2VlZBgIIAEoCBITCgthcHBlbmRfb25seRgJIAEoCBIRCglzaWRlX2RhdGEYCiADKAkSQwoUbG9ncHJvYl9kaXN0cmlidXRpb24YCyABKA4yJS5neW1tZXNoLm1vZGVsLnYxLkxvZ3Byb2JEaXN0cmlidXRpb24i6AEKEEdldE1vZGVsUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgdiYWNrZW5kGAIgASgJEhYKDmVuZHBvaW50X21vZGVsGAMgASgJEjkKDGNhcGFiaWxpdGllcxgEIAEoCzIjLmd5bW1lc2gubW9kZWwudjEuTW9kZWxDYXBhYmlsaXRpZXMSFgoOY29udGV4dF90b2tlbnMYBSABKA0SHAoPd2VpZ2h0c192ZXJzaW9uGAYgASgESACIAQESGAoQY29udHJhY3RfdmVyc2lvbhgHIAEoCUISChBfd2VpZ2h0c192ZXJzaW9uIlkKGFNldFdlaWdodHNWZXJzaW9uUmVxdWVzdBIaCgd2ZXJzaW9uGAEgASgEQgTiQQECSACIAQESFQoHYWRhcHRlchgCIAEoCUIE4kEBAUIKCghfdmVyc2lvbiI/ChlTZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlEhUKCHByZXZpb3VzGAEgASgESACIAQFCCwoJX3ByZXZpb3VzMv0DCgxNb2RlbFNlcnZpY2USYwoOQ3JlYXRlUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZRJlCg5TdHJlYW1SZXNwb25zZRInLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXF1ZXN0GiguZ3ltbWVzaC5tb2RlbC52MS5TdHJlYW1SZXNwb25zZVJlc3BvbnNlMAESYAoNQWJvcnRSZXNwb25zZRImLmd5bW1lc2gubW9kZWwudjEuQWJvcnRSZXNwb25zZVJlcXVlc3QaJy5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXNwb25zZRJRCghHZXRNb2RlbBIhLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXF1ZXN0GiIuZ3ltbWVzaC5tb2RlbC52MS5HZXRNb2RlbFJlc3BvbnNlEmwKEVNldFdlaWdodHNWZXJzaW9uEiouZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QaKy5neW1tZXNoLm1vZGVsLnYxLlNldFdlaWdodHNWZXJzaW9uUmVzcG9uc2VCegoTaW8uZ3ltbWVzaC5tb2RlbC52MUIKTW9kZWxQcm90b1ABWkJnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL21vZGVsL3YxO21vZGVsdjGqAhBHeW1tZXNoLk1vZGVsLlYxYgZwcm90bzM", [file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
 
 /**
  * Where a call stands in a conversation, so that only what is new travels.
@@ -168,6 +170,16 @@ export type CreateResponseRequest = Message<"gymmesh.model.v1.CreateResponseRequ
    * @generated from field: optional int64 seed = 7;
    */
   seed?: bigint | undefined;
+
+  /**
+   * Keep the tokens of the conversation so far and render only the new items
+   * behind them, also where the chat template would write the history otherwise.
+   * Where that is not possible the prompt is rendered whole, as a fork. A server
+   * whose capabilities do not have `append_only` ignores it.
+   *
+   * @generated from field: bool append_only = 8;
+   */
+  appendOnly: boolean;
 };
 
 /**
@@ -230,6 +242,28 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
    * @generated from field: bytes conversation_token = 6;
    */
   conversationToken: Uint8Array;
+
+  /**
+   * Microseconds from sending the request that was answered to its answer.
+   *
+   * @generated from field: uint64 endpoint_us = 7;
+   */
+  endpointUs: bigint;
+
+  /**
+   * Microseconds spent on requests before that one, and waiting between them.
+   *
+   * @generated from field: uint64 retry_us = 8;
+   */
+  retryUs: bigint;
+
+  /**
+   * How often the endpoint was asked again, by reason, in the order of the first
+   * of each.
+   *
+   * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 9;
+   */
+  retries: CallRetries[];
 };
 
 /**
@@ -462,6 +496,27 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
    * @generated from field: bool seed = 8;
    */
   seed: boolean;
+
+  /**
+   * `append_only` is honoured.
+   *
+   * @generated from field: bool append_only = 9;
+   */
+  appendOnly: boolean;
+
+  /**
+   * The side data that can be captured, by name.
+   *
+   * @generated from field: repeated string side_data = 10;
+   */
+  sideData: string[];
+
+  /**
+   * Which distribution captured log probabilities are of.
+   *
+   * @generated from field: gymmesh.model.v1.LogprobDistribution logprob_distribution = 11;
+   */
+  logprobDistribution: LogprobDistribution;
 };
 
 /**
@@ -547,6 +602,13 @@ export type SetWeightsVersionRequest = Message<"gymmesh.model.v1.SetWeightsVersi
    * @generated from field: optional uint64 version = 1;
    */
   version?: bigint | undefined;
+
+  /**
+   * The name of the adapter (LoRA) that generates from now on; empty: none.
+   *
+   * @generated from field: string adapter = 2;
+   */
+  adapter: string;
 };
 
 /**

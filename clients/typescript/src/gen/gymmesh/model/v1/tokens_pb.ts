@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/model/v1/tokens.proto.
  */
 export const file_gymmesh_model_v1_tokens: GenFile = /*@__PURE__*/
-  fileDesc("Ch1neW1tZXNoL21vZGVsL3YxL3Rva2Vucy5wcm90bxIQZ3ltbWVzaC5tb2RlbC52MSI1Cg5DYXB0dXJlT3B0aW9ucxIRCgl0b2tlbl9pZHMYASABKAgSEAoIbG9ncHJvYnMYAiABKAgiMwoLV2VpZ2h0c1NwYW4SDwoHdmVyc2lvbhgBIAEoBBITCgtmaXJzdF90b2tlbhgCIAEoDSJbCgRGb3JrEiwKBnJlYXNvbhgBIAEoDjIcLmd5bW1lc2gubW9kZWwudjEuRm9ya1JlYXNvbhIVCg1jb21tb25fdG9rZW5zGAIgASgNEg4KBmRldGFpbBgDIAEoCSLwAQoMVG9rZW5DYXB0dXJlEhgKEHByb21wdF90b2tlbl9pZHMYASABKAwSGAoQb3V0cHV0X3Rva2VuX2lkcxgCIAEoDBIQCghsb2dwcm9icxgDIAEoDBIuCgd3ZWlnaHRzGAQgAygLMh0uZ3ltbWVzaC5tb2RlbC52MS5XZWlnaHRzU3BhbhIpCgRmb3JrGAUgASgLMhYuZ3ltbWVzaC5tb2RlbC52MS5Gb3JrSACIAQESHAoUcHJvbXB0X3ByZWZpeF90b2tlbnMYBiABKA0SGAoQdG9rZW5pemVyX2RpZ2VzdBgHIAEoDEIHCgVfZm9yayrBAQoKRm9ya1JlYXNvbhIbChdGT1JLX1JFQVNPTl9VTlNQRUNJRklFRBAAEiEKHUZPUktfUkVBU09OX1RFTVBMQVRFX1JFV1JJVEVTEAESIQodRk9SS19SRUFTT05fSElTVE9SWV9SRVdSSVRURU4QAhIVChFGT1JLX1JFQVNPTl9NRURJQRADEiAKHEZPUktfUkVBU09OX1BSRUFNQkxFX0NIQU5HRUQQBBIXChNGT1JLX1JFQVNPTl9CQUNLRU5EEAVCewoTaW8uZ3ltbWVzaC5tb2RlbC52MUILVG9rZW5zUHJvdG9QAVpCZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9tb2RlbC92MTttb2RlbHYxqgIQR3ltbWVzaC5Nb2RlbC5WMWIGcHJvdG8z");
+  fileDesc("Ch1neW1tZXNoL21vZGVsL3YxL3Rva2Vucy5wcm90bxIQZ3ltbWVzaC5tb2RlbC52MSJICg5DYXB0dXJlT3B0aW9ucxIRCgl0b2tlbl9pZHMYASABKAgSEAoIbG9ncHJvYnMYAiABKAgSEQoJc2lkZV9kYXRhGAMgAygJIkQKC1dlaWdodHNTcGFuEg8KB3ZlcnNpb24YASABKAQSEwoLZmlyc3RfdG9rZW4YAiABKA0SDwoHYWRhcHRlchgDIAEoCSJoCg9Db25zdHJhaW5lZFNwYW4SEwoLZmlyc3RfdG9rZW4YASABKA0SDgoGdG9rZW5zGAIgASgNEjAKCmNvbnN0cmFpbnQYAyABKA4yHC5neW1tZXNoLm1vZGVsLnYxLkNvbnN0cmFpbnQiiwEKCFNpZGVEYXRhEgwKBG5hbWUYASABKAkSDQoFZHR5cGUYAiABKAkSDQoFc2hhcGUYAyADKA0SEwoLZmlyc3RfdG9rZW4YBCABKAQSDgoGdG9rZW5zGAUgASgEEgwKBGRhdGEYBiABKAwSEAoIbG9jYXRpb24YByABKAkSDgoGZGlnZXN0GAggASgMIlsKBEZvcmsSLAoGcmVhc29uGAEgASgOMhwuZ3ltbWVzaC5tb2RlbC52MS5Gb3JrUmVhc29uEhUKDWNvbW1vbl90b2tlbnMYAiABKA0SDgoGZGV0YWlsGAMgASgJIpwDCgxUb2tlbkNhcHR1cmUSGAoQcHJvbXB0X3Rva2VuX2lkcxgBIAEoDBIYChBvdXRwdXRfdG9rZW5faWRzGAIgASgMEhAKCGxvZ3Byb2JzGAMgASgMEi4KB3dlaWdodHMYBCADKAsyHS5neW1tZXNoLm1vZGVsLnYxLldlaWdodHNTcGFuEikKBGZvcmsYBSABKAsyFi5neW1tZXNoLm1vZGVsLnYxLkZvcmtIAIgBARIcChRwcm9tcHRfcHJlZml4X3Rva2VucxgGIAEoDRIYChB0b2tlbml6ZXJfZGlnZXN0GAcgASgMEkMKFGxvZ3Byb2JfZGlzdHJpYnV0aW9uGAggASgOMiUuZ3ltbWVzaC5tb2RlbC52MS5Mb2dwcm9iRGlzdHJpYnV0aW9uEjYKC2NvbnN0cmFpbmVkGAkgAygLMiEuZ3ltbWVzaC5tb2RlbC52MS5Db25zdHJhaW5lZFNwYW4SLQoJc2lkZV9kYXRhGAogAygLMhouZ3ltbWVzaC5tb2RlbC52MS5TaWRlRGF0YUIHCgVfZm9yayp8ChNMb2dwcm9iRGlzdHJpYnV0aW9uEiQKIExPR1BST0JfRElTVFJJQlVUSU9OX1VOU1BFQ0lGSUVEEAASIQodTE9HUFJPQl9ESVNUUklCVVRJT05fU0FNUExJTkcQARIcChhMT0dQUk9CX0RJU1RSSUJVVElPTl9SQVcQAipXCgpDb25zdHJhaW50EhoKFkNPTlNUUkFJTlRfVU5TUEVDSUZJRUQQABIVChFDT05TVFJBSU5UX0ZPUkNFRBABEhYKEkNPTlNUUkFJTlRfR1JBTU1BUhACKpACCgpGb3JrUmVhc29uEhsKF0ZPUktfUkVBU09OX1VOU1BFQ0lGSUVEEAASIQodRk9SS19SRUFTT05fVEVNUExBVEVfUkVXUklURVMQARIhCh1GT1JLX1JFQVNPTl9ISVNUT1JZX1JFV1JJVFRFThACEhUKEUZPUktfUkVBU09OX01FRElBEAMSIAocRk9SS19SRUFTT05fUFJFQU1CTEVfQ0hBTkdFRBAEEhcKE0ZPUktfUkVBU09OX0JBQ0tFTkQQBRIaChZGT1JLX1JFQVNPTl9DT01QQUNUSU9OEAYSFgoSRk9SS19SRUFTT05fQlJBTkNIEAcSGQoVRk9SS19SRUFTT05fUkVTUEVMTEVEEAhCewoTaW8uZ3ltbWVzaC5tb2RlbC52MUILVG9rZW5zUHJvdG9QAVpCZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9tb2RlbC92MTttb2RlbHYxqgIQR3ltbWVzaC5Nb2RlbC5WMWIGcHJvdG8z");
 
 /**
  * What a caller wants to be given beside the response. A backend that cannot
@@ -34,6 +34,13 @@ export type CaptureOptions = Message<"gymmesh.model.v1.CaptureOptions"> & {
    * @generated from field: bool logprobs = 2;
    */
   logprobs: boolean;
+
+  /**
+   * Names of side data wanted, such as `routed_experts`; see SideData.
+   *
+   * @generated from field: repeated string side_data = 3;
+   */
+  sideData: string[];
 };
 
 /**
@@ -63,6 +70,13 @@ export type WeightsSpan = Message<"gymmesh.model.v1.WeightsSpan"> & {
    * @generated from field: uint32 first_token = 2;
    */
   firstToken: number;
+
+  /**
+   * The name of the adapter (LoRA) in force; empty: the model's own weights.
+   *
+   * @generated from field: string adapter = 3;
+   */
+  adapter: string;
 };
 
 /**
@@ -71,6 +85,116 @@ export type WeightsSpan = Message<"gymmesh.model.v1.WeightsSpan"> & {
  */
 export const WeightsSpanSchema: GenMessage<WeightsSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 1);
+
+/**
+ * A stretch of output tokens that the policy did not sample freely.
+ *
+ * @generated from message gymmesh.model.v1.ConstrainedSpan
+ */
+export type ConstrainedSpan = Message<"gymmesh.model.v1.ConstrainedSpan"> & {
+  /**
+   * The first output token of the stretch, from 0. Spans are in order and do not
+   * overlap.
+   *
+   * @generated from field: uint32 first_token = 1;
+   */
+  firstToken: number;
+
+  /**
+   * How many tokens.
+   *
+   * @generated from field: uint32 tokens = 2;
+   */
+  tokens: number;
+
+  /**
+   * Why.
+   *
+   * @generated from field: gymmesh.model.v1.Constraint constraint = 3;
+   */
+  constraint: Constraint;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.ConstrainedSpan.
+ * Use `create(ConstrainedSpanSchema)` to create a new message.
+ */
+export const ConstrainedSpanSchema: GenMessage<ConstrainedSpan> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_tokens, 2);
+
+/**
+ * A tensor beside the tokens of a call, with a row for each of a stretch of
+ * tokens: routed experts, a teacher's log probabilities, values. Like token ids,
+ * a call carries only what it adds to its parent.
+ *
+ * @generated from message gymmesh.model.v1.SideData
+ */
+export type SideData = Message<"gymmesh.model.v1.SideData"> & {
+  /**
+   * What it is, such as `routed_experts`; unique in a capture.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
+   * `int32`, `float16`, `bfloat16`, `float32`.
+   *
+   * @generated from field: string dtype = 2;
+   */
+  dtype: string;
+
+  /**
+   * The shape of one token's row; empty: one number.
+   *
+   * @generated from field: repeated uint32 shape = 3;
+   */
+  shape: number[];
+
+  /**
+   * The first token that has a row, counted over the call's whole prompt and
+   * output, from 0.
+   *
+   * @generated from field: uint64 first_token = 4;
+   */
+  firstToken: bigint;
+
+  /**
+   * How many tokens have one.
+   *
+   * @generated from field: uint64 tokens = 5;
+   */
+  tokens: bigint;
+
+  /**
+   * The numbers, row after row; empty when they are at `location`.
+   *
+   * @generated from field: bytes data = 6;
+   */
+  data: Uint8Array;
+
+  /**
+   * Where the numbers can be fetched, when they are not in `data`.
+   *
+   * @generated from field: string location = 7;
+   */
+  location: string;
+
+  /**
+   * SHA-256 of the numbers.
+   *
+   * @generated from field: bytes digest = 8;
+   */
+  digest: Uint8Array;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.SideData.
+ * Use `create(SideDataSchema)` to create a new message.
+ */
+export const SideDataSchema: GenMessage<SideData> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_tokens, 3);
 
 /**
  * A declared break of the prefix rule.
@@ -106,7 +230,7 @@ export type Fork = Message<"gymmesh.model.v1.Fork"> & {
  * Use `create(ForkSchema)` to create a new message.
  */
 export const ForkSchema: GenMessage<Fork> = /*@__PURE__*/
-  messageDesc(file_gymmesh_model_v1_tokens, 2);
+  messageDesc(file_gymmesh_model_v1_tokens, 4);
 
 /**
  * The tokens of one model call. The prompt begins with the parent call's
@@ -167,6 +291,28 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
    * @generated from field: bytes tokenizer_digest = 7;
    */
   tokenizerDigest: Uint8Array;
+
+  /**
+   * Which distribution `logprobs` are of.
+   *
+   * @generated from field: gymmesh.model.v1.LogprobDistribution logprob_distribution = 8;
+   */
+  logprobDistribution: LogprobDistribution;
+
+  /**
+   * Output tokens that were not sampled freely; a trainer does not learn from
+   * forced ones.
+   *
+   * @generated from field: repeated gymmesh.model.v1.ConstrainedSpan constrained = 9;
+   */
+  constrained: ConstrainedSpan[];
+
+  /**
+   * Tensors beside the tokens, as far as asked for and available.
+   *
+   * @generated from field: repeated gymmesh.model.v1.SideData side_data = 10;
+   */
+  sideData: SideData[];
 };
 
 /**
@@ -174,7 +320,76 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
  * Use `create(TokenCaptureSchema)` to create a new message.
  */
 export const TokenCaptureSchema: GenMessage<TokenCapture> = /*@__PURE__*/
-  messageDesc(file_gymmesh_model_v1_tokens, 3);
+  messageDesc(file_gymmesh_model_v1_tokens, 5);
+
+/**
+ * Which distribution log probabilities are of.
+ *
+ * @generated from enum gymmesh.model.v1.LogprobDistribution
+ */
+export enum LogprobDistribution {
+  /**
+   * Not known.
+   *
+   * @generated from enum value: LOGPROB_DISTRIBUTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The one that the tokens were drawn from: after temperature, top_p, top_k,
+   * penalties and any grammar. What importance ratios need.
+   *
+   * @generated from enum value: LOGPROB_DISTRIBUTION_SAMPLING = 1;
+   */
+  SAMPLING = 1,
+
+  /**
+   * The model's own, at temperature 1 and before any cut.
+   *
+   * @generated from enum value: LOGPROB_DISTRIBUTION_RAW = 2;
+   */
+  RAW = 2,
+}
+
+/**
+ * Describes the enum gymmesh.model.v1.LogprobDistribution.
+ */
+export const LogprobDistributionSchema: GenEnum<LogprobDistribution> = /*@__PURE__*/
+  enumDesc(file_gymmesh_model_v1_tokens, 0);
+
+/**
+ * What kept output tokens from being sampled freely.
+ *
+ * @generated from enum gymmesh.model.v1.Constraint
+ */
+export enum Constraint {
+  /**
+   * Not used on the wire.
+   *
+   * @generated from enum value: CONSTRAINT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * They were put there; the policy had no choice.
+   *
+   * @generated from enum value: CONSTRAINT_FORCED = 1;
+   */
+  FORCED = 1,
+
+  /**
+   * A grammar or schema allowed only some tokens.
+   *
+   * @generated from enum value: CONSTRAINT_GRAMMAR = 2;
+   */
+  GRAMMAR = 2,
+}
+
+/**
+ * Describes the enum gymmesh.model.v1.Constraint.
+ */
+export const ConstraintSchema: GenEnum<Constraint> = /*@__PURE__*/
+  enumDesc(file_gymmesh_model_v1_tokens, 1);
 
 /**
  * Why a prompt does not begin with the tokens of the call before it.
@@ -224,11 +439,33 @@ export enum ForkReason {
    * @generated from enum value: FORK_REASON_BACKEND = 5;
    */
   BACKEND = 5,
+
+  /**
+   * The agent replaced the history by a summary of it.
+   *
+   * @generated from enum value: FORK_REASON_COMPACTION = 6;
+   */
+  COMPACTION = 6,
+
+  /**
+   * The call is another continuation of an earlier call (a sub-agent, a second
+   * try).
+   *
+   * @generated from enum value: FORK_REASON_BRANCH = 7;
+   */
+  BRANCH = 7,
+
+  /**
+   * The agent wrote the model's own items anew in other words or another spelling.
+   *
+   * @generated from enum value: FORK_REASON_RESPELLED = 8;
+   */
+  RESPELLED = 8,
 }
 
 /**
  * Describes the enum gymmesh.model.v1.ForkReason.
  */
 export const ForkReasonSchema: GenEnum<ForkReason> = /*@__PURE__*/
-  enumDesc(file_gymmesh_model_v1_tokens, 0);
+  enumDesc(file_gymmesh_model_v1_tokens, 2);
 

@@ -52,6 +52,8 @@ import type { ContentParts, Item, Tool } from "../../responses/v1/responses_pb.j
 import { file_gymmesh_responses_v1_responses } from "../../responses/v1/responses_pb.js";
 import type { ModelCallUsage, Task, ToolOutcome } from "../../rollout/v1/rollout_pb.js";
 import { file_gymmesh_rollout_v1_rollout } from "../../rollout/v1/rollout_pb.js";
+import type { SandboxGrant } from "../../sandbox/v1/grant_pb.js";
+import { file_gymmesh_sandbox_v1_grant } from "../../sandbox/v1/grant_pb.js";
 import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -59,7 +61,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/resource/v1/resource.proto.
  */
 export const file_gymmesh_resource_v1_resource: GenFile = /*@__PURE__*/
-  fileDesc("CiJneW1tZXNoL3Jlc291cmNlL3YxL3Jlc291cmNlLnByb3RvEhNneW1tZXNoLnJlc291cmNlLnYxIhcKFUdldEVudmlyb25tZW50UmVxdWVzdCLNAgoWR2V0RW52aXJvbm1lbnRSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSEgoKbXVsdGlfdHVybhgEIAEoCBIcChR2ZXJpZnlfbmVlZHNfc2Vzc2lvbhgFIAEoCBISCgpyZXRyeV9zYWZlGAYgASgIEhUKDWp1ZGdlc19ncm91cHMYByABKAgSNAoLcmV3YXJkX3J1bGUYCCABKA4yHy5neW1tZXNoLnJlc291cmNlLnYxLlJld2FyZFJ1bGUSDgoGbW9kZWxzGAkgAygJEhYKDnNlc3Npb25faWRsZV9zGAogASgNEhUKDXNlc3Npb25fbGltaXQYCyABKA0SEwoLaW5zdGFuY2VfaWQYDCABKAkSGAoQY29udHJhY3RfdmVyc2lvbhgNIAEoCSJFChBMaXN0VGFza3NSZXF1ZXN0EhcKCXBhZ2Vfc2l6ZRgBIAEoBUIE4kEBARIYCgpwYWdlX3Rva2VuGAIgASgJQgTiQQEBIlUKEUxpc3RUYXNrc1Jlc3BvbnNlEicKBXRhc2tzGAEgAygLMhguZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2sSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkUKEExpc3RUb29sc1JlcXVlc3QSFwoJcGFnZV9zaXplGAEgASgFQgTiQQEBEhgKCnBhZ2VfdG9rZW4YAiABKAlCBOJBAQEiVwoRTGlzdFRvb2xzUmVzcG9uc2USKQoFdG9vbHMYASADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5Ub29sEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKxAQoUQ3JlYXRlU2Vzc2lvblJlcXVlc3QSLAoEdGFzaxgBIAEoCzIYLmd5bW1lc2gucm9sbG91dC52MS5UYXNrQgTiQQECEhcKBHNlZWQYAiABKANCBOJBAQFIAIgBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQECEhgKCnJvbGxvdXRfaWQYBCABKAlCBOJBAQESFQoHYXR0ZW1wdBgFIAEoDUIE4kEBAUIHCgVfc2VlZCLVAQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSEwoLaW5zdGFuY2VfaWQYAiABKAkSKQoFdG9vbHMYAyADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5Ub29sEikKBWl0ZW1zGAQgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRIMCgRzZWVkGAUgASgDEhsKE2Vudmlyb25tZW50X3ZlcnNpb24YBiABKAkSEgoKbXVsdGlfdHVybhgHIAEoCCKJAQoPQ2FsbFRvb2xSZXF1ZXN0EhgKCnNlc3Npb25faWQYASABKAlCBOJBAQISEgoEbmFtZRgCIAEoCUIE4kEBAhIXCglhcmd1bWVudHMYAyABKAxCBOJBAQESFQoHY2FsbF9pZBgEIAEoCUIE4kEBARIYCgpyZXF1ZXN0X2lkGAUgASgJQgTiQQECIrYBChBDYWxsVG9vbFJlc3BvbnNlEg4KBHRleHQYASABKAxIABIzCgVwYXJ0cxgCIAEoCzIiLmd5bW1lc2gucmVzcG9uc2VzLnYxLkNvbnRlbnRQYXJ0c0gAEjAKB291dGNvbWUYAyABKA4yHy5neW1tZXNoLnJvbGxvdXQudjEuVG9vbE91dGNvbWUSEwoLZHVyYXRpb25fdXMYBCABKAQSDAoEZG9uZRgFIAEoCEIICgZvdXRwdXQiegoPTmV4dFR1cm5SZXF1ZXN0EhgKCnNlc3Npb25faWQYASABKAlCBOJBAQISMwoJbmV3X2l0ZW1zGAIgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbUIE4kEBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQECIqQBChBOZXh0VHVyblJlc3BvbnNlEikKBWl0ZW1zGAEgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRITCgZyZXdhcmQYAiABKAFIAIgBARIMCgRkb25lGAMgASgIEjcKC21vZGVsX3VzYWdlGAQgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLk1vZGVsQ2FsbFVzYWdlQgkKB19yZXdhcmQiLwoTQ2xvc2VTZXNzaW9uUmVxdWVzdBIYCgpzZXNzaW9uX2lkGAEgASgJQgTiQQECIhYKFENsb3NlU2Vzc2lvblJlc3BvbnNlKncKClJld2FyZFJ1bGUSGwoXUkVXQVJEX1JVTEVfVU5TUEVDSUZJRUQQABIdChlSRVdBUkRfUlVMRV9WRVJJRklFUl9PTkxZEAESGAoUUkVXQVJEX1JVTEVfSU5DTFVERUQQAhITCg9SRVdBUkRfUlVMRV9TVU0QAzKzBQoPUmVzb3VyY2VTZXJ2aWNlEmkKDkdldEVudmlyb25tZW50EiouZ3ltbWVzaC5yZXNvdXJjZS52MS5HZXRFbnZpcm9ubWVudFJlcXVlc3QaKy5neW1tZXNoLnJlc291cmNlLnYxLkdldEVudmlyb25tZW50UmVzcG9uc2USWgoJTGlzdFRhc2tzEiUuZ3ltbWVzaC5yZXNvdXJjZS52MS5MaXN0VGFza3NSZXF1ZXN0GiYuZ3ltbWVzaC5yZXNvdXJjZS52MS5MaXN0VGFza3NSZXNwb25zZRJaCglMaXN0VG9vbHMSJS5neW1tZXNoLnJlc291cmNlLnYxLkxpc3RUb29sc1JlcXVlc3QaJi5neW1tZXNoLnJlc291cmNlLnYxLkxpc3RUb29sc1Jlc3BvbnNlEmYKDUNyZWF0ZVNlc3Npb24SKS5neW1tZXNoLnJlc291cmNlLnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GiouZ3ltbWVzaC5yZXNvdXJjZS52MS5DcmVhdGVTZXNzaW9uUmVzcG9uc2USVwoIQ2FsbFRvb2wSJC5neW1tZXNoLnJlc291cmNlLnYxLkNhbGxUb29sUmVxdWVzdBolLmd5bW1lc2gucmVzb3VyY2UudjEuQ2FsbFRvb2xSZXNwb25zZRJXCghOZXh0VHVybhIkLmd5bW1lc2gucmVzb3VyY2UudjEuTmV4dFR1cm5SZXF1ZXN0GiUuZ3ltbWVzaC5yZXNvdXJjZS52MS5OZXh0VHVyblJlc3BvbnNlEmMKDENsb3NlU2Vzc2lvbhIoLmd5bW1lc2gucmVzb3VyY2UudjEuQ2xvc2VTZXNzaW9uUmVxdWVzdBopLmd5bW1lc2gucmVzb3VyY2UudjEuQ2xvc2VTZXNzaW9uUmVzcG9uc2VCiQEKFmlvLmd5bW1lc2gucmVzb3VyY2UudjFCDVJlc291cmNlUHJvdG9QAVpIZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9yZXNvdXJjZS92MTtyZXNvdXJjZXYxqgITR3ltbWVzaC5SZXNvdXJjZS5WMWIGcHJvdG8z", [file_gymmesh_responses_v1_responses, file_gymmesh_rollout_v1_rollout, file_google_api_field_behavior]);
+  fileDesc("CiJneW1tZXNoL3Jlc291cmNlL3YxL3Jlc291cmNlLnByb3RvEhNneW1tZXNoLnJlc291cmNlLnYxIhcKFUdldEVudmlyb25tZW50UmVxdWVzdCK3BAoWR2V0RW52aXJvbm1lbnRSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSEgoKbXVsdGlfdHVybhgEIAEoCBIcChR2ZXJpZnlfbmVlZHNfc2Vzc2lvbhgFIAEoCBISCgpyZXRyeV9zYWZlGAYgASgIEhUKDWp1ZGdlc19ncm91cHMYByABKAgSNAoLcmV3YXJkX3J1bGUYCCABKA4yHy5neW1tZXNoLnJlc291cmNlLnYxLlJld2FyZFJ1bGUSDgoGbW9kZWxzGAkgAygJEhYKDnNlc3Npb25faWRsZV9zGAogASgNEhUKDXNlc3Npb25fbGltaXQYCyABKA0SEwoLaW5zdGFuY2VfaWQYDCABKAkSGAoQY29udHJhY3RfdmVyc2lvbhgNIAEoCRITCgtrZWVwc19zdGF0ZRgOIAEoCBIYChB0b29sc19yZXBsYXlhYmxlGA8gASgIEhAKCHZlcmlmaWVyGBAgASgJEhgKEHZlcmlmaWVyX3ZlcnNpb24YESABKAkSDgoGY29tcGF0GBIgASgJEhIKCnJlZmVyZW5jZXMYEyADKAkSFwoPb2ZmZXJzX2V4cGVjdGVkGBQgASgIEhcKCndpbl9yZXdhcmQYFSABKAFIAIgBARIVCg1zb3VyY2VfZGlnZXN0GBYgASgMEhEKCXNhbmRib3hlcxgXIAMoCUINCgtfd2luX3Jld2FyZCJFChBMaXN0VGFza3NSZXF1ZXN0EhcKCXBhZ2Vfc2l6ZRgBIAEoBUIE4kEBARIYCgpwYWdlX3Rva2VuGAIgASgJQgTiQQEBIlUKEUxpc3RUYXNrc1Jlc3BvbnNlEicKBXRhc2tzGAEgAygLMhguZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2sSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkUKEExpc3RUb29sc1JlcXVlc3QSFwoJcGFnZV9zaXplGAEgASgFQgTiQQEBEhgKCnBhZ2VfdG9rZW4YAiABKAlCBOJBAQEiVwoRTGlzdFRvb2xzUmVzcG9uc2USKQoFdG9vbHMYASADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5Ub29sEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKxAQoUQ3JlYXRlU2Vzc2lvblJlcXVlc3QSLAoEdGFzaxgBIAEoCzIYLmd5bW1lc2gucm9sbG91dC52MS5UYXNrQgTiQQECEhcKBHNlZWQYAiABKANCBOJBAQFIAIgBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQECEhgKCnJvbGxvdXRfaWQYBCABKAlCBOJBAQESFQoHYXR0ZW1wdBgFIAEoDUIE4kEBAUIHCgVfc2VlZCKKAgoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSEwoLaW5zdGFuY2VfaWQYAiABKAkSKQoFdG9vbHMYAyADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5Ub29sEikKBWl0ZW1zGAQgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRIMCgRzZWVkGAUgASgDEhsKE2Vudmlyb25tZW50X3ZlcnNpb24YBiABKAkSEgoKbXVsdGlfdHVybhgHIAEoCBIzCglzYW5kYm94ZXMYCCADKAsyIC5neW1tZXNoLnNhbmRib3gudjEuU2FuZGJveEdyYW50IokBCg9DYWxsVG9vbFJlcXVlc3QSGAoKc2Vzc2lvbl9pZBgBIAEoCUIE4kEBAhISCgRuYW1lGAIgASgJQgTiQQECEhcKCWFyZ3VtZW50cxgDIAEoDEIE4kEBARIVCgdjYWxsX2lkGAQgASgJQgTiQQEBEhgKCnJlcXVlc3RfaWQYBSABKAlCBOJBAQIi1gEKEENhbGxUb29sUmVzcG9uc2USDgoEdGV4dBgBIAEoDEgAEjMKBXBhcnRzGAIgASgLMiIuZ3ltbWVzaC5yZXNwb25zZXMudjEuQ29udGVudFBhcnRzSAASMAoHb3V0Y29tZRgDIAEoDjIfLmd5bW1lc2gucm9sbG91dC52MS5Ub29sT3V0Y29tZRITCgtkdXJhdGlvbl91cxgEIAEoBBIMCgRkb25lGAUgASgIEhMKBnJld2FyZBgGIAEoAUgBiAEBQggKBm91dHB1dEIJCgdfcmV3YXJkInoKD05leHRUdXJuUmVxdWVzdBIYCgpzZXNzaW9uX2lkGAEgASgJQgTiQQECEjMKCW5ld19pdGVtcxgCIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW1CBOJBAQESGAoKcmVxdWVzdF9pZBgDIAEoCUIE4kEBAiKkAQoQTmV4dFR1cm5SZXNwb25zZRIpCgVpdGVtcxgBIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW0SEwoGcmV3YXJkGAIgASgBSACIAQESDAoEZG9uZRgDIAEoCBI3Cgttb2RlbF91c2FnZRgEIAMoCzIiLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxVc2FnZUIJCgdfcmV3YXJkIi8KE0Nsb3NlU2Vzc2lvblJlcXVlc3QSGAoKc2Vzc2lvbl9pZBgBIAEoCUIE4kEBAiIWChRDbG9zZVNlc3Npb25SZXNwb25zZSp3CgpSZXdhcmRSdWxlEhsKF1JFV0FSRF9SVUxFX1VOU1BFQ0lGSUVEEAASHQoZUkVXQVJEX1JVTEVfVkVSSUZJRVJfT05MWRABEhgKFFJFV0FSRF9SVUxFX0lOQ0xVREVEEAISEwoPUkVXQVJEX1JVTEVfU1VNEAMyswUKD1Jlc291cmNlU2VydmljZRJpCg5HZXRFbnZpcm9ubWVudBIqLmd5bW1lc2gucmVzb3VyY2UudjEuR2V0RW52aXJvbm1lbnRSZXF1ZXN0GisuZ3ltbWVzaC5yZXNvdXJjZS52MS5HZXRFbnZpcm9ubWVudFJlc3BvbnNlEloKCUxpc3RUYXNrcxIlLmd5bW1lc2gucmVzb3VyY2UudjEuTGlzdFRhc2tzUmVxdWVzdBomLmd5bW1lc2gucmVzb3VyY2UudjEuTGlzdFRhc2tzUmVzcG9uc2USWgoJTGlzdFRvb2xzEiUuZ3ltbWVzaC5yZXNvdXJjZS52MS5MaXN0VG9vbHNSZXF1ZXN0GiYuZ3ltbWVzaC5yZXNvdXJjZS52MS5MaXN0VG9vbHNSZXNwb25zZRJmCg1DcmVhdGVTZXNzaW9uEikuZ3ltbWVzaC5yZXNvdXJjZS52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoqLmd5bW1lc2gucmVzb3VyY2UudjEuQ3JlYXRlU2Vzc2lvblJlc3BvbnNlElcKCENhbGxUb29sEiQuZ3ltbWVzaC5yZXNvdXJjZS52MS5DYWxsVG9vbFJlcXVlc3QaJS5neW1tZXNoLnJlc291cmNlLnYxLkNhbGxUb29sUmVzcG9uc2USVwoITmV4dFR1cm4SJC5neW1tZXNoLnJlc291cmNlLnYxLk5leHRUdXJuUmVxdWVzdBolLmd5bW1lc2gucmVzb3VyY2UudjEuTmV4dFR1cm5SZXNwb25zZRJjCgxDbG9zZVNlc3Npb24SKC5neW1tZXNoLnJlc291cmNlLnYxLkNsb3NlU2Vzc2lvblJlcXVlc3QaKS5neW1tZXNoLnJlc291cmNlLnYxLkNsb3NlU2Vzc2lvblJlc3BvbnNlQokBChZpby5neW1tZXNoLnJlc291cmNlLnYxQg1SZXNvdXJjZVByb3RvUAFaSGdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvcmVzb3VyY2UvdjE7cmVzb3VyY2V2MaoCE0d5bW1lc2guUmVzb3VyY2UuVjFiBnByb3RvMw", [file_gymmesh_responses_v1_responses, file_gymmesh_rollout_v1_rollout, file_gymmesh_sandbox_v1_grant, file_google_api_field_behavior]);
 
 /**
  * Asks what the environment is.
@@ -175,6 +177,82 @@ export type GetEnvironmentResponse = Message<"gymmesh.resource.v1.GetEnvironment
    * @generated from field: string contract_version = 13;
    */
   contractVersion: string;
+
+  /**
+   * Verify answers with the session's final state, and judges by that of its
+   * request when there is no session.
+   *
+   * @generated from field: bool keeps_state = 14;
+   */
+  keepsState: boolean;
+
+  /**
+   * The tools give the same answers again in a new session of the same task and
+   * seed, and do no harm: stored tool calls may be replayed to bring a session to
+   * where it was.
+   *
+   * @generated from field: bool tools_replayable = 15;
+   */
+  toolsReplayable: boolean;
+
+  /**
+   * The verifier's name, as in Verification; empty: the environment's.
+   *
+   * @generated from field: string verifier = 16;
+   */
+  verifier: string;
+
+  /**
+   * The verifier's version, as in Verification for tasks that choose no reference
+   * themselves; empty: `version`.
+   *
+   * @generated from field: string verifier_version = 17;
+   */
+  verifierVersion: string;
+
+  /**
+   * The reference whose verdicts it gives by default, as in Verification.
+   *
+   * @generated from field: string compat = 18;
+   */
+  compat: string;
+
+  /**
+   * The references whose verdicts it can give, by configuration or by a task.
+   *
+   * @generated from field: repeated string references = 19;
+   */
+  references: string[];
+
+  /**
+   * AuditService.GetExpected is there for callers with the permission.
+   *
+   * @generated from field: bool offers_expected = 20;
+   */
+  offersExpected: boolean;
+
+  /**
+   * The least reward that counts as won, for environments with partial rewards;
+   * absent: that of the expected answer.
+   *
+   * @generated from field: optional double win_reward = 21;
+   */
+  winReward?: number | undefined;
+
+  /**
+   * SHA-256 over the environment's own source files, where it was loaded from
+   * files; empty otherwise.
+   *
+   * @generated from field: bytes source_digest = 22;
+   */
+  sourceDigest: Uint8Array;
+
+  /**
+   * Sandbox services that the environment opens sandboxes at, by name.
+   *
+   * @generated from field: repeated string sandboxes = 23;
+   */
+  sandboxes: string[];
 };
 
 /**
@@ -409,6 +487,13 @@ export type CreateSessionResponse = Message<"gymmesh.resource.v1.CreateSessionRe
    * @generated from field: bool multi_turn = 7;
    */
   multiTurn: boolean;
+
+  /**
+   * Sandboxes of the session that the agent may work in. No event has a lease.
+   *
+   * @generated from field: repeated gymmesh.sandbox.v1.SandboxGrant sandboxes = 8;
+   */
+  sandboxes: SandboxGrant[];
 };
 
 /**
@@ -520,6 +605,13 @@ export type CallToolResponse = Message<"gymmesh.resource.v1.CallToolResponse"> &
    * @generated from field: bool done = 5;
    */
   done: boolean;
+
+  /**
+   * The reward of the call, where the environment gives one; it counts as a turn's.
+   *
+   * @generated from field: optional double reward = 6;
+   */
+  reward?: number | undefined;
 };
 
 /**

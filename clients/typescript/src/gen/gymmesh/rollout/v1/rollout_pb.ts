@@ -33,10 +33,14 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { TokenCapture } from "../../model/v1/tokens_pb.js";
+import type { CallRetries } from "../../model/v1/retries_pb.js";
+import { file_gymmesh_model_v1_retries } from "../../model/v1/retries_pb.js";
+import type { Fork, TokenCapture } from "../../model/v1/tokens_pb.js";
 import { file_gymmesh_model_v1_tokens } from "../../model/v1/tokens_pb.js";
 import type { Item, Response, ResponseParams } from "../../responses/v1/responses_pb.js";
 import { file_gymmesh_responses_v1_responses } from "../../responses/v1/responses_pb.js";
+import type { SandboxRef } from "../../sandbox/v1/grant_pb.js";
+import { file_gymmesh_sandbox_v1_grant } from "../../sandbox/v1/grant_pb.js";
 import type { Status } from "../../../google/rpc/status_pb.js";
 import { file_google_rpc_status } from "../../../google/rpc/status_pb.js";
 import type { Message } from "@bufbuild/protobuf";
@@ -45,7 +49,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/rollout/v1/rollout.proto.
  */
 export const file_gymmesh_rollout_v1_rollout: GenFile = /*@__PURE__*/
-  fileDesc("CiBneW1tZXNoL3JvbGxvdXQvdjEvcm9sbG91dC5wcm90bxISZ3ltbWVzaC5yb2xsb3V0LnYxIoICCgRUYXNrEg8KB3Rhc2tfaWQYASABKAkSEwoLZW52aXJvbm1lbnQYAiABKAkSDQoFYWdlbnQYAyABKAkSNAoGcGFyYW1zGAQgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSFAoMcGF5bG9hZF9qc29uGAUgASgMEhEKBHNlZWQYBiABKANIAIgBARIwCgR0YWdzGAcgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2suVGFnc0VudHJ5GisKCVRhZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgcKBV9zZWVkIpUBCgdGYWlsdXJlEi4KCGJvdW5kYXJ5GAEgASgOMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLkJvdW5kYXJ5EiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzEhIKCnJldHJ5X3NhZmUYAyABKAgSEQoJY29tcG9uZW50GAQgASgJEg8KB2NhbGxfaWQYBSABKAkiTgoPUmV3YXJkQ29tcG9uZW50EgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAESEwoGd2VpZ2h0GAMgASgBSACIAQFCCQoHX3dlaWdodCJEChFWZXJpZmljYXRpb25TdGFnZRIMCgRuYW1lGAEgASgJEhMKC2R1cmF0aW9uX3VzGAIgASgEEgwKBG5vdGUYAyABKAki+AIKDFZlcmlmaWNhdGlvbhI2CgZzdGF0dXMYASABKA4yJi5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uU3RhdHVzEhMKBnJld2FyZBgCIAEoAUgAiAEBEjcKCmNvbXBvbmVudHMYAyADKAsyIy5neW1tZXNoLnJvbGxvdXQudjEuUmV3YXJkQ29tcG9uZW50EhUKDWV2aWRlbmNlX2pzb24YBCABKAwSEAoIdmVyaWZpZXIYBSABKAkSGAoQdmVyaWZpZXJfdmVyc2lvbhgGIAEoCRI1CgZzdGFnZXMYByADKAsyJS5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uU3RhZ2USDgoGcmVhc29uGAggASgJEjcKC21vZGVsX3VzYWdlGAkgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLk1vZGVsQ2FsbFVzYWdlEhQKDGF3YWl0c19ncm91cBgKIAEoCEIJCgdfcmV3YXJkIlsKDk1vZGVsQ2FsbFVzYWdlEg0KBW1vZGVsGAEgASgJEg0KBWNhbGxzGAIgASgNEhQKDGlucHV0X3Rva2VucxgDIAEoAxIVCg1vdXRwdXRfdG9rZW5zGAQgASgDIkkKC0NhbGxUaW1pbmdzEhAKCHF1ZXVlX3VzGAEgASgEEhAKCHRvdGFsX3VzGAIgASgEEhYKDmZpcnN0X3Rva2VuX3VzGAMgASgEIm0KBkNvdW50cxITCgttb2RlbF9jYWxscxgBIAEoDRISCgp0b29sX2NhbGxzGAIgASgNEg0KBXR1cm5zGAMgASgNEhQKDGlucHV0X3Rva2VucxgEIAEoAxIVCg1vdXRwdXRfdG9rZW5zGAUgASgDIsAFCgxSb2xsb3V0RXZlbnQSEgoKcm9sbG91dF9pZBgBIAEoCRIPCgdhdHRlbXB0GAIgASgNEhAKCHNlcXVlbmNlGAMgASgEEh0KFXJlY29yZF90aW1lX3VuaXhfbmFubxgEIAEoBhIRCglpZ25vcmFibGUYBSABKAgSLgoHc3RhcnRlZBgKIAEoCzIbLmd5bW1lc2gucm9sbG91dC52MS5TdGFydGVkSAASNwoMb3V0cHV0X2RlbHRhGAsgASgLMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLk91dHB1dERlbHRhSAASRgoUbW9kZWxfY2FsbF9jb21wbGV0ZWQYDCABKAsyJi5neW1tZXNoLnJvbGxvdXQudjEuTW9kZWxDYWxsQ29tcGxldGVkSAASQAoRdG9vbF9jYWxsX3N0YXJ0ZWQYDSABKAsyIy5neW1tZXNoLnJvbGxvdXQudjEuVG9vbENhbGxTdGFydGVkSAASRAoTdG9vbF9jYWxsX2NvbXBsZXRlZBgOIAEoCzIlLmd5bW1lc2gucm9sbG91dC52MS5Ub29sQ2FsbENvbXBsZXRlZEgAEjsKDnR1cm5fY29tcGxldGVkGA8gASgLMiEuZ3ltbWVzaC5yb2xsb3V0LnYxLlR1cm5Db21wbGV0ZWRIABIwCgh2ZXJpZmllZBgQIAEoCzIcLmd5bW1lc2gucm9sbG91dC52MS5WZXJpZmllZEgAEjIKCWNvbXBsZXRlZBgRIAEoCzIdLmd5bW1lc2gucm9sbG91dC52MS5Db21wbGV0ZWRIABIsCgZmYWlsZWQYEiABKAsyGi5neW1tZXNoLnJvbGxvdXQudjEuRmFpbGVkSAASNAoKYW5ub3RhdGlvbhgTIAEoCzIeLmd5bW1lc2gucm9sbG91dC52MS5Bbm5vdGF0aW9uSABCBwoFZXZlbnQi3QIKB1N0YXJ0ZWQSNAoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSKQoFaXRlbXMYAiADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEhMKC2Vudmlyb25tZW50GAMgASgJEhsKE2Vudmlyb25tZW50X3ZlcnNpb24YBCABKAkSDQoFYWdlbnQYBSABKAkSFQoNYWdlbnRfdmVyc2lvbhgGIAEoCRIZChFhZ2VudF9pbnN0YW5jZV9pZBgHIAEoCRIcChRyZXNvdXJjZV9pbnN0YW5jZV9pZBgIIAEoCRISCgpzZXNzaW9uX2lkGAkgASgJEhEKBHNlZWQYCiABKANIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAsgASgJEhYKDnByZWFtYmxlX2l0ZW1zGAwgASgNQgcKBV9zZWVkIncKC091dHB1dERlbHRhEg8KB2NhbGxfaWQYASABKAkSFAoMb3V0cHV0X2luZGV4GAIgASgNEg4KBHRleHQYAyABKAxIABITCglhcmd1bWVudHMYBCABKAxIABITCglyZWFzb25pbmcYBSABKAxIAEIHCgVkZWx0YSLXAgoSTW9kZWxDYWxsQ29tcGxldGVkEg8KB2NhbGxfaWQYASABKAkSFgoOcGFyZW50X2NhbGxfaWQYAiABKAkSDQoFYWN0b3IYAyABKAkSDQoFbW9kZWwYBCABKAkSEQoJdHJhaW5hYmxlGAUgASgIEhAKCGRldGFjaGVkGAYgASgIEjEKDWNvbnRleHRfaXRlbXMYByADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEjAKCHJlc3BvbnNlGAggASgLMh4uZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2USMwoGdG9rZW5zGAkgASgLMh4uZ3ltbWVzaC5tb2RlbC52MS5Ub2tlbkNhcHR1cmVIAIgBARIwCgd0aW1pbmdzGAogASgLMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLkNhbGxUaW1pbmdzQgkKB190b2tlbnMiVgoPVG9vbENhbGxTdGFydGVkEg8KB2NhbGxfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIVCg1tb2RlbF9jYWxsX2lkGAMgASgJEg0KBWFjdG9yGAQgASgJIugBChFUb29sQ2FsbENvbXBsZXRlZBIPCgdjYWxsX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFQoNbW9kZWxfY2FsbF9pZBgDIAEoCRINCgVhY3RvchgEIAEoCRIqCgZvdXRwdXQYBSABKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEjAKB291dGNvbWUYBiABKA4yHy5neW1tZXNoLnJvbGxvdXQudjEuVG9vbE91dGNvbWUSMAoHdGltaW5ncxgHIAEoCzIfLmd5bW1lc2gucm9sbG91dC52MS5DYWxsVGltaW5ncyLGAQoNVHVybkNvbXBsZXRlZBIMCgR0dXJuGAEgASgNEhUKDW1vZGVsX2NhbGxfaWQYAiABKAkSKQoFaXRlbXMYAyADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEhMKBnJld2FyZBgEIAEoAUgAiAEBEgwKBGRvbmUYBSABKAgSNwoLbW9kZWxfdXNhZ2UYBiADKAsyIi5neW1tZXNoLnJvbGxvdXQudjEuTW9kZWxDYWxsVXNhZ2VCCQoHX3Jld2FyZCJ0CghWZXJpZmllZBI2Cgx2ZXJpZmljYXRpb24YASABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uEjAKB3RpbWluZ3MYAiABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MitgEKCUNvbXBsZXRlZBIzCgtzdG9wX3JlYXNvbhgBIAEoDjIeLmd5bW1lc2gucm9sbG91dC52MS5TdG9wUmVhc29uEhMKC3N0b3BfZGV0YWlsGAIgASgJEioKBmNvdW50cxgDIAEoCzIaLmd5bW1lc2gucm9sbG91dC52MS5Db3VudHMSDgoGZXZlbnRzGAQgASgEEg4KBmRpZ2VzdBgFIAEoDBITCgtkdXJhdGlvbl91cxgGIAEoBCKHAQoGRmFpbGVkEiwKB2ZhaWx1cmUYASABKAsyGy5neW1tZXNoLnJvbGxvdXQudjEuRmFpbHVyZRIqCgZjb3VudHMYAiABKAsyGi5neW1tZXNoLnJvbGxvdXQudjEuQ291bnRzEg4KBmV2ZW50cxgDIAEoBBITCgtkdXJhdGlvbl91cxgEIAEoBCJECgpBbm5vdGF0aW9uEgsKA2tleRgBIAEoCRISCgp2YWx1ZV9qc29uGAIgASgMEhUKDW1vZGVsX2NhbGxfaWQYAyABKAkiZQoOVG9vbENhbGxSZWNvcmQSOAoJY29tcGxldGVkGAEgASgLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsQ29tcGxldGVkEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGAIgASgGItIECgdSb2xsb3V0Eg4KBnJ1bl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhQKDHJlcGVhdF9pbmRleBgDIAEoDRISCgpyb2xsb3V0X2lkGAQgASgJEg8KB2F0dGVtcHQYBSABKA0SLAoHc3RhcnRlZBgGIAEoCzIbLmd5bW1lc2gucm9sbG91dC52MS5TdGFydGVkEjsKC21vZGVsX2NhbGxzGAcgAygLMiYuZ3ltbWVzaC5yb2xsb3V0LnYxLk1vZGVsQ2FsbENvbXBsZXRlZBI2Cgp0b29sX2NhbGxzGAggAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsUmVjb3JkEjAKBXR1cm5zGAkgAygLMiEuZ3ltbWVzaC5yb2xsb3V0LnYxLlR1cm5Db21wbGV0ZWQSMwoIdmVyaWZpZWQYCiABKAsyHC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpZWRIAYgBARIyCgljb21wbGV0ZWQYCyABKAsyHS5neW1tZXNoLnJvbGxvdXQudjEuQ29tcGxldGVkSAASLAoGZmFpbGVkGAwgASgLMhouZ3ltbWVzaC5yb2xsb3V0LnYxLkZhaWxlZEgAEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGA0gASgGEhcKD2VuZGVkX3VuaXhfbmFubxgOIAEoBhIzCgthbm5vdGF0aW9ucxgPIAMoCzIeLmd5bW1lc2gucm9sbG91dC52MS5Bbm5vdGF0aW9uQgkKB291dGNvbWVCCwoJX3ZlcmlmaWVkIrQBCgpTdXBlcnNlZGVkEhIKCnJvbGxvdXRfaWQYASABKAkSDwoHYXR0ZW1wdBgCIAEoDRIzCgZyZWFzb24YAyABKA4yIy5neW1tZXNoLnJvbGxvdXQudjEuU3VwZXJzZWRlUmVhc29uEjsKDHZlcmlmaWNhdGlvbhgEIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5WZXJpZmljYXRpb25IAIgBAUIPCg1fdmVyaWZpY2F0aW9uKtEBCghCb3VuZGFyeRIYChRCT1VOREFSWV9VTlNQRUNJRklFRBAAEhIKDkJPVU5EQVJZX01PREVMEAESEQoNQk9VTkRBUllfVE9PTBACEhUKEUJPVU5EQVJZX1JFU09VUkNFEAMSFQoRQk9VTkRBUllfVkVSSUZJRVIQBBISCg5CT1VOREFSWV9BR0VOVBAFEhMKD0JPVU5EQVJZX0JVREdFVBAGEhUKEUJPVU5EQVJZX0RFQURMSU5FEAcSFgoSQk9VTkRBUllfQ0FOQ0VMTEVEEAgqngIKClN0b3BSZWFzb24SGwoXU1RPUF9SRUFTT05fVU5TUEVDSUZJRUQQABIeChpTVE9QX1JFQVNPTl9NT0RFTF9GSU5JU0hFRBABEhkKFVNUT1BfUkVBU09OX01BWF9TVEVQUxACEiEKHVNUT1BfUkVBU09OX01BWF9PVVRQVVRfVE9LRU5TEAMSHgoaU1RPUF9SRUFTT05fQ09OVEVYVF9MRU5HVEgQBBIgChxTVE9QX1JFQVNPTl9FTlZJUk9OTUVOVF9ET05FEAUSHgoaU1RPUF9SRUFTT05fQ09OVEVOVF9GSUxURVIQBhIaChZTVE9QX1JFQVNPTl9BR0VOVF9SVUxFEAcSFwoTU1RPUF9SRUFTT05fQUJPUlRFRBAIKp0BChJWZXJpZmljYXRpb25TdGF0dXMSIwofVkVSSUZJQ0FUSU9OX1NUQVRVU19VTlNQRUNJRklFRBAAEiAKHFZFUklGSUNBVElPTl9TVEFUVVNfVkVSSUZJRUQQARIfChtWRVJJRklDQVRJT05fU1RBVFVTX1BFTkRJTkcQAhIfChtWRVJJRklDQVRJT05fU1RBVFVTX1NLSVBQRUQQAyqcAQoLVG9vbE91dGNvbWUSHAoYVE9PTF9PVVRDT01FX1VOU1BFQ0lGSUVEEAASEwoPVE9PTF9PVVRDT01FX09LEAESGwoXVE9PTF9PVVRDT01FX1RPT0xfRVJST1IQAhIeChpUT09MX09VVENPTUVfQkFEX0FSR1VNRU5UUxADEh0KGVRPT0xfT1VUQ09NRV9VTktOT1dOX1RPT0wQBCqcAQoPU3VwZXJzZWRlUmVhc29uEiAKHFNVUEVSU0VERV9SRUFTT05fVU5TUEVDSUZJRUQQABIaChZTVVBFUlNFREVfUkVBU09OX1JFVFJZEAESJgoiU1VQRVJTRURFX1JFQVNPTl9MQVRFX1ZFUklGSUNBVElPThACEiMKH1NVUEVSU0VERV9SRUFTT05fUkVWRVJJRklDQVRJT04QA0KEAQoVaW8uZ3ltbWVzaC5yb2xsb3V0LnYxQgxSb2xsb3V0UHJvdG9QAVpGZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9yb2xsb3V0L3YxO3JvbGxvdXR2MaoCEkd5bW1lc2guUm9sbG91dC5WMWIGcHJvdG8z", [file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_rpc_status]);
+  fileDesc("CiBneW1tZXNoL3JvbGxvdXQvdjEvcm9sbG91dC5wcm90bxISZ3ltbWVzaC5yb2xsb3V0LnYxIoICCgRUYXNrEg8KB3Rhc2tfaWQYASABKAkSEwoLZW52aXJvbm1lbnQYAiABKAkSDQoFYWdlbnQYAyABKAkSNAoGcGFyYW1zGAQgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSFAoMcGF5bG9hZF9qc29uGAUgASgMEhEKBHNlZWQYBiABKANIAIgBARIwCgR0YWdzGAcgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2suVGFnc0VudHJ5GisKCVRhZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgcKBV9zZWVkIpUBCgdGYWlsdXJlEi4KCGJvdW5kYXJ5GAEgASgOMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLkJvdW5kYXJ5EiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzEhIKCnJldHJ5X3NhZmUYAyABKAgSEQoJY29tcG9uZW50GAQgASgJEg8KB2NhbGxfaWQYBSABKAkiTgoPUmV3YXJkQ29tcG9uZW50EgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAESEwoGd2VpZ2h0GAMgASgBSACIAQFCCQoHX3dlaWdodCK1AQoKUmV3YXJkU3BhbhIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgBEg0KBWFjdG9yGAMgASgJEhUKDWZpcnN0X2NhbGxfaWQYBCABKAkSFAoMbGFzdF9jYWxsX2lkGAUgASgJEhgKC2ZpcnN0X3Rva2VuGAYgASgNSACIAQESFgoJZW5kX3Rva2VuGAcgASgNSAGIAQFCDgoMX2ZpcnN0X3Rva2VuQgwKCl9lbmRfdG9rZW4iMQoKRmluYWxTdGF0ZRISCgpzdGF0ZV9qc29uGAEgASgMEg8KB29taXR0ZWQYAiABKAkiRAoRVmVyaWZpY2F0aW9uU3RhZ2USDAoEbmFtZRgBIAEoCRITCgtkdXJhdGlvbl91cxgCIAEoBBIMCgRub3RlGAMgASgJIswDCgxWZXJpZmljYXRpb24SNgoGc3RhdHVzGAEgASgOMiYuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvblN0YXR1cxITCgZyZXdhcmQYAiABKAFIAIgBARI3Cgpjb21wb25lbnRzGAMgAygLMiMuZ3ltbWVzaC5yb2xsb3V0LnYxLlJld2FyZENvbXBvbmVudBIVCg1ldmlkZW5jZV9qc29uGAQgASgMEhAKCHZlcmlmaWVyGAUgASgJEhgKEHZlcmlmaWVyX3ZlcnNpb24YBiABKAkSNQoGc3RhZ2VzGAcgAygLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvblN0YWdlEg4KBnJlYXNvbhgIIAEoCRI3Cgttb2RlbF91c2FnZRgJIAMoCzIiLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxVc2FnZRIUCgxhd2FpdHNfZ3JvdXAYCiABKAgSEwoLZXhwbGFuYXRpb24YCyABKAkSDgoGY29tcGF0GAwgASgJEi0KBXNwYW5zGA0gAygLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlJld2FyZFNwYW5CCQoHX3Jld2FyZCJbCg5Nb2RlbENhbGxVc2FnZRINCgVtb2RlbBgBIAEoCRINCgVjYWxscxgCIAEoDRIUCgxpbnB1dF90b2tlbnMYAyABKAMSFQoNb3V0cHV0X3Rva2VucxgEIAEoAyJuCgtDYWxsVGltaW5ncxIQCghxdWV1ZV91cxgBIAEoBBIQCgh0b3RhbF91cxgCIAEoBBITCgtlbmRwb2ludF91cxgEIAEoBBIQCghyZXRyeV91cxgFIAEoBEoECAMQBFIOZmlyc3RfdG9rZW5fdXMibQoGQ291bnRzEhMKC21vZGVsX2NhbGxzGAEgASgNEhIKCnRvb2xfY2FsbHMYAiABKA0SDQoFdHVybnMYAyABKA0SFAoMaW5wdXRfdG9rZW5zGAQgASgDEhUKDW91dHB1dF90b2tlbnMYBSABKAMi7wYKDFJvbGxvdXRFdmVudBISCgpyb2xsb3V0X2lkGAEgASgJEg8KB2F0dGVtcHQYAiABKA0SEAoIc2VxdWVuY2UYAyABKAQSHQoVcmVjb3JkX3RpbWVfdW5peF9uYW5vGAQgASgGEhEKCWlnbm9yYWJsZRgFIAEoCBIuCgdzdGFydGVkGAogASgLMhsuZ3ltbWVzaC5yb2xsb3V0LnYxLlN0YXJ0ZWRIABI3CgxvdXRwdXRfZGVsdGEYCyABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuT3V0cHV0RGVsdGFIABJGChRtb2RlbF9jYWxsX2NvbXBsZXRlZBgMIAEoCzImLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxDb21wbGV0ZWRIABJAChF0b29sX2NhbGxfc3RhcnRlZBgNIAEoCzIjLmd5bW1lc2gucm9sbG91dC52MS5Ub29sQ2FsbFN0YXJ0ZWRIABJEChN0b29sX2NhbGxfY29tcGxldGVkGA4gASgLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsQ29tcGxldGVkSAASOwoOdHVybl9jb21wbGV0ZWQYDyABKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuVHVybkNvbXBsZXRlZEgAEjAKCHZlcmlmaWVkGBAgASgLMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWVkSAASMgoJY29tcGxldGVkGBEgASgLMh0uZ3ltbWVzaC5yb2xsb3V0LnYxLkNvbXBsZXRlZEgAEiwKBmZhaWxlZBgSIAEoCzIaLmd5bW1lc2gucm9sbG91dC52MS5GYWlsZWRIABI0Cgphbm5vdGF0aW9uGBMgASgLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLkFubm90YXRpb25IABI1CgttZWRpYV9hZGRlZBgUIAEoCzIeLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYUFkZGVkSAASOwoOc2FuZGJveF9vcGVuZWQYFSABKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveE9wZW5lZEgAEjkKDXByb2dyYW1fZW5kZWQYFiABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuUHJvZ3JhbUVuZGVkSABCBwoFZXZlbnQinAMKB1N0YXJ0ZWQSNAoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSKQoFaXRlbXMYAiADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEhMKC2Vudmlyb25tZW50GAMgASgJEhsKE2Vudmlyb25tZW50X3ZlcnNpb24YBCABKAkSDQoFYWdlbnQYBSABKAkSFQoNYWdlbnRfdmVyc2lvbhgGIAEoCRIZChFhZ2VudF9pbnN0YW5jZV9pZBgHIAEoCRIcChRyZXNvdXJjZV9pbnN0YW5jZV9pZBgIIAEoCRISCgpzZXNzaW9uX2lkGAkgASgJEhEKBHNlZWQYCiABKANIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAsgASgJEhYKDnByZWFtYmxlX2l0ZW1zGAwgASgNEjEKB3Byb2dyYW0YDSABKAsyGy5neW1tZXNoLnJvbGxvdXQudjEuUHJvZ3JhbUgBiAEBQgcKBV9zZWVkQgoKCF9wcm9ncmFtIigKB1Byb2dyYW0SDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJIjkKBU1lZGlhEg4KBmRpZ2VzdBgBIAEoCRISCgptZWRpYV90eXBlGAIgASgJEgwKBGRhdGEYAyABKAwiNgoKTWVkaWFBZGRlZBIoCgVtZWRpYRgBIAEoCzIZLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYSJOCg1TYW5kYm94T3BlbmVkEi8KB3NhbmRib3gYASABKAsyHi5neW1tZXNoLnNhbmRib3gudjEuU2FuZGJveFJlZhIMCgRyb2xlGAIgASgJImkKDFByb2dyYW1FbmRlZBIWCglleGl0X2NvZGUYASABKAVIAIgBARIOCgZzaWduYWwYAiABKA0SDgoGZGV0YWlsGAMgASgJEhMKC291dHB1dF90YWlsGAQgASgMQgwKCl9leGl0X2NvZGUidwoLT3V0cHV0RGVsdGESDwoHY2FsbF9pZBgBIAEoCRIUCgxvdXRwdXRfaW5kZXgYAiABKA0SDgoEdGV4dBgDIAEoDEgAEhMKCWFyZ3VtZW50cxgEIAEoDEgAEhMKCXJlYXNvbmluZxgFIAEoDEgAQgcKBWRlbHRhIpgEChJNb2RlbENhbGxDb21wbGV0ZWQSDwoHY2FsbF9pZBgBIAEoCRIWCg5wYXJlbnRfY2FsbF9pZBgCIAEoCRINCgVhY3RvchgDIAEoCRINCgVtb2RlbBgEIAEoCRIRCgl0cmFpbmFibGUYBSABKAgSEAoIZGV0YWNoZWQYBiABKAgSMQoNY29udGV4dF9pdGVtcxgHIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW0SMAoIcmVzcG9uc2UYCCABKAsyHi5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZRIzCgZ0b2tlbnMYCSABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgAiAEBEjAKB3RpbWluZ3MYCiABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSLgoHcmV0cmllcxgLIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXMSKgoEbGluaxgMIAEoDjIcLmd5bW1lc2gucm9sbG91dC52MS5DYWxsTGluaxIRCglzaWRlX2NhbGwYDSABKAkSKQoEZm9yaxgOIAEoCzIWLmd5bW1lc2gubW9kZWwudjEuRm9ya0gBiAEBEhwKFHJlcGxhY2VkX3BhcmFtc19qc29uGA8gASgMQgkKB190b2tlbnNCBwoFX2ZvcmsiVgoPVG9vbENhbGxTdGFydGVkEg8KB2NhbGxfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIVCg1tb2RlbF9jYWxsX2lkGAMgASgJEg0KBWFjdG9yGAQgASgJIogCChFUb29sQ2FsbENvbXBsZXRlZBIPCgdjYWxsX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFQoNbW9kZWxfY2FsbF9pZBgDIAEoCRINCgVhY3RvchgEIAEoCRIqCgZvdXRwdXQYBSABKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEjAKB291dGNvbWUYBiABKA4yHy5neW1tZXNoLnJvbGxvdXQudjEuVG9vbE91dGNvbWUSMAoHdGltaW5ncxgHIAEoCzIfLmd5bW1lc2gucm9sbG91dC52MS5DYWxsVGltaW5ncxITCgZyZXdhcmQYCCABKAFIAIgBAUIJCgdfcmV3YXJkIsYBCg1UdXJuQ29tcGxldGVkEgwKBHR1cm4YASABKA0SFQoNbW9kZWxfY2FsbF9pZBgCIAEoCRIpCgVpdGVtcxgDIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW0SEwoGcmV3YXJkGAQgASgBSACIAQESDAoEZG9uZRgFIAEoCBI3Cgttb2RlbF91c2FnZRgGIAMoCzIiLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxVc2FnZUIJCgdfcmV3YXJkIr4BCghWZXJpZmllZBI2Cgx2ZXJpZmljYXRpb24YASABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uEjAKB3RpbWluZ3MYAiABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSOAoLZmluYWxfc3RhdGUYAyABKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuRmluYWxTdGF0ZUgAiAEBQg4KDF9maW5hbF9zdGF0ZSK0AQoJQ29tcGxldGVkEjMKC3N0b3BfcmVhc29uGAEgASgOMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlN0b3BSZWFzb24SEwoLc3RvcF9kZXRhaWwYAiABKAkSKgoGY291bnRzGAMgASgLMhouZ3ltbWVzaC5yb2xsb3V0LnYxLkNvdW50cxIOCgZldmVudHMYBCABKAQSEwoLZHVyYXRpb25fdXMYBiABKARKBAgFEAZSBmRpZ2VzdCKHAQoGRmFpbGVkEiwKB2ZhaWx1cmUYASABKAsyGy5neW1tZXNoLnJvbGxvdXQudjEuRmFpbHVyZRIqCgZjb3VudHMYAiABKAsyGi5neW1tZXNoLnJvbGxvdXQudjEuQ291bnRzEg4KBmV2ZW50cxgDIAEoBBITCgtkdXJhdGlvbl91cxgEIAEoBCJECgpBbm5vdGF0aW9uEgsKA2tleRgBIAEoCRISCgp2YWx1ZV9qc29uGAIgASgMEhUKDW1vZGVsX2NhbGxfaWQYAyABKAkiZQoOVG9vbENhbGxSZWNvcmQSOAoJY29tcGxldGVkGAEgASgLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsQ29tcGxldGVkEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGAIgASgGIvYFCgdSb2xsb3V0Eg4KBnJ1bl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhQKDHJlcGVhdF9pbmRleBgDIAEoDRISCgpyb2xsb3V0X2lkGAQgASgJEg8KB2F0dGVtcHQYBSABKA0SLAoHc3RhcnRlZBgGIAEoCzIbLmd5bW1lc2gucm9sbG91dC52MS5TdGFydGVkEjsKC21vZGVsX2NhbGxzGAcgAygLMiYuZ3ltbWVzaC5yb2xsb3V0LnYxLk1vZGVsQ2FsbENvbXBsZXRlZBI2Cgp0b29sX2NhbGxzGAggAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsUmVjb3JkEjAKBXR1cm5zGAkgAygLMiEuZ3ltbWVzaC5yb2xsb3V0LnYxLlR1cm5Db21wbGV0ZWQSMwoIdmVyaWZpZWQYCiABKAsyHC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpZWRIAYgBARIyCgljb21wbGV0ZWQYCyABKAsyHS5neW1tZXNoLnJvbGxvdXQudjEuQ29tcGxldGVkSAASLAoGZmFpbGVkGAwgASgLMhouZ3ltbWVzaC5yb2xsb3V0LnYxLkZhaWxlZEgAEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGA0gASgGEhcKD2VuZGVkX3VuaXhfbmFubxgOIAEoBhIzCgthbm5vdGF0aW9ucxgPIAMoCzIeLmd5bW1lc2gucm9sbG91dC52MS5Bbm5vdGF0aW9uEigKBW1lZGlhGBAgAygLMhkuZ3ltbWVzaC5yb2xsb3V0LnYxLk1lZGlhEjQKCXNhbmRib3hlcxgRIAMoCzIhLmd5bW1lc2gucm9sbG91dC52MS5TYW5kYm94T3BlbmVkEjYKB3Byb2dyYW0YEiABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuUHJvZ3JhbUVuZGVkSAKIAQFCCQoHb3V0Y29tZUILCglfdmVyaWZpZWRCCgoIX3Byb2dyYW0q/QEKCEJvdW5kYXJ5EhgKFEJPVU5EQVJZX1VOU1BFQ0lGSUVEEAASEgoOQk9VTkRBUllfTU9ERUwQARIRCg1CT1VOREFSWV9UT09MEAISFQoRQk9VTkRBUllfUkVTT1VSQ0UQAxIVChFCT1VOREFSWV9WRVJJRklFUhAEEhIKDkJPVU5EQVJZX0FHRU5UEAUSEwoPQk9VTkRBUllfQlVER0VUEAYSFQoRQk9VTkRBUllfREVBRExJTkUQBxIWChJCT1VOREFSWV9DQU5DRUxMRUQQCBIUChBCT1VOREFSWV9TQU5EQk9YEAkSFAoQQk9VTkRBUllfUFJPR1JBTRAKKt8CCgpTdG9wUmVhc29uEhsKF1NUT1BfUkVBU09OX1VOU1BFQ0lGSUVEEAASHgoaU1RPUF9SRUFTT05fTU9ERUxfRklOSVNIRUQQARIZChVTVE9QX1JFQVNPTl9NQVhfU1RFUFMQAhIhCh1TVE9QX1JFQVNPTl9NQVhfT1VUUFVUX1RPS0VOUxADEh4KGlNUT1BfUkVBU09OX0NPTlRFWFRfTEVOR1RIEAQSIAocU1RPUF9SRUFTT05fRU5WSVJPTk1FTlRfRE9ORRAFEh4KGlNUT1BfUkVBU09OX0NPTlRFTlRfRklMVEVSEAYSGgoWU1RPUF9SRUFTT05fQUdFTlRfUlVMRRAHEhcKE1NUT1BfUkVBU09OX0FCT1JURUQQCBIeChpTVE9QX1JFQVNPTl9QUk9HUkFNX0VYSVRFRBAJEh8KG1NUT1BfUkVBU09OX1BST0dSQU1fVElNRU9VVBAKKp0BChJWZXJpZmljYXRpb25TdGF0dXMSIwofVkVSSUZJQ0FUSU9OX1NUQVRVU19VTlNQRUNJRklFRBAAEiAKHFZFUklGSUNBVElPTl9TVEFUVVNfVkVSSUZJRUQQARIfChtWRVJJRklDQVRJT05fU1RBVFVTX1BFTkRJTkcQAhIfChtWRVJJRklDQVRJT05fU1RBVFVTX1NLSVBQRUQQAyqAAQoIQ2FsbExpbmsSGQoVQ0FMTF9MSU5LX1VOU1BFQ0lGSUVEEAASGgoWQ0FMTF9MSU5LX0NPTlRJTlVBVElPThABEhIKDkNBTExfTElOS19GT1JLEAISEgoOQ0FMTF9MSU5LX1NJREUQAxIVChFDQUxMX0xJTktfVU5LTk9XThAEKpwBCgtUb29sT3V0Y29tZRIcChhUT09MX09VVENPTUVfVU5TUEVDSUZJRUQQABITCg9UT09MX09VVENPTUVfT0sQARIbChdUT09MX09VVENPTUVfVE9PTF9FUlJPUhACEh4KGlRPT0xfT1VUQ09NRV9CQURfQVJHVU1FTlRTEAMSHQoZVE9PTF9PVVRDT01FX1VOS05PV05fVE9PTBAEQoQBChVpby5neW1tZXNoLnJvbGxvdXQudjFCDFJvbGxvdXRQcm90b1ABWkZnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL3JvbGxvdXQvdjE7cm9sbG91dHYxqgISR3ltbWVzaC5Sb2xsb3V0LlYxYgZwcm90bzM", [file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_gymmesh_sandbox_v1_grant, file_google_rpc_status]);
 
 /**
  * One task: a prompt with parameters, and what its verifier needs.
@@ -206,6 +210,101 @@ export const RewardComponentSchema: GenMessage<RewardComponent> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 2);
 
 /**
+ * A reward for a part of a rollout, for trainers that give credit to turns. The
+ * part is a stretch of model calls of one actor, and within them, where it is
+ * known, a stretch of output tokens.
+ *
+ * @generated from message gymmesh.rollout.v1.RewardSpan
+ */
+export type RewardSpan = Message<"gymmesh.rollout.v1.RewardSpan"> & {
+  /**
+   * What the reward is for; may be empty.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Its value, finite.
+   *
+   * @generated from field: double value = 2;
+   */
+  value: number;
+
+  /**
+   * The actor, as in ModelCallCompleted.
+   *
+   * @generated from field: string actor = 3;
+   */
+  actor: string;
+
+  /**
+   * The first model call of the stretch; empty: the actor's first.
+   *
+   * @generated from field: string first_call_id = 4;
+   */
+  firstCallId: string;
+
+  /**
+   * The last one; empty: the actor's last.
+   *
+   * @generated from field: string last_call_id = 5;
+   */
+  lastCallId: string;
+
+  /**
+   * The first output token of `first_call_id` that counts, from 0.
+   *
+   * @generated from field: optional uint32 first_token = 6;
+   */
+  firstToken?: number | undefined;
+
+  /**
+   * The output token of `last_call_id` before which it ends.
+   *
+   * @generated from field: optional uint32 end_token = 7;
+   */
+  endToken?: number | undefined;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.RewardSpan.
+ * Use `create(RewardSpanSchema)` to create a new message.
+ */
+export const RewardSpanSchema: GenMessage<RewardSpan> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 3);
+
+/**
+ * What is left of a session when its rollout has stopped, so that the rollout can
+ * be judged again. It may hold expected answers: it goes to the row, and into no
+ * export and no bundle.
+ *
+ * @generated from message gymmesh.rollout.v1.FinalState
+ */
+export type FinalState = Message<"gymmesh.rollout.v1.FinalState"> & {
+  /**
+   * The state as JSON; empty when it was not kept.
+   *
+   * @generated from field: bytes state_json = 1;
+   */
+  stateJson: Uint8Array;
+
+  /**
+   * Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+   *
+   * @generated from field: string omitted = 2;
+   */
+  omitted: string;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.FinalState.
+ * Use `create(FinalStateSchema)` to create a new message.
+ */
+export const FinalStateSchema: GenMessage<FinalState> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 4);
+
+/**
  * One step that a verifier took.
  *
  * @generated from message gymmesh.rollout.v1.VerificationStage
@@ -238,7 +337,7 @@ export type VerificationStage = Message<"gymmesh.rollout.v1.VerificationStage"> 
  * Use `create(VerificationStageSchema)` to create a new message.
  */
 export const VerificationStageSchema: GenMessage<VerificationStage> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 3);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 5);
 
 /**
  * The verdict on a rollout.
@@ -319,6 +418,31 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
    * @generated from field: bool awaits_group = 10;
    */
   awaitsGroup: boolean;
+
+  /**
+   * The verdict in one line for people, such as `expected 42, got 41`; may be
+   * empty.
+   *
+   * @generated from field: string explanation = 11;
+   */
+  explanation: string;
+
+  /**
+   * The reference whose own verdicts these are, right or wrong, such as `nemo`;
+   * empty: the environment's own judgement of what is right. Named in
+   * `verifier_version`, too (`2+nemo`).
+   *
+   * @generated from field: string compat = 12;
+   */
+  compat: string;
+
+  /**
+   * Rewards of parts of the rollout, finite; may be empty. They do not change
+   * `reward`.
+   *
+   * @generated from field: repeated gymmesh.rollout.v1.RewardSpan spans = 13;
+   */
+  spans: RewardSpan[];
 };
 
 /**
@@ -326,7 +450,7 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
  * Use `create(VerificationSchema)` to create a new message.
  */
 export const VerificationSchema: GenMessage<Verification> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 4);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 6);
 
 /**
  * What model calls made on behalf of a rollout consumed.
@@ -368,7 +492,7 @@ export type ModelCallUsage = Message<"gymmesh.rollout.v1.ModelCallUsage"> & {
  * Use `create(ModelCallUsageSchema)` to create a new message.
  */
 export const ModelCallUsageSchema: GenMessage<ModelCallUsage> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 5);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 7);
 
 /**
  * How the time of one call was spent, in microseconds. Zero means not measured.
@@ -391,11 +515,19 @@ export type CallTimings = Message<"gymmesh.rollout.v1.CallTimings"> & {
   totalUs: bigint;
 
   /**
-   * From sending to the first token, where streamed.
+   * Of a model call: from sending the request that was answered to its answer, as
+   * the model service saw it.
    *
-   * @generated from field: uint64 first_token_us = 3;
+   * @generated from field: uint64 endpoint_us = 4;
    */
-  firstTokenUs: bigint;
+  endpointUs: bigint;
+
+  /**
+   * Of a model call: spent on requests before that one, and waiting between them.
+   *
+   * @generated from field: uint64 retry_us = 5;
+   */
+  retryUs: bigint;
 };
 
 /**
@@ -403,7 +535,7 @@ export type CallTimings = Message<"gymmesh.rollout.v1.CallTimings"> & {
  * Use `create(CallTimingsSchema)` to create a new message.
  */
 export const CallTimingsSchema: GenMessage<CallTimings> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 6);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 8);
 
 /**
  * What a rollout did, in all.
@@ -452,7 +584,7 @@ export type Counts = Message<"gymmesh.rollout.v1.Counts"> & {
  * Use `create(CountsSchema)` to create a new message.
  */
 export const CountsSchema: GenMessage<Counts> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 7);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 9);
 
 /**
  * One thing that happened in one attempt of a rollout.
@@ -581,6 +713,30 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
      */
     value: Annotation;
     case: "annotation";
+  } | {
+    /**
+     * A medium that items of later events name. Ignorable.
+     *
+     * @generated from field: gymmesh.rollout.v1.MediaAdded media_added = 20;
+     */
+    value: MediaAdded;
+    case: "mediaAdded";
+  } | {
+    /**
+     * A sandbox was opened for the rollout. Ignorable.
+     *
+     * @generated from field: gymmesh.rollout.v1.SandboxOpened sandbox_opened = 21;
+     */
+    value: SandboxOpened;
+    case: "sandboxOpened";
+  } | {
+    /**
+     * The program that runs as the agent ended. Ignorable.
+     *
+     * @generated from field: gymmesh.rollout.v1.ProgramEnded program_ended = 22;
+     */
+    value: ProgramEnded;
+    case: "programEnded";
   } | { case: undefined; value?: undefined };
 };
 
@@ -589,7 +745,7 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
  * Use `create(RolloutEventSchema)` to create a new message.
  */
 export const RolloutEventSchema: GenMessage<RolloutEvent> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 8);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 10);
 
 /**
  * The attempt's first event: what every conversation of the rollout starts from.
@@ -685,6 +841,13 @@ export type Started = Message<"gymmesh.rollout.v1.Started"> & {
    * @generated from field: uint32 preamble_items = 12;
    */
   preambleItems: number;
+
+  /**
+   * The program that runs as the agent, where one does.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.Program program = 13;
+   */
+  program?: Program | undefined;
 };
 
 /**
@@ -692,7 +855,162 @@ export type Started = Message<"gymmesh.rollout.v1.Started"> & {
  * Use `create(StartedSchema)` to create a new message.
  */
 export const StartedSchema: GenMessage<Started> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 9);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 11);
+
+/**
+ * A program that runs as the agent, unchanged.
+ *
+ * @generated from message gymmesh.rollout.v1.Program
+ */
+export type Program = Message<"gymmesh.rollout.v1.Program"> & {
+  /**
+   * Its name, such as `codex`.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Its version, as it says itself; empty when not known.
+   *
+   * @generated from field: string version = 2;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.Program.
+ * Use `create(ProgramSchema)` to create a new message.
+ */
+export const ProgramSchema: GenMessage<Program> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 12);
+
+/**
+ * An image or another medium. It travels once: items name it by its digest, as
+ * `gymmesh-media:` and the digest, where they would have a URL.
+ *
+ * @generated from message gymmesh.rollout.v1.Media
+ */
+export type Media = Message<"gymmesh.rollout.v1.Media"> & {
+  /**
+   * `sha256:` and 64 hexadecimal digits, over `data`.
+   *
+   * @generated from field: string digest = 1;
+   */
+  digest: string;
+
+  /**
+   * Its type, such as `image/png`.
+   *
+   * @generated from field: string media_type = 2;
+   */
+  mediaType: string;
+
+  /**
+   * Its bytes.
+   *
+   * @generated from field: bytes data = 3;
+   */
+  data: Uint8Array;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.Media.
+ * Use `create(MediaSchema)` to create a new message.
+ */
+export const MediaSchema: GenMessage<Media> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 13);
+
+/**
+ * A medium came in; sent before the first event whose items name it.
+ *
+ * @generated from message gymmesh.rollout.v1.MediaAdded
+ */
+export type MediaAdded = Message<"gymmesh.rollout.v1.MediaAdded"> & {
+  /**
+   * The medium.
+   *
+   * @generated from field: gymmesh.rollout.v1.Media media = 1;
+   */
+  media?: Media | undefined;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.MediaAdded.
+ * Use `create(MediaAddedSchema)` to create a new message.
+ */
+export const MediaAddedSchema: GenMessage<MediaAdded> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 14);
+
+/**
+ * A sandbox was opened.
+ *
+ * @generated from message gymmesh.rollout.v1.SandboxOpened
+ */
+export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
+  /**
+   * The sandbox.
+   *
+   * @generated from field: gymmesh.sandbox.v1.SandboxRef sandbox = 1;
+   */
+  sandbox?: SandboxRef | undefined;
+
+  /**
+   * What it is for, as in SandboxGrant.
+   *
+   * @generated from field: string role = 2;
+   */
+  role: string;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.SandboxOpened.
+ * Use `create(SandboxOpenedSchema)` to create a new message.
+ */
+export const SandboxOpenedSchema: GenMessage<SandboxOpened> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 15);
+
+/**
+ * The program ended.
+ *
+ * @generated from message gymmesh.rollout.v1.ProgramEnded
+ */
+export type ProgramEnded = Message<"gymmesh.rollout.v1.ProgramEnded"> & {
+  /**
+   * Its exit status; absent when a signal ended it.
+   *
+   * @generated from field: optional int32 exit_code = 1;
+   */
+  exitCode?: number | undefined;
+
+  /**
+   * The signal that ended it; zero: none.
+   *
+   * @generated from field: uint32 signal = 2;
+   */
+  signal: number;
+
+  /**
+   * One line on how it ended, for people.
+   *
+   * @generated from field: string detail = 3;
+   */
+  detail: string;
+
+  /**
+   * The end of what it wrote, bounded; may be cut anywhere.
+   *
+   * @generated from field: bytes output_tail = 4;
+   */
+  outputTail: Uint8Array;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.ProgramEnded.
+ * Use `create(ProgramEndedSchema)` to create a new message.
+ */
+export const ProgramEndedSchema: GenMessage<ProgramEnded> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 16);
 
 /**
  * A piece of text or arguments as it is generated.
@@ -751,7 +1069,7 @@ export type OutputDelta = Message<"gymmesh.rollout.v1.OutputDelta"> & {
  * Use `create(OutputDeltaSchema)` to create a new message.
  */
 export const OutputDeltaSchema: GenMessage<OutputDelta> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 10);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 17);
 
 /**
  * A model call that came to an answer.
@@ -831,6 +1149,44 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
    * @generated from field: gymmesh.rollout.v1.CallTimings timings = 10;
    */
   timings?: CallTimings | undefined;
+
+  /**
+   * How often the endpoint was asked again before it answered, by reason.
+   *
+   * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 11;
+   */
+  retries: CallRetries[];
+
+  /**
+   * How the call hangs on those before it, where a gateway captured it.
+   *
+   * @generated from field: gymmesh.rollout.v1.CallLink link = 12;
+   */
+  link: CallLink;
+
+  /**
+   * What a call beside the conversation is for, such as `title`; empty for all
+   * others. Such calls are kept and not trained on.
+   *
+   * @generated from field: string side_call = 13;
+   */
+  sideCall: string;
+
+  /**
+   * How the conversation departs from the parent's, where it does and no tokens
+   * say it (`tokens.fork`).
+   *
+   * @generated from field: optional gymmesh.model.v1.Fork fork = 14;
+   */
+  fork?: Fork | undefined;
+
+  /**
+   * The parameters that a captured program asked for and the run replaced, as a
+   * JSON object; empty when none were.
+   *
+   * @generated from field: bytes replaced_params_json = 15;
+   */
+  replacedParamsJson: Uint8Array;
 };
 
 /**
@@ -838,7 +1194,7 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
  * Use `create(ModelCallCompletedSchema)` to create a new message.
  */
 export const ModelCallCompletedSchema: GenMessage<ModelCallCompleted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 11);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 18);
 
 /**
  * A tool call is on its way to the environment. Not sent for a call that the
@@ -881,7 +1237,7 @@ export type ToolCallStarted = Message<"gymmesh.rollout.v1.ToolCallStarted"> & {
  * Use `create(ToolCallStartedSchema)` to create a new message.
  */
 export const ToolCallStartedSchema: GenMessage<ToolCallStarted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 12);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 19);
 
 /**
  * A tool call was answered. Side-by-side calls may be answered in any order;
@@ -938,6 +1294,14 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
    * @generated from field: gymmesh.rollout.v1.CallTimings timings = 7;
    */
   timings?: CallTimings | undefined;
+
+  /**
+   * The reward of the call, where the environment gives one: it counts as the
+   * reward of a turn.
+   *
+   * @generated from field: optional double reward = 8;
+   */
+  reward?: number | undefined;
 };
 
 /**
@@ -945,7 +1309,7 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
  * Use `create(ToolCallCompletedSchema)` to create a new message.
  */
 export const ToolCallCompletedSchema: GenMessage<ToolCallCompleted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 13);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 20);
 
 /**
  * The environment took its turn (a game's move, a simulated user's answer).
@@ -1001,7 +1365,7 @@ export type TurnCompleted = Message<"gymmesh.rollout.v1.TurnCompleted"> & {
  * Use `create(TurnCompletedSchema)` to create a new message.
  */
 export const TurnCompletedSchema: GenMessage<TurnCompleted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 14);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 21);
 
 /**
  * The verifier's verdict. Sent once by every attempt that completes, also for
@@ -1023,6 +1387,13 @@ export type Verified = Message<"gymmesh.rollout.v1.Verified"> & {
    * @generated from field: gymmesh.rollout.v1.CallTimings timings = 2;
    */
   timings?: CallTimings | undefined;
+
+  /**
+   * The session's state as the verifier saw it, where the environment keeps it.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 3;
+   */
+  finalState?: FinalState | undefined;
 };
 
 /**
@@ -1030,7 +1401,7 @@ export type Verified = Message<"gymmesh.rollout.v1.Verified"> & {
  * Use `create(VerifiedSchema)` to create a new message.
  */
 export const VerifiedSchema: GenMessage<Verified> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 15);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 22);
 
 /**
  * The rollout is complete. Terminal.
@@ -1067,15 +1438,6 @@ export type Completed = Message<"gymmesh.rollout.v1.Completed"> & {
   events: bigint;
 
   /**
-   * SHA-256 over events 1 to n-1 as sent to this subscriber, each as its
-   * serialised length (4 bytes, little-endian) and bytes; empty when the agent
-   * does not compute it. For receivers that keep the received bytes.
-   *
-   * @generated from field: bytes digest = 5;
-   */
-  digest: Uint8Array;
-
-  /**
    * Wall-clock microseconds from Started to here.
    *
    * @generated from field: uint64 duration_us = 6;
@@ -1088,7 +1450,7 @@ export type Completed = Message<"gymmesh.rollout.v1.Completed"> & {
  * Use `create(CompletedSchema)` to create a new message.
  */
 export const CompletedSchema: GenMessage<Completed> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 16);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 23);
 
 /**
  * The rollout failed. Terminal. There is no reward, and none may be inferred.
@@ -1130,7 +1492,7 @@ export type Failed = Message<"gymmesh.rollout.v1.Failed"> & {
  * Use `create(FailedSchema)` to create a new message.
  */
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 17);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 24);
 
 /**
  * Something that a custom agent wants to keep with the rollout.
@@ -1165,7 +1527,7 @@ export type Annotation = Message<"gymmesh.rollout.v1.Annotation"> & {
  * Use `create(AnnotationSchema)` to create a new message.
  */
 export const AnnotationSchema: GenMessage<Annotation> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 18);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 25);
 
 /**
  * One tool call of a rollout, as folded from its events.
@@ -1193,7 +1555,7 @@ export type ToolCallRecord = Message<"gymmesh.rollout.v1.ToolCallRecord"> & {
  * Use `create(ToolCallRecordSchema)` to create a new message.
  */
 export const ToolCallRecordSchema: GenMessage<ToolCallRecord> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 19);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 26);
 
 /**
  * A whole rollout, folded from the events of its current attempt.
@@ -1314,6 +1676,27 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
    * @generated from field: repeated gymmesh.rollout.v1.Annotation annotations = 15;
    */
   annotations: Annotation[];
+
+  /**
+   * The media that items name.
+   *
+   * @generated from field: repeated gymmesh.rollout.v1.Media media = 16;
+   */
+  media: Media[];
+
+  /**
+   * The sandboxes that were opened for it.
+   *
+   * @generated from field: repeated gymmesh.rollout.v1.SandboxOpened sandboxes = 17;
+   */
+  sandboxes: SandboxOpened[];
+
+  /**
+   * How the program that ran as the agent ended, where one did.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.ProgramEnded program = 18;
+   */
+  program?: ProgramEnded | undefined;
 };
 
 /**
@@ -1321,49 +1704,7 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
  * Use `create(RolloutSchema)` to create a new message.
  */
 export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 20);
-
-/**
- * A journal's record that an attempt's outcome is no longer the current one.
- *
- * @generated from message gymmesh.rollout.v1.Superseded
- */
-export type Superseded = Message<"gymmesh.rollout.v1.Superseded"> & {
-  /**
-   * The rollout.
-   *
-   * @generated from field: string rollout_id = 1;
-   */
-  rolloutId: string;
-
-  /**
-   * The attempt whose outcome is replaced.
-   *
-   * @generated from field: uint32 attempt = 2;
-   */
-  attempt: number;
-
-  /**
-   * Why.
-   *
-   * @generated from field: gymmesh.rollout.v1.SupersedeReason reason = 3;
-   */
-  reason: SupersedeReason;
-
-  /**
-   * The new verdict, when only the verdict changes.
-   *
-   * @generated from field: optional gymmesh.rollout.v1.Verification verification = 4;
-   */
-  verification?: Verification | undefined;
-};
-
-/**
- * Describes the message gymmesh.rollout.v1.Superseded.
- * Use `create(SupersededSchema)` to create a new message.
- */
-export const SupersededSchema: GenMessage<Superseded> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 21);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 27);
 
 /**
  * Which part of the system a failure is attributed to. Exactly one.
@@ -1435,6 +1776,20 @@ export enum Boundary {
    * @generated from enum value: BOUNDARY_CANCELLED = 8;
    */
   CANCELLED = 8,
+
+  /**
+   * The sandbox service, or a sandbox that was lost.
+   *
+   * @generated from enum value: BOUNDARY_SANDBOX = 9;
+   */
+  SANDBOX = 9,
+
+  /**
+   * A program that runs as the agent (a coding agent that people ship).
+   *
+   * @generated from enum value: BOUNDARY_PROGRAM = 10;
+   */
+  PROGRAM = 10,
 }
 
 /**
@@ -1514,6 +1869,21 @@ export enum StopReason {
    * @generated from enum value: STOP_REASON_ABORTED = 8;
    */
   ABORTED = 8,
+
+  /**
+   * The program that runs as the agent ended; see Rollout.program.
+   *
+   * @generated from enum value: STOP_REASON_PROGRAM_EXITED = 9;
+   */
+  PROGRAM_EXITED = 9,
+
+  /**
+   * The program was stopped at the task's own limit of time, which the policy has
+   * to keep.
+   *
+   * @generated from enum value: STOP_REASON_PROGRAM_TIMEOUT = 10;
+   */
+  PROGRAM_TIMEOUT = 10,
 }
 
 /**
@@ -1564,6 +1934,54 @@ export const VerificationStatusSchema: GenEnum<VerificationStatus> = /*@__PURE__
   enumDesc(file_gymmesh_rollout_v1_rollout, 2);
 
 /**
+ * How a call that a gateway captured hangs on the calls before it.
+ *
+ * @generated from enum gymmesh.rollout.v1.CallLink
+ */
+export enum CallLink {
+  /**
+   * The agent made the call itself: `parent_call_id` says it.
+   *
+   * @generated from enum value: CALL_LINK_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It continues its parent.
+   *
+   * @generated from enum value: CALL_LINK_CONTINUATION = 1;
+   */
+  CONTINUATION = 1,
+
+  /**
+   * It begins at its parent with a history that was changed since; see `fork`.
+   *
+   * @generated from enum value: CALL_LINK_FORK = 2;
+   */
+  FORK = 2,
+
+  /**
+   * It is beside the conversation (a title, a summary); see `side_call`.
+   *
+   * @generated from enum value: CALL_LINK_SIDE = 3;
+   */
+  SIDE = 3,
+
+  /**
+   * It cannot be told.
+   *
+   * @generated from enum value: CALL_LINK_UNKNOWN = 4;
+   */
+  UNKNOWN = 4,
+}
+
+/**
+ * Describes the enum gymmesh.rollout.v1.CallLink.
+ */
+export const CallLinkSchema: GenEnum<CallLink> = /*@__PURE__*/
+  enumDesc(file_gymmesh_rollout_v1_rollout, 3);
+
+/**
  * How a tool call was answered.
  *
  * @generated from enum gymmesh.rollout.v1.ToolOutcome
@@ -1609,46 +2027,5 @@ export enum ToolOutcome {
  * Describes the enum gymmesh.rollout.v1.ToolOutcome.
  */
 export const ToolOutcomeSchema: GenEnum<ToolOutcome> = /*@__PURE__*/
-  enumDesc(file_gymmesh_rollout_v1_rollout, 3);
-
-/**
- * Why an outcome was replaced.
- *
- * @generated from enum gymmesh.rollout.v1.SupersedeReason
- */
-export enum SupersedeReason {
-  /**
-   * Not used on the wire.
-   *
-   * @generated from enum value: SUPERSEDE_REASON_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * A retry of a failed rollout was asked for.
-   *
-   * @generated from enum value: SUPERSEDE_REASON_RETRY = 1;
-   */
-  RETRY = 1,
-
-  /**
-   * A verdict came after the outcome (a pending or group verification).
-   *
-   * @generated from enum value: SUPERSEDE_REASON_LATE_VERIFICATION = 2;
-   */
-  LATE_VERIFICATION = 2,
-
-  /**
-   * The rollout was judged again by another verifier or version.
-   *
-   * @generated from enum value: SUPERSEDE_REASON_REVERIFICATION = 3;
-   */
-  REVERIFICATION = 3,
-}
-
-/**
- * Describes the enum gymmesh.rollout.v1.SupersedeReason.
- */
-export const SupersedeReasonSchema: GenEnum<SupersedeReason> = /*@__PURE__*/
   enumDesc(file_gymmesh_rollout_v1_rollout, 4);
 

@@ -4,12 +4,14 @@
 // @generated from file gymmesh/verify/v1/verify.proto (package gymmesh.verify.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Item } from "../../responses/v1/responses_pb.js";
 import { file_gymmesh_responses_v1_responses } from "../../responses/v1/responses_pb.js";
-import type { StopReason, Task, Verification } from "../../rollout/v1/rollout_pb.js";
+import type { FinalState, StopReason, Task, Verification } from "../../rollout/v1/rollout_pb.js";
 import { file_gymmesh_rollout_v1_rollout } from "../../rollout/v1/rollout_pb.js";
+import type { SandboxGrant } from "../../sandbox/v1/grant_pb.js";
+import { file_gymmesh_sandbox_v1_grant } from "../../sandbox/v1/grant_pb.js";
 import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -17,7 +19,107 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/verify/v1/verify.proto.
  */
 export const file_gymmesh_verify_v1_verify: GenFile = /*@__PURE__*/
-  fileDesc("Ch5neW1tZXNoL3ZlcmlmeS92MS92ZXJpZnkucHJvdG8SEWd5bW1lc2gudmVyaWZ5LnYxIpUCCg1WZXJpZnlSZXF1ZXN0EhgKCnNlc3Npb25faWQYASABKAlCBOJBAQESLAoEdGFzaxgCIAEoCzIYLmd5bW1lc2gucm9sbG91dC52MS5UYXNrQgTiQQECEjQKCnRyYW5zY3JpcHQYAyADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtQgTiQQEBEjkKC3N0b3BfcmVhc29uGAQgASgOMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlN0b3BSZWFzb25CBOJBAQISGAoKcm9sbG91dF9pZBgFIAEoCUIE4kEBARIVCgdhdHRlbXB0GAYgASgNQgTiQQEBEhoKDHR1cm5fcmV3YXJkcxgHIAMoAUIE4kEBASJICg5WZXJpZnlSZXNwb25zZRI2Cgx2ZXJpZmljYXRpb24YASABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uIoMCCgtHcm91cE1lbWJlchIYCgpyb2xsb3V0X2lkGAEgASgJQgTiQQECEhUKB2F0dGVtcHQYAiABKA1CBOJBAQESNAoKdHJhbnNjcmlwdBgDIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW1CBOJBAQESOQoLc3RvcF9yZWFzb24YBCABKA4yHi5neW1tZXNoLnJvbGxvdXQudjEuU3RvcFJlYXNvbkIE4kEBAhJBCgx2ZXJpZmljYXRpb24YBSABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uQgTiQQEBSACIAQFCDwoNX3ZlcmlmaWNhdGlvbiJ5ChJWZXJpZnlHcm91cFJlcXVlc3QSLAoEdGFzaxgBIAEoCzIYLmd5bW1lc2gucm9sbG91dC52MS5UYXNrQgTiQQECEjUKB21lbWJlcnMYAiADKAsyHi5neW1tZXNoLnZlcmlmeS52MS5Hcm91cE1lbWJlckIE4kEBAiJaCgxHcm91cFZlcmRpY3QSEgoKcm9sbG91dF9pZBgBIAEoCRI2Cgx2ZXJpZmljYXRpb24YAiABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uIkgKE1ZlcmlmeUdyb3VwUmVzcG9uc2USMQoIdmVyZGljdHMYASADKAsyHy5neW1tZXNoLnZlcmlmeS52MS5Hcm91cFZlcmRpY3QyvAEKDVZlcmlmeVNlcnZpY2USTQoGVmVyaWZ5EiAuZ3ltbWVzaC52ZXJpZnkudjEuVmVyaWZ5UmVxdWVzdBohLmd5bW1lc2gudmVyaWZ5LnYxLlZlcmlmeVJlc3BvbnNlElwKC1ZlcmlmeUdyb3VwEiUuZ3ltbWVzaC52ZXJpZnkudjEuVmVyaWZ5R3JvdXBSZXF1ZXN0GiYuZ3ltbWVzaC52ZXJpZnkudjEuVmVyaWZ5R3JvdXBSZXNwb25zZUJ/ChRpby5neW1tZXNoLnZlcmlmeS52MUILVmVyaWZ5UHJvdG9QAVpEZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC92ZXJpZnkvdjE7dmVyaWZ5djGqAhFHeW1tZXNoLlZlcmlmeS5WMWIGcHJvdG8z", [file_gymmesh_responses_v1_responses, file_gymmesh_rollout_v1_rollout, file_google_api_field_behavior]);
+  fileDesc("Ch5neW1tZXNoL3ZlcmlmeS92MS92ZXJpZnkucHJvdG8SEWd5bW1lc2gudmVyaWZ5LnYxIqkBCg5FeHBlY3RlZEFuc3dlchIrCgRraW5kGAEgASgOMh0uZ3ltbWVzaC52ZXJpZnkudjEuQW5zd2VyS2luZBIOCgZhbnN3ZXIYAiABKAwSKQoFaXRlbXMYAyADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEhMKBnJld2FyZBgEIAEoAUgAiAEBEg8KB2Nob2ljZXMYBSADKAlCCQoHX3Jld2FyZCJcChJHZXRFeHBlY3RlZFJlcXVlc3QSLAoEdGFzaxgBIAEoCzIYLmd5bW1lc2gucm9sbG91dC52MS5UYXNrQgTiQQECEhgKCnNlc3Npb25faWQYAiABKAlCBOJBAQEiSQoTR2V0RXhwZWN0ZWRSZXNwb25zZRIyCgdhbnN3ZXJzGAEgAygLMiEuZ3ltbWVzaC52ZXJpZnkudjEuRXhwZWN0ZWRBbnN3ZXIioAMKDVZlcmlmeVJlcXVlc3QSGAoKc2Vzc2lvbl9pZBgBIAEoCUIE4kEBARIsCgR0YXNrGAIgASgLMhguZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2tCBOJBAQISNAoKdHJhbnNjcmlwdBgDIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW1CBOJBAQESOQoLc3RvcF9yZWFzb24YBCABKA4yHi5neW1tZXNoLnJvbGxvdXQudjEuU3RvcFJlYXNvbkIE4kEBAhIYCgpyb2xsb3V0X2lkGAUgASgJQgTiQQEBEhUKB2F0dGVtcHQYBiABKA1CBOJBAQESGgoMdHVybl9yZXdhcmRzGAcgAygBQgTiQQEBEj4KC2ZpbmFsX3N0YXRlGAggASgLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLkZpbmFsU3RhdGVCBOJBAQFIAIgBARI5CglzYW5kYm94ZXMYCSADKAsyIC5neW1tZXNoLnNhbmRib3gudjEuU2FuZGJveEdyYW50QgTiQQEBQg4KDF9maW5hbF9zdGF0ZSKSAQoOVmVyaWZ5UmVzcG9uc2USNgoMdmVyaWZpY2F0aW9uGAEgASgLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvbhI4CgtmaW5hbF9zdGF0ZRgCIAEoCzIeLmd5bW1lc2gucm9sbG91dC52MS5GaW5hbFN0YXRlSACIAQFCDgoMX2ZpbmFsX3N0YXRlItMCCgtHcm91cE1lbWJlchIYCgpyb2xsb3V0X2lkGAEgASgJQgTiQQECEhUKB2F0dGVtcHQYAiABKA1CBOJBAQESNAoKdHJhbnNjcmlwdBgDIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW1CBOJBAQESOQoLc3RvcF9yZWFzb24YBCABKA4yHi5neW1tZXNoLnJvbGxvdXQudjEuU3RvcFJlYXNvbkIE4kEBAhJBCgx2ZXJpZmljYXRpb24YBSABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uQgTiQQEBSACIAQESPgoLZmluYWxfc3RhdGUYBiABKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuRmluYWxTdGF0ZUIE4kEBAUgBiAEBQg8KDV92ZXJpZmljYXRpb25CDgoMX2ZpbmFsX3N0YXRlInkKElZlcmlmeUdyb3VwUmVxdWVzdBIsCgR0YXNrGAEgASgLMhguZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2tCBOJBAQISNQoHbWVtYmVycxgCIAMoCzIeLmd5bW1lc2gudmVyaWZ5LnYxLkdyb3VwTWVtYmVyQgTiQQECIloKDEdyb3VwVmVyZGljdBISCgpyb2xsb3V0X2lkGAEgASgJEjYKDHZlcmlmaWNhdGlvbhgCIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5WZXJpZmljYXRpb24iSAoTVmVyaWZ5R3JvdXBSZXNwb25zZRIxCgh2ZXJkaWN0cxgBIAMoCzIfLmd5bW1lc2gudmVyaWZ5LnYxLkdyb3VwVmVyZGljdCrHAQoKQW5zd2VyS2luZBIbChdBTlNXRVJfS0lORF9VTlNQRUNJRklFRBAAEhQKEEFOU1dFUl9LSU5EX1RFWFQQARIWChJBTlNXRVJfS0lORF9OVU1CRVIQAhIWChJBTlNXRVJfS0lORF9DSE9JQ0UQAxIUChBBTlNXRVJfS0lORF9KU09OEAQSEwoPQU5TV0VSX0tJTkRfU1FMEAUSFQoRQU5TV0VSX0tJTkRfQ0FMTFMQBhIUChBBTlNXRVJfS0lORF9DT0RFEAcyvAEKDVZlcmlmeVNlcnZpY2USTQoGVmVyaWZ5EiAuZ3ltbWVzaC52ZXJpZnkudjEuVmVyaWZ5UmVxdWVzdBohLmd5bW1lc2gudmVyaWZ5LnYxLlZlcmlmeVJlc3BvbnNlElwKC1ZlcmlmeUdyb3VwEiUuZ3ltbWVzaC52ZXJpZnkudjEuVmVyaWZ5R3JvdXBSZXF1ZXN0GiYuZ3ltbWVzaC52ZXJpZnkudjEuVmVyaWZ5R3JvdXBSZXNwb25zZTJsCgxBdWRpdFNlcnZpY2USXAoLR2V0RXhwZWN0ZWQSJS5neW1tZXNoLnZlcmlmeS52MS5HZXRFeHBlY3RlZFJlcXVlc3QaJi5neW1tZXNoLnZlcmlmeS52MS5HZXRFeHBlY3RlZFJlc3BvbnNlQn8KFGlvLmd5bW1lc2gudmVyaWZ5LnYxQgtWZXJpZnlQcm90b1ABWkRnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL3ZlcmlmeS92MTt2ZXJpZnl2MaoCEUd5bW1lc2guVmVyaWZ5LlYxYgZwcm90bzM", [file_gymmesh_responses_v1_responses, file_gymmesh_rollout_v1_rollout, file_gymmesh_sandbox_v1_grant, file_google_api_field_behavior]);
+
+/**
+ * An answer that earns the best reward.
+ *
+ * @generated from message gymmesh.verify.v1.ExpectedAnswer
+ */
+export type ExpectedAnswer = Message<"gymmesh.verify.v1.ExpectedAnswer"> & {
+  /**
+   * What it is made of.
+   *
+   * @generated from field: gymmesh.verify.v1.AnswerKind kind = 1;
+   */
+  kind: AnswerKind;
+
+  /**
+   * The bare answer: what stands for it in a sentence, a box or a fence; empty for
+   * ANSWER_KIND_CALLS.
+   *
+   * @generated from field: bytes answer = 2;
+   */
+  answer: Uint8Array;
+
+  /**
+   * What a policy would say: its items, in order, as a transcript has them. The
+   * outputs of tool calls are left out: the caller makes the calls.
+   *
+   * @generated from field: repeated gymmesh.responses.v1.Item items = 3;
+   */
+  items: Item[];
+
+  /**
+   * The reward that it earns; absent: the most that the environment gives.
+   *
+   * @generated from field: optional double reward = 4;
+   */
+  reward?: number | undefined;
+
+  /**
+   * The choices, for ANSWER_KIND_CHOICE.
+   *
+   * @generated from field: repeated string choices = 5;
+   */
+  choices: string[];
+};
+
+/**
+ * Describes the message gymmesh.verify.v1.ExpectedAnswer.
+ * Use `create(ExpectedAnswerSchema)` to create a new message.
+ */
+export const ExpectedAnswerSchema: GenMessage<ExpectedAnswer> = /*@__PURE__*/
+  messageDesc(file_gymmesh_verify_v1_verify, 0);
+
+/**
+ * Asks for the expected answers of a task.
+ *
+ * @generated from message gymmesh.verify.v1.GetExpectedRequest
+ */
+export type GetExpectedRequest = Message<"gymmesh.verify.v1.GetExpectedRequest"> & {
+  /**
+   * The task, with its payload.
+   *
+   * @generated from field: gymmesh.rollout.v1.Task task = 1;
+   */
+  task?: Task | undefined;
+
+  /**
+   * The session that the answer is for, where it depends on one.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+};
+
+/**
+ * Describes the message gymmesh.verify.v1.GetExpectedRequest.
+ * Use `create(GetExpectedRequestSchema)` to create a new message.
+ */
+export const GetExpectedRequestSchema: GenMessage<GetExpectedRequest> = /*@__PURE__*/
+  messageDesc(file_gymmesh_verify_v1_verify, 1);
+
+/**
+ * The expected answers.
+ *
+ * @generated from message gymmesh.verify.v1.GetExpectedResponse
+ */
+export type GetExpectedResponse = Message<"gymmesh.verify.v1.GetExpectedResponse"> & {
+  /**
+   * Any number of them, the most usual first.
+   *
+   * @generated from field: repeated gymmesh.verify.v1.ExpectedAnswer answers = 1;
+   */
+  answers: ExpectedAnswer[];
+};
+
+/**
+ * Describes the message gymmesh.verify.v1.GetExpectedResponse.
+ * Use `create(GetExpectedResponseSchema)` to create a new message.
+ */
+export const GetExpectedResponseSchema: GenMessage<GetExpectedResponse> = /*@__PURE__*/
+  messageDesc(file_gymmesh_verify_v1_verify, 2);
 
 /**
  * What is to be judged.
@@ -75,6 +177,21 @@ export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
    * @generated from field: repeated double turn_rewards = 7;
    */
   turnRewards: number[];
+
+  /**
+   * The state that the session had, kept from an earlier Verify, for a rollout
+   * that is judged again. Used only when there is no session.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 8;
+   */
+  finalState?: FinalState | undefined;
+
+  /**
+   * Sandboxes that the agent worked in, to be looked at by the verifier.
+   *
+   * @generated from field: repeated gymmesh.sandbox.v1.SandboxGrant sandboxes = 9;
+   */
+  sandboxes: SandboxGrant[];
 };
 
 /**
@@ -82,7 +199,7 @@ export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_gymmesh_verify_v1_verify, 0);
+  messageDesc(file_gymmesh_verify_v1_verify, 3);
 
 /**
  * The verdict.
@@ -96,6 +213,14 @@ export type VerifyResponse = Message<"gymmesh.verify.v1.VerifyResponse"> & {
    * @generated from field: gymmesh.rollout.v1.Verification verification = 1;
    */
   verification?: Verification | undefined;
+
+  /**
+   * The session's state as the verifier saw it; set exactly when GetEnvironment
+   * says `keeps_state` and there was a session or a state.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 2;
+   */
+  finalState?: FinalState | undefined;
 };
 
 /**
@@ -103,7 +228,7 @@ export type VerifyResponse = Message<"gymmesh.verify.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_gymmesh_verify_v1_verify, 1);
+  messageDesc(file_gymmesh_verify_v1_verify, 4);
 
 /**
  * One repeat of the task.
@@ -145,6 +270,13 @@ export type GroupMember = Message<"gymmesh.verify.v1.GroupMember"> & {
    * @generated from field: optional gymmesh.rollout.v1.Verification verification = 5;
    */
   verification?: Verification | undefined;
+
+  /**
+   * The state that its session had, where it was kept.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 6;
+   */
+  finalState?: FinalState | undefined;
 };
 
 /**
@@ -152,7 +284,7 @@ export type GroupMember = Message<"gymmesh.verify.v1.GroupMember"> & {
  * Use `create(GroupMemberSchema)` to create a new message.
  */
 export const GroupMemberSchema: GenMessage<GroupMember> = /*@__PURE__*/
-  messageDesc(file_gymmesh_verify_v1_verify, 2);
+  messageDesc(file_gymmesh_verify_v1_verify, 5);
 
 /**
  * The repeats that are to be judged together.
@@ -180,7 +312,7 @@ export type VerifyGroupRequest = Message<"gymmesh.verify.v1.VerifyGroupRequest">
  * Use `create(VerifyGroupRequestSchema)` to create a new message.
  */
 export const VerifyGroupRequestSchema: GenMessage<VerifyGroupRequest> = /*@__PURE__*/
-  messageDesc(file_gymmesh_verify_v1_verify, 3);
+  messageDesc(file_gymmesh_verify_v1_verify, 6);
 
 /**
  * A member's verdict.
@@ -208,7 +340,7 @@ export type GroupVerdict = Message<"gymmesh.verify.v1.GroupVerdict"> & {
  * Use `create(GroupVerdictSchema)` to create a new message.
  */
 export const GroupVerdictSchema: GenMessage<GroupVerdict> = /*@__PURE__*/
-  messageDesc(file_gymmesh_verify_v1_verify, 4);
+  messageDesc(file_gymmesh_verify_v1_verify, 7);
 
 /**
  * The verdicts.
@@ -229,7 +361,76 @@ export type VerifyGroupResponse = Message<"gymmesh.verify.v1.VerifyGroupResponse
  * Use `create(VerifyGroupResponseSchema)` to create a new message.
  */
 export const VerifyGroupResponseSchema: GenMessage<VerifyGroupResponse> = /*@__PURE__*/
-  messageDesc(file_gymmesh_verify_v1_verify, 5);
+  messageDesc(file_gymmesh_verify_v1_verify, 8);
+
+/**
+ * What an answer is made of, for whoever writes variants of it.
+ *
+ * @generated from enum gymmesh.verify.v1.AnswerKind
+ */
+export enum AnswerKind {
+  /**
+   * The same as ANSWER_KIND_TEXT.
+   *
+   * @generated from enum value: ANSWER_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Words.
+   *
+   * @generated from enum value: ANSWER_KIND_TEXT = 1;
+   */
+  TEXT = 1,
+
+  /**
+   * A number or a formula.
+   *
+   * @generated from enum value: ANSWER_KIND_NUMBER = 2;
+   */
+  NUMBER = 2,
+
+  /**
+   * One of some choices.
+   *
+   * @generated from enum value: ANSWER_KIND_CHOICE = 3;
+   */
+  CHOICE = 3,
+
+  /**
+   * A JSON document.
+   *
+   * @generated from enum value: ANSWER_KIND_JSON = 4;
+   */
+  JSON = 4,
+
+  /**
+   * An SQL query.
+   *
+   * @generated from enum value: ANSWER_KIND_SQL = 5;
+   */
+  SQL = 5,
+
+  /**
+   * Function calls.
+   *
+   * @generated from enum value: ANSWER_KIND_CALLS = 6;
+   */
+  CALLS = 6,
+
+  /**
+   * A program.
+   *
+   * @generated from enum value: ANSWER_KIND_CODE = 7;
+   */
+  CODE = 7,
+}
+
+/**
+ * Describes the enum gymmesh.verify.v1.AnswerKind.
+ */
+export const AnswerKindSchema: GenEnum<AnswerKind> = /*@__PURE__*/
+  enumDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
  * Judges rollouts. Lives at the address of the ResourceService whose sessions
@@ -278,4 +479,28 @@ export const VerifyService: GenService<{
   },
 }> = /*@__PURE__*/
   serviceDesc(file_gymmesh_verify_v1_verify, 0);
+
+/**
+ * What an audit of the verifier needs and no policy may have. Lives at the
+ * address of the VerifyService; an operator permits it, and by default nobody
+ * has the permission.
+ *
+ * @generated from service gymmesh.verify.v1.AuditService
+ */
+export const AuditService: GenService<{
+  /**
+   * Returns answers that earn the best reward for a task. Callers without the
+   * permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
+   * none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
+   * list.
+   *
+   * @generated from rpc gymmesh.verify.v1.AuditService.GetExpected
+   */
+  getExpected: {
+    methodKind: "unary";
+    input: typeof GetExpectedRequestSchema;
+    output: typeof GetExpectedResponseSchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_gymmesh_verify_v1_verify, 1);
 

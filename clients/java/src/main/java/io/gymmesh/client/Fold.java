@@ -94,6 +94,9 @@ public final class Fold {
       case COMPLETED -> takeCompleted(event);
       case FAILED -> takeFailed(event);
       case ANNOTATION -> rollout.addAnnotations(event.getAnnotation());
+      case MEDIA_ADDED -> rollout.addMedia(event.getMediaAdded().getMedia());
+      case SANDBOX_OPENED -> rollout.addSandboxes(event.getSandboxOpened());
+      case PROGRAM_ENDED -> rollout.setProgram(event.getProgramEnded());
       case EVENT_NOT_SET -> {
         if (!event.getIgnorable()) {
           throw new StreamViolation("unknown_event", "event " + due + " is of an unknown kind");

@@ -190,6 +190,12 @@ public final class Rows {
     row.put(
         "evidence",
         evidence.isEmpty() ? new LinkedHashMap<>() : Fields.readField(evidence, "evidence_json"));
+    if (!said.getExplanation().isEmpty()) {
+      row.put("explanation", said.getExplanation());
+    }
+    if (!said.getCompat().isEmpty()) {
+      row.put("compat", said.getCompat());
+    }
     return row;
   }
 
