@@ -14,7 +14,7 @@ import msgspec
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.means import SCALE, mean_of
 from gymmesh_client.replacing import write_whole
-from gymmesh_runtime.text import one_line
+from gymmesh_runtime.text import one_line, shortened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +26,9 @@ SOLVED: Final = 1.0
 
 _MAX_BARS: Final = 10
 _EXPLAINED: Final = 3  # verdicts
+_MOST_CAUSES: Final = 12
+_LONGEST_CAUSE: Final = 100
+_LONGEST_MESSAGE: Final = 1000
 
 
 def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
@@ -179,15 +182,15 @@ class Tally:
         failure = row["failure"]
         status = failure["status"]
         self.failures[str(failure["boundary"])] += 1
-        cause = f"{failure['boundary']} {status['reason']}".rstrip()
+        cause = shortened(f"{failure['boundary']} {status['reason']}".rstrip(), _LONGEST_CAUSE)
         self.causes[cause] += 1
         if not self.first_failure:
-            self.first_failure = f"{cause}: {status['message']}"
+            self.first_failure = shortened(f"{cause}: {status['message']}", _LONGEST_MESSAGE)
 
     def add_retry(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed and is followed by another one."""
         name = boundary_name(boundary)
-        self.retries[f"{name} {reason}".rstrip()] += 1
+        self.retries[shortened(f"{name} {reason}".rstrip(), _LONGEST_CAUSE)] += 1
 
     @property
     def retried(self) -> int:
@@ -437,4 +440,7 @@ def bars(title: str, counts: Sequence[tuple[str, int]]) -> Iterator[str]:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    shown = sorted(sorted(counts.items(), key=lambda one: -one[1])[:_MOST_CAUSES])
+    text = ", ".join(f"{count} {name}" for name, count in shown)
+    more = len(counts) - len(shown)
+    return f"{text} and {more} other causes" if more else text

@@ -42,14 +42,19 @@ def check_row(row: JsonValue) -> Mistakes:
     seed = row.get("seed")
     if seed is not None and (type(seed) is not int or not -(2**63) <= seed < 2**63):
         yield "seed", f"must be a whole number of 64 bits, not {kind_of(seed)}"
-    tags = row.get("tags")
-    if tags is not None and not (
-        type(tags) is dict and all(type(value) is str for value in tags.values())
-    ):
+    yield from _tags(row.get("tags"))
+
+
+def _tags(tags: JsonValue) -> Mistakes:
+    if tags is None:
+        return
+    if type(tags) is not dict or not all(type(value) is str for value in tags.values()):
         yield (
             "tags",
             "must be an object whose values are strings; rename it if it is the verifier's",
         )
+    elif any(_has_surrogate(text) for pair in tags.items() for text in pair):
+        yield "tags", "holds an unpaired surrogate, which no text of UTF-8 can hold; take it out"
 
 
 def _other_shape(row: dict[str, JsonValue]) -> str:
