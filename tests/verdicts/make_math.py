@@ -4,19 +4,19 @@ Each case starts from a value (a fraction, a date, a set of whole numbers), whic
 the expected answer, then in other usual forms (worth 1.0) and, changed, in the same forms (worth
 0.0). Nothing here is taken from the code that is judged. Run it from the repository's root:
 
-    python tests/verdicts/make_math.py
+    python -m tests.verdicts.make_math
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from fractions import Fraction
 from math import factorial, gcd
-from pathlib import Path
 from typing import Any, TypeAlias
+
+from tests.verdicts.case_files import case, write
 
 Case: TypeAlias = tuple[str, str, float, str, bool]
 """The expected answer, the answer, its right reward, why, whether it is in other clothes."""
@@ -496,19 +496,21 @@ def main() -> None:
     made: dict[tuple[str, str], Case] = {}
     for _ in range(_ROUNDS):
         for kind in KINDS:
-            made.update({case[:2]: case for case in kind(rng)})
-    lines = []
-    for expected, answer, right, why, clothes in made.values():
-        case: dict[str, Any] = {
-            "row": {"expected_answer": expected},
-            "answer": f"\\boxed{{{answer}}}",
-            "right": right,
-            "why": why,
-            "source": "exact arithmetic",
-        }
-        lines.append(json.dumps(case | ({"clothes": True} if clothes else {}), ensure_ascii=False))
-    path = Path(__file__).parent / "cases" / "math.exact.jsonl"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            made.update({one[:2]: one for one in kind(rng)})
+    write(
+        "math.exact",
+        (
+            case(
+                {"expected_answer": expected},
+                f"\\boxed{{{answer}}}",
+                right,
+                why,
+                source="exact arithmetic",
+                **({"clothes": True} if clothes else {}),
+            )
+            for expected, answer, right, why, clothes in made.values()
+        ),
+    )
 
 
 if __name__ == "__main__":
