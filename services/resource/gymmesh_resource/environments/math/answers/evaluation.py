@@ -20,8 +20,9 @@ DIGITS = 60
 TINY = mpf(10) ** -45
 _BITS = 100_000
 _FACTORIAL = 3_000
-_TERMS = 5_000
-_MAGNITUDE = 1e9
+# Terms of a sum, and of a sum of sums.
+_TERMS, _TERMS_OF_SUMS = 1_000, 30
+_MAGNITUDE = 1e5
 
 Number: TypeAlias = Any  # mpmath has no types: an mpf or an mpc
 Values: TypeAlias = Mapping[str, Fraction]
@@ -93,7 +94,9 @@ def _series(node: Node, values: Values) -> Fraction | None:
     first, last = exact(low, values), exact(high, values)
     if first is None or last is None:
         raise NoValue("the bounds of a sum are not numbers")
-    if first.denominator != 1 or last.denominator != 1 or last - first > _TERMS:
+    nested = any(one.op in ("sum", "prod") for one in walk(term))
+    most = _TERMS_OF_SUMS if nested else _TERMS
+    if first.denominator != 1 or last.denominator != 1 or last - first > most:
         raise TooLarge("a sum has too many terms")
     total = Fraction(node.op == "prod")
     for k in range(int(first), int(last) + 1):
@@ -230,6 +233,12 @@ def _gamma(value: Number) -> Number:
     return mp.gamma(value)
 
 
+def _binomial_of(above: Number, below: Number) -> Number:
+    if max(abs(above), abs(below)) > _BITS:
+        raise TooLarge("a binomial coefficient is too large")
+    return mp.binomial(above, below)
+
+
 def _of_real(function: Callable[..., Number]) -> Callable[..., Number]:
     def rule(*values: Number) -> Number:
         if any(isinstance(value, mpc) and abs(value.imag) > TINY for value in values):
@@ -257,7 +266,7 @@ _APPROXIMATE: Mapping[str, Callable[..., Number]] = {
     "ceil": _of_real(mp.ceil),
     "factorial": lambda a: _gamma(a + 1),
     "gamma": _gamma,
-    "binom": lambda a, b: mp.binomial(a, b),
+    "binom": _binomial_of,
     "max": _of_real(lambda *values: max(values)),
     "min": _of_real(lambda *values: min(values)),
     "exp": lambda a: _large_power(mp.e, a),

@@ -70,8 +70,6 @@ _STARTS = {"(", "[", "{", "\\lfloor", "\\lceil"}
 
 def read_expression(text: str) -> Node:
     """The tree of a whole text. Raises `Unreadable`."""
-    if len(text) > LONGEST:
-        raise Unreadable(f"it has more than {LONGEST} characters")
     text = _SPACED_THOUSANDS.sub(lambda found: found.group().replace(" ", ""), text)
     tokens = list(islice(_tokens(text), _TOKENS + 1))
     if len(tokens) > _TOKENS:

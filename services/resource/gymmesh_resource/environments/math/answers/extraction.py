@@ -14,7 +14,7 @@ TAIL = 10_000
 _SHORT, _MOST_BOXES = 200, 50
 # What joins neighbouring boxes into one list; anything else makes the last box a correction.
 _JOINS = re.compile(
-    r"(?:[\s$,;&.]|\\[()\[\],;]|\\quad|(?:\\text\s?\{)?\s*\b(?:and|or)\b\s*\}?)*", re.IGNORECASE
+    r"(?:[\s$,;&.]|\\[()\[\],;]|\\quad|(?:\\text\s?\{\s?)?\b(?:and|or)\b(?:\s?\})?)*", re.IGNORECASE
 )
 _PHRASE = re.compile(r"answers?\**\s*(?:is|are|:|=)\**:?\s*(?P<rest>[^\n]+)", re.IGNORECASE)
 _MATHEMATICS = re.compile(

@@ -13,7 +13,7 @@ from typing import Literal
 
 from . import words
 from .evaluation import symbols
-from .expressions import Node, Unreadable, read_expression, walk
+from .expressions import LONGEST, Node, Unreadable, read_expression, walk
 from .forms import Assigned, Chain, Form, Items, Piece, Region, Relation, Scalar, Words
 from .notation import clean
 from .numbers import close, same_value
@@ -71,6 +71,8 @@ _NONE = Items("set", ())
 
 def read(text: str) -> list[Form]:
     """The forms that a text may denote, at least one, the likeliest first."""
+    if len(text) > LONGEST:
+        raise Unreadable(f"it has more than {LONGEST} characters")
     text = _PERCENT.sub("%", _without_label(clean(text)))
     text = _TEMPERATURE.sub(lambda found: rf"\text{{deg{found[1] or found[2]}}}", text)
     text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
@@ -185,6 +187,8 @@ def _list(text: str) -> Form:
     if not signs:
         return _relation(text)
     parts = [part for part in parts if part]
+    if not parts:
+        raise Unreadable("a list has no members")
     members = [_member(part) for part in parts]
     regions = [member for member in members if isinstance(member, Region)]
     if len(regions) == len(members) and set(signs) <= {"or", "\\lor", "\\vee"}:

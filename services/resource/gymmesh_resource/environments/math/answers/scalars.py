@@ -16,9 +16,10 @@ _BASE = re.compile(
 )
 _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
           "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
+_LONGEST_BASED = 300
 _TAIL = re.compile(
     r"(?:(?:\\text\s?\{[^{}]*\}|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
-    r"(?:\s?\^\s?(?:\{\s?-?\d\s?\}|-?\d))?\s*(?:/|\\cdot)?\s*)+$"
+    r"(?:\s?\^\s?(?:\{\s?-?\d\s?\}|-?\d))?\s*(?:(?:/|\\cdot)\s*)?)+$"
 )
 _LITERAL = re.compile(
     r"-?\s?[\d.,]+(?:\s?(?:\\times|\\cdot|\*)\s?10\s?\^\s?(?:\{\s?-?\d+\s?\}|-?\d+))?"
@@ -61,7 +62,7 @@ def _signed(node: Node, sign: int) -> Node:
 
 def _in_base(text: str) -> Node | None:
     sign, bare = ("-", text[1:].strip()) if text.startswith("-") else ("", text)
-    found = _BASE.fullmatch(bare)
+    found = _BASE.fullmatch(bare) if len(bare) <= _LONGEST_BASED else None
     if found is None:
         return None
     node = in_base(found["digits"], _BASES.get(found["base"], found["base"]))
