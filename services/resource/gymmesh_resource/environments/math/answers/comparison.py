@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from .evaluation import symbols
 from .expressions import Node, Unreadable, walk
-from .forms import Assigned, Chain, Form, Items, Region, Relation, Scalar, Words
+from .forms import Assigned, Chain, Collection, Form, Region, Relation, Scalar, Words
 from .numbers import proportional, same_value
 from .regions import interval, same_region
 from .units import DEGREE, NO_UNIT, RADIAN, Unit, is_known_unit
@@ -67,11 +67,11 @@ class Comparison:
                     and second_region is not None
                     and same_region(first_region, second_region)
                 )
-            case Items(), Items():
+            case Collection(), Collection():
                 return self._items(expected, answer)
-            case Items(), _:
+            case Collection(), _:
                 return _is_single(expected) and self.equal(expected.members[0], answer)
-            case _, Items():
+            case _, Collection():
                 return _is_single(answer) and self.equal(expected, answer.members[0])
         return False
 
@@ -103,7 +103,7 @@ class Comparison:
             return self._same(expected.node, answer.node, given.scale / wanted.scale)
         return _same_things(wanted, given) and self._same(expected.node, answer.node, Fraction(1))
 
-    def _items(self, expected: Items, answer: Items) -> bool:
+    def _items(self, expected: Collection, answer: Collection) -> bool:
         wanted, given = expected.members, answer.members
         if max(len(wanted), len(given)) > _MOST_MEMBERS:
             raise Unreadable(f"it has more than {_MOST_MEMBERS} members")
@@ -125,13 +125,13 @@ class Comparison:
             return self._ordered(_by_name(wanted), given)
         return self._matched(wanted, given)
 
-    def _table(self, expected: Items, answer: Items) -> bool:
+    def _table(self, expected: Collection, answer: Collection) -> bool:
         if expected.kind == answer.kind:
             return self._ordered(expected.members, answer.members)
         column, line = (expected, answer) if expected.kind == "matrix" else (answer, expected)
         if column.kind != "matrix" or line.kind != "tuple":
             return False
-        rows = [row.members for row in column.members if isinstance(row, Items)]
+        rows = [row.members for row in column.members if isinstance(row, Collection)]
         if len(rows) != 1 and any(len(row) != 1 for row in rows):
             return False
         flat = rows[0] if len(rows) == 1 else tuple(row[0] for row in rows)
@@ -212,7 +212,7 @@ def _same_things(first: Unit, second: Unit) -> bool:
 def _region(form: Form) -> Region | None:
     if isinstance(form, Region):
         return form
-    if not isinstance(form, Items) or form.kind != "tuple" or len(form.members) != 2:
+    if not isinstance(form, Collection) or form.kind != "tuple" or len(form.members) != 2:
         return None
     low, high = form.members
     if not isinstance(low, Scalar) or not isinstance(high, Scalar):
@@ -221,7 +221,7 @@ def _region(form: Form) -> Region | None:
     return interval(low.node, high.node, closed, closed)
 
 
-def _is_single(items: Items) -> bool:
+def _is_single(items: Collection) -> bool:
     return items.kind in ("set", "list") and len(items.members) == 1
 
 

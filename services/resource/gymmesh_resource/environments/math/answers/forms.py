@@ -20,7 +20,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class Collection:
     """Several forms. `brackets`: a tuple's, such as "()"; a matrix has its rows as tuples."""
 
     kind: Kind
@@ -78,7 +78,7 @@ class Words:
     text: str
 
 
-Form: TypeAlias = Scalar | Items | Region | Assigned | Relation | Chain | Words
+Form: TypeAlias = Scalar | Collection | Region | Assigned | Relation | Chain | Words
 
 
 def shown(form: Form) -> str:
@@ -86,7 +86,7 @@ def shown(form: Form) -> str:
     match form:
         case Scalar(node, unit):
             return shown_node(node) + ("" if unit is None else f" [{_shown_unit(unit)}]")
-        case Items(kind, members, _):
+        case Collection(kind, members, _):
             return f"{kind}({', '.join(map(shown, members))})"
         case Region(pieces, _):
             return " or ".join(map(_shown_piece, pieces)) or "nothing"

@@ -11,7 +11,7 @@ import re
 
 from .evaluation import exact
 from .expressions import Node, walk
-from .forms import Assigned, Chain, Form, Items, Scalar
+from .forms import Assigned, Chain, Collection, Form, Scalar
 from .notation import clean
 
 _TO_COMPUTE = {
@@ -54,9 +54,9 @@ def values_of(answer: Form, prompt: str) -> Form | None:
         case Chain(members):
             parts = [part for one in members if (part := values_of(one, prompt)) is not None]
             return Chain(tuple(parts)) if parts else None
-        case Items(kind, members, brackets) if len(members) == 1:
+        case Collection(kind, members, brackets) if len(members) == 1:
             kept = values_of(members[0], prompt)
-            return None if kept is None else Items(kind, (kept,), brackets)
+            return None if kept is None else Collection(kind, (kept,), brackets)
     return answer
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from . import words
 from .evaluation import symbols
 from .expressions import LONGEST, Node, Unreadable, read_expression, walk
-from .forms import Assigned, Chain, Form, Items, Piece, Region, Relation, Scalar, Words
+from .forms import Assigned, Chain, Collection, Form, Piece, Region, Relation, Scalar, Words
 from .notation import clean
 from .numbers import close, same_value
 from .regions import EVERYTHING, complement, interval, united, within
@@ -66,7 +66,7 @@ _OTHER_SIGNS = {
     "\\subseteq",
 }
 _SIGNS = _LINKS | set(_ORDERS) | _OTHER_SIGNS
-_NONE = Items("set", ())
+_NONE = Collection("set", ())
 
 
 def read(text: str) -> list[Form]:
@@ -154,7 +154,7 @@ def _follows(step: Form, end: Form) -> bool:
     if isinstance(step, Scalar) and isinstance(end, Scalar):
         return close(step.node, end.node)
     if isinstance(end, Assigned):
-        values = end.value.members if isinstance(end.value, Items) else (end.value,)
+        values = end.value.members if isinstance(end.value, Collection) else (end.value,)
         if isinstance(step, Assigned) and step.left is not None and isinstance(step.value, Scalar):
             step = Relation("=", step.left, step.value.node)
         if isinstance(step, Relation) and all(isinstance(one, Scalar) for one in values):
@@ -220,8 +220,12 @@ def _flat(members: Sequence[Form]) -> Form:
     """A list, in which ``\\pm 2`` is two members."""
     flat: list[Form] = []
     for member in members:
-        flat += member.members if isinstance(member, Items) and member.kind == "list" else (member,)
-    return Items("list", tuple(flat))
+        flat += (
+            member.members
+            if isinstance(member, Collection) and member.kind == "list"
+            else (member,)
+        )
+    return Collection("list", tuple(flat))
 
 
 def _relation(text: str) -> Form:
@@ -355,12 +359,12 @@ def _set_algebra(parts: list[str], signs: list[str]) -> Form:
 def _as_region(form: Form) -> Region:
     if isinstance(form, Region):
         return form
-    if isinstance(form, Items) and form.kind == "tuple" and len(form.members) == 2:
+    if isinstance(form, Collection) and form.kind == "tuple" and len(form.members) == 2:
         low, high = form.members
         if isinstance(low, Scalar) and isinstance(high, Scalar):
             closed = form.brackets == "[]"
             return interval(low.node, high.node, closed, closed)
-    if isinstance(form, Items) and form.kind == "set":
+    if isinstance(form, Collection) and form.kind == "set":
         nodes = [one.node for one in form.members if isinstance(one, Scalar)]
         if len(nodes) == len(form.members):
             return Region(tuple(Piece(node, node, True, True) for node in nodes))
@@ -386,7 +390,7 @@ def _collection(start: str, inside: str, end: str) -> Form | None:
     if any(_is_infinite(member) for member in members) and len(members) == 2:
         low, high = (member.node for member in members if isinstance(member, Scalar))
         return interval(low, high, start == "[", end == "]")
-    return Items("tuple", members, start + end)
+    return Collection("tuple", members, start + end)
 
 
 def _is_infinite(form: Form) -> bool:
@@ -406,14 +410,14 @@ def _set(inside: str) -> Form:
         raise Unreadable("the condition of a set is not known here")
     members = split(inside, lambda token: token in (",", ";"))[0]
     flat = _flat([_value(part) for part in members])
-    return Items("set", flat.members if isinstance(flat, Items) else (flat,))
+    return Collection("set", flat.members if isinstance(flat, Collection) else (flat,))
 
 
 def _matrix(inside: str) -> Form:
     rows = [row for row in inside.split("\\row") if row.strip()]
     made = tuple(
-        Items("tuple", tuple(_value(cell.strip()) for cell in row.split("&"))) for row in rows
+        Collection("tuple", tuple(_value(cell.strip()) for cell in row.split("&"))) for row in rows
     )
     if len({len(row.members) for row in made}) != 1:
         raise Unreadable("the rows of a matrix are of different lengths")
-    return Items("matrix", made)
+    return Collection("matrix", made)

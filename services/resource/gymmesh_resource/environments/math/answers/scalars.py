@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from .evaluation import NoValue, exact
 from .expressions import Node, Unreadable, in_base, number, read_expression, walk
-from .forms import Form, Items, Scalar
+from .forms import Collection, Form, Scalar
 from .splitting import split
 from .units import DEGREE, Unit, is_known_unit, read_unit, scale_of
 
@@ -43,7 +43,7 @@ def read_scalar(text: str) -> Form:
     if node.op == "neg" and node.args[0].op == "deg":
         return Scalar(Node("neg", node.args[0].args), DEGREE)
     if any(one.op in ("pm", "mp") for one in walk(node)):
-        return Items(
+        return Collection(
             "list", tuple(Scalar(one, unit) for one in (_signed(node, 1), _signed(node, -1)))
         )
     return Scalar(node, unit)
@@ -81,7 +81,7 @@ def _ratio(parts: list[str]) -> Form:
         raise Unreadable("a ratio's parts are not numbers")
     first = values[0]
     scaled = (_number_of(value / first) for value in values if value is not None)
-    return Items("ratio", tuple(map(Scalar, scaled)))
+    return Collection("ratio", tuple(map(Scalar, scaled)))
 
 
 def _number_of(value: Fraction) -> Node:
