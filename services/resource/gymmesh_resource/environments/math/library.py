@@ -25,6 +25,7 @@ from typing import Any, Literal
 from gymmesh_resource.environments._latex import boxes
 
 from .answers.extraction import TAIL
+from .answers.words import has_words
 from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
 
 _MINUS = "\N{MINUS SIGN}"
@@ -36,7 +37,7 @@ _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 # Commands of the library's grammar that gymmesh's own reader leaves to it, and those of both.
 _COMMANDS = {
     "int", "iint", "iiint", "oint", "lim", "sum", "prod", "partial", "det", "mod", "bmod", "pmod",
-    "prime", "to", "infty", "frac", "dfrac", "tfrac", "sqrt", "binom", "left", "right", "text",
+    "prime", "to", "infty", "frac", "dfrac", "tfrac", "sqrt", "binom", "left", "right",
     "mathrm", "mathbf", "mathbb", "operatorname", "cdot", "times", "pi", "theta", "alpha", "beta",
     "gamma", "delta", "epsilon", "lambda", "mu", "nu", "rho", "sigma", "tau", "phi", "omega",
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
@@ -79,9 +80,14 @@ def check_expected(expected_answer: str) -> None:
 
 
 def may_read(text: str) -> bool:
-    """Whether a text that has LaTeX's commands has none that the library does not know."""
+    """Whether a text is LaTeX of which the library knows each command, without words in it."""
     commands = set(_COMMAND.findall(text))
-    return bool(commands) and commands <= _COMMANDS and _is_balanced(text)
+    return (
+        bool(commands)
+        and commands <= _COMMANDS
+        and _is_balanced(text)
+        and not has_words(_COMMAND.sub(" ", text))
+    )
 
 
 def _is_balanced(text: str) -> bool:

@@ -18,8 +18,8 @@ from functools import lru_cache
 
 from . import library
 from .answers import words
-from .answers.comparison import Comparison
-from .answers.evaluation import NoValue, TooLarge, approximate, exact, is_measured, symbols
+from .answers.comparison import FormComparison
+from .answers.evaluation import NoValue, ValueTooLarge, approximate, exact, is_measured, symbols
 from .answers.expressions import Unreadable, walk
 from .answers.extraction import Found, find_answer
 from .answers.forms import Assigned, Form, Relation, Scalar, Words, shown
@@ -30,7 +30,7 @@ from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedForms:
     """The expected answer: its text, and what it may denote, which is nothing where only the
     library can read it.
     """
@@ -48,7 +48,7 @@ def warm_up() -> None:
 
 
 @lru_cache(maxsize=1024)
-def read_expected(text: str) -> Expected:
+def read_expected(text: str) -> ExpectedForms:
     """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
     if not text.strip().strip("$"):
         raise ExpectedAnswerError("is empty: give the answer there")
@@ -64,12 +64,13 @@ def read_expected(text: str) -> Expected:
     except Unreadable as error:
         if not library.may_read(text):
             raise ExpectedAnswerError(f"{text[:100]!r} cannot be read: {error}") from None
-        return Expected(text, ())
+        return ExpectedForms(text, ())
     if len(forms) > 1 and isinstance(forms[0], Words) and not _is_reduced(forms[1]):
-        del forms[1:]  # 14:30 is a time of day, of which 7:15 is another
+        # 14:30 is a time of day, of which 7:15 is another; a word is no product of its letters.
+        del forms[1:]
     for form in forms:
         _check_value(text, form)
-    return Expected(text, tuple(forms))
+    return ExpectedForms(text, tuple(forms))
 
 
 def judge(
@@ -111,7 +112,7 @@ def check_expected(expected_answer: str) -> None:
         library.check_expected(expected_answer)
 
 
-def _judge(expected: Expected, found: Found, asked: str | None) -> MathScore:
+def _judge(expected: ExpectedForms, found: Found, asked: str | None) -> MathScore:
     wanted = " or ".join(dict.fromkeys(map(shown, expected.forms)))[:EVIDENCE] or expected.text
     problem = ""
     wants_words = any(isinstance(form, Words) for form in expected.forms)
@@ -134,14 +135,20 @@ def _judge(expected: Expected, found: Found, asked: str | None) -> MathScore:
 
 
 def _compare(
-    expected: Expected, forms: list[Form], text: str, wanted: str, found: Found, asked: str | None
+    expected: ExpectedForms,
+    forms: list[Form],
+    text: str,
+    wanted: str,
+    found: Found,
+    asked: str | None,
 ) -> MathScore:
     """The verdict on an answer that was read."""
     if not expected.forms:
         return _by_library(expected, text, wanted, found, asked, "")
-    answer = " or ".join(dict.fromkeys(map(shown, forms)))[:EVIDENCE]
+    likely = forms[:1] if isinstance(forms[0], Words) else forms
+    answer = " or ".join(dict.fromkeys(map(shown, likely)))[:EVIDENCE]
     failure = ""
-    comparison = Comparison()
+    comparison = FormComparison()
     for wanted_form in expected.forms:
         for form in forms:
             try:
@@ -159,14 +166,12 @@ def _compare(
 
 
 def _by_library(
-    expected: Expected, text: str, wanted: str, found: Found, asked: str | None, problem: str
+    expected: ExpectedForms, text: str, wanted: str, found: Found, asked: str | None, problem: str
 ) -> MathScore:
     """The verdict of math-verify, where one of the two is for it to read."""
     shown_text = text[:EVIDENCE]
     wants_words = any(isinstance(form, Words) for form in expected.forms)
-    if wants_words or (
-        expected.forms and problem and ("\\" not in text or "\\text" in clean(text))
-    ):
+    if wants_words or (expected.forms and problem and not library.may_read(clean(text))):
         return MathScore(0.0, shown_text, wanted, found.source, problem)
     if asked is not None and has_commands_to_compute(text):
         return MathScore(0.0, shown_text, wanted, found.source, "it is left to be computed")
@@ -195,7 +200,7 @@ def _check_value(text: str, form: Form) -> None:
     if isinstance(form, Scalar) and not symbols(form.node):
         try:
             approximate(form.node)
-        except (TooLarge, Unreadable):
+        except (ValueTooLarge, Unreadable):
             return
         except NoValue as error:
             raise ExpectedAnswerError(f"{text[:100]!r} is no number: {error}") from None

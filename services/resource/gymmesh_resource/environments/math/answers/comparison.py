@@ -22,7 +22,7 @@ _MOST_MEMBERS = 200
 Same = Callable[[Node, Node, Fraction], bool]
 
 
-class Comparison:
+class FormComparison:
     """Compares forms; `same` says whether two expressions are one value, with a factor.
 
     Raises `Unreadable` where an expression cannot be calculated.

@@ -1,7 +1,7 @@
 """What an expression is worth: an exact fraction where it is one, else a number of 60 digits.
 
 Pure. The work of one value is bounded: what would take powers or factorials beyond the limits
-below raises `TooLarge`, and what has no value, such as 1/0, raises `NoValue`.
+below raises `ValueTooLarge`, and what has no value, such as 1/0, raises `NoValue`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NoValue(ArithmeticError):
     """The expression has no value there."""
 
 
-class TooLarge(NoValue):
+class ValueTooLarge(NoValue):
     """Its value takes more than the bounds of this module allow."""
 
 
@@ -97,7 +97,7 @@ def _series(node: Node, values: Values) -> Fraction | None:
     nested = any(one.op in ("sum", "prod") for one in walk(term))
     most = _TERMS_OF_SUMS if nested else _TERMS
     if first.denominator != 1 or last.denominator != 1 or last - first > most:
-        raise TooLarge("a sum has too many terms")
+        raise ValueTooLarge("a sum has too many terms")
     total = Fraction(node.op == "prod")
     for k in range(int(first), int(last) + 1):
         one = exact(term, {**values, index.name: Fraction(k)})
@@ -110,7 +110,7 @@ def _series(node: Node, values: Values) -> Fraction | None:
 
 def _bounded(value: Fraction) -> Fraction:
     if value.numerator.bit_length() + value.denominator.bit_length() > _BITS:
-        raise TooLarge("a number has too many digits")
+        raise ValueTooLarge("a number has too many digits")
     return value
 
 
@@ -211,7 +211,7 @@ _EXACT: Mapping[str, Callable[..., Fraction | None]] = {
 
 def _large_power(base: Number, exponent: Number) -> Number:
     if base and abs(exponent * mp.log(abs(base), 2)) > _MAGNITUDE:
-        raise TooLarge("a power is too large")
+        raise ValueTooLarge("a power is too large")
     return mp.power(base, exponent)
 
 
@@ -229,13 +229,13 @@ def _logarithm(value: Number, base: Number = 10) -> Number:
 
 def _gamma(value: Number) -> Number:
     if abs(value) > _BITS:
-        raise TooLarge("a factorial is too large")
+        raise ValueTooLarge("a factorial is too large")
     return mp.gamma(value)
 
 
 def _binomial_of(above: Number, below: Number) -> Number:
     if max(abs(above), abs(below)) > _BITS:
-        raise TooLarge("a binomial coefficient is too large")
+        raise ValueTooLarge("a binomial coefficient is too large")
     return mp.binomial(above, below)
 
 

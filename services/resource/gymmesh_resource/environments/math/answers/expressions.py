@@ -107,6 +107,14 @@ def is_product(letters: str) -> bool:
     )
 
 
+def product_of(letters: str) -> Node:
+    """The product of the symbols that letters are."""
+    node = Node("symbol", name=letters[0])
+    for letter in letters[1:]:
+        node = Node("mul", (node, Node("symbol", name=letter)))
+    return node
+
+
 def number(text: str) -> Node:
     """The leaf of a number as it is written, such as 42, 0.50 or 1.5e3."""
     mantissa, _, exponent = text.lower().partition("e")
@@ -245,6 +253,8 @@ class _Parser:
         right_node = self._power()
         if _is_whole(left) and _is_proper(right_node):
             return Node("mixed", (left, right_node))
+        if right_node.op == "percent" and _is_whole(left) and _is_proper(right_node.args[0]):
+            return Node("percent", (Node("mixed", (left, right_node.args[0])),))
         if left.op == "apply":
             raise Unreadable("what is applied is not clear")
         return Node("mul", (left, right_node))

@@ -20,7 +20,8 @@ _SYMBOLS = {
     "\N{NOT EQUAL TO}": r"\ne ", "\N{ALMOST EQUAL TO}": r"\approx ",
     "\N{RIGHTWARDS ARROW}": r"\to ", "\N{RIGHTWARDS DOUBLE ARROW}": r"\Rightarrow ",
     "\N{UNION}": r"\cup ", "\N{ELEMENT OF}": r"\in ", "\N{EMPTY SET}": r"\emptyset ",
-    "\N{DEGREE SIGN}": r"^{\circ}", "\N{PLUS-MINUS SIGN}": r"\pm ", "\N{SET MINUS}": r"\setminus ",
+    "\N{IDEOGRAPHIC FULL STOP}": ".", "\N{DEGREE SIGN}": r"^{\circ}",
+    "\N{PLUS-MINUS SIGN}": r"\pm ", "\N{SET MINUS}": r"\setminus ",
     "\N{DOUBLE-STRUCK CAPITAL R}": r"\mathbb{R}",
     "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}",
     "\N{VULGAR FRACTION ONE QUARTER}": r"\frac{1}{4}",
@@ -68,6 +69,8 @@ _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,)\d{3})+(?!\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm)\s?\{([^{}]*[\d,+=][^{}]*)\}")
 _DIGITS_AS_TEXT = re.compile(r"\\text\s?\{([\s\d.,]*\d[\s\d.,]*)\}")
+# A full stop as text, or a space that was cut at the end of the answer.
+_POINT = re.compile(r"(?:\\text\s?\{\s*[.,;]\s*\}|(?<!\\)\\\.?)$")
 _OUTER = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
@@ -112,6 +115,7 @@ def _without_delimiters(text: str) -> str:
     while True:
         before = text
         text = text.strip()
+        text = _POINT.sub("", text)
         if text.endswith((".", ",", ";")) and not text.endswith(".."):
             text = text[:-1].rstrip()
         for start, end in _OUTER:

@@ -1,9 +1,10 @@
 """Whether two expressions have one value. Pure.
 
 Numbers that are exact on both sides (whole numbers, fractions, roots, constants) must be equal.
-Where a decimal is part of either, a relative difference of 1e-6 is no difference, nor is half a
-unit of the last digit that the expected number is written with, if it has two digits or more:
-3.14 is also 3.1416. The sign counts, and only 0 equals 0.
+Where a decimal is part of either, a relative difference of 1e-6 is no difference (of a whole
+number, not more than 0.001), nor is half a unit of the last digit that the expected number is
+written with: of three digits or more, 3.14 is also 3.1416; of two, 0.33 is also 1/3. The sign
+counts, and only 0 equals 0.
 Expressions with variables are compared at points of the real line, with 60 digits.
 """
 
@@ -28,6 +29,8 @@ from .evaluation import (
 from .expressions import Node, walk
 
 TOLERANCE = Fraction(1, 10**6)
+# A whole number is exact: a decimal near it must be it but for errors of calculation.
+_WHOLE_TOLERANCE = Fraction(1, 1_000)
 # Digits to which exact values agree that are one value, and points that must agree.
 _AGREE, _POINTS = mpf(10) ** -40, 4
 _POSITIVE = [Fraction(p, q) for p, q in ((17, 13), (29, 7), (5, 11), (37, 19), (7, 23), (101, 31))]
@@ -70,20 +73,20 @@ def close(left: Node, right: Node, *, rounded: bool = False) -> bool:
     )
 
 
-def place_of(node: Node) -> Fraction | None:
+def place_of(node: Node, least: int) -> Fraction | None:
     """The value of the last written place of a decimal number; None for other expressions.
 
-    A number of one digit, such as 0.5, is taken as it is: its last place says little.
+    A number of fewer digits than `least` is taken as it is: its last place says little.
     """
     match node.op:
         case "number":
             digits = node.name.lower().partition("e")[0].replace(".", "").lstrip("0")
-            return node.place if len(digits) > 1 else None
+            return node.place if len(digits) >= least else None
         case "neg" | "percent":
-            place = place_of(node.args[0])
+            place = place_of(node.args[0], least)
             return place / 100 if place is not None and node.op == "percent" else place
         case "times" | "mul":
-            place, power = place_of(node.args[0]), exact(node.args[1])
+            place, power = place_of(node.args[0], least), exact(node.args[1])
             is_power = node.args[1].op in ("pow", "number")
             return place * power if place is not None and power is not None and is_power else None
     return None
@@ -114,7 +117,7 @@ def _same_number(expected: Node, answer: Node, scale: Fraction) -> bool:
         given *= scale
         if not measured or wanted == given:
             return wanted == given
-        return bool(wanted) and abs(wanted - given) <= _allowed(expected, abs(wanted))
+        return bool(wanted) and abs(wanted - given) <= _allowed(expected, answer, wanted)
     first = approximate(expected)
     with mp.workdps(DIGITS):
         second = approximate(answer) * scale.numerator / scale.denominator
@@ -125,13 +128,20 @@ def _same_number(expected: Node, answer: Node, scale: Fraction) -> bool:
         difference = abs(first - second)
         if not measured:
             return bool(difference <= _AGREE * abs(first))
-        allowed = place_of(expected) or Fraction(0)
+        allowed = _place(expected, answer)
         half = mpf(allowed.numerator) / allowed.denominator / 2
         return bool(difference <= max(half, abs(first) * mpf(10) ** -6))
 
 
-def _allowed(expected: Node, size: Fraction) -> Fraction:
-    return max(TOLERANCE * size, (place_of(expected) or Fraction(0)) / 2)
+def _allowed(expected: Node, answer: Node, wanted: Fraction) -> Fraction:
+    if wanted.denominator == 1 and not is_measured(expected):
+        return min(TOLERANCE * abs(wanted), _WHOLE_TOLERANCE)
+    return max(TOLERANCE * abs(wanted), _place(expected, answer) / 2)
+
+
+def _place(expected: Node, answer: Node) -> Fraction:
+    """The last written place of the expected number, where that may be a rounded one; else 0."""
+    return place_of(expected, 3 if is_measured(answer) else 2) or Fraction(0)
 
 
 def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:

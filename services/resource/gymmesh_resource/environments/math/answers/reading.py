@@ -13,7 +13,7 @@ from typing import Literal
 
 from . import words
 from .evaluation import symbols
-from .expressions import LONGEST, Node, Unreadable, read_expression, walk
+from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
 from .forms import Assigned, Chain, Collection, Form, Piece, Region, Relation, Scalar, Words
 from .notation import clean
 from .numbers import close, same_value
@@ -48,7 +48,12 @@ _MATRIX = re.compile(
     r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[clr| ]*\})?(.*)\\end\{\1\}", re.DOTALL
 )
 _REVERSED = re.compile(r"\](.*),(.*)\[")
+_LETTERS = re.compile(r"[A-Za-z]{2,4}")
 _PLAIN_WORDS = re.compile(r"(?:[A-Za-z' -]|\\text\s?\{[A-Za-z' -]*\})+")
+_CALLED = re.compile(
+    r"[A-Za-z]\s?(?:\^\s?\{\s?-\s?1\s?\})?'?\s?\(\s?[^()]{1,20}\)"
+    r"|\\frac\s?\{\s?d\s?[a-z]\s?\}\s?\{\s?d\s?[a-z]\s?\}"
+)
 _ARROWS = {"\\to", "\\Rightarrow", "->", "=>", "\\iff", "\\Leftrightarrow", "\\mapsto"}
 _LINKS = {"=", "==", "\\approx"}
 _ORDERS: Mapping[str, Literal["<", "<="]] = {
@@ -100,6 +105,8 @@ def read(text: str) -> list[Form]:
         if name is None:
             raise problem or Unreadable("it is neither mathematics nor a word")
         forms.append(_known(name))
+        if _LETTERS.fullmatch(text):  # abc is also the product of three numbers
+            forms.append(Scalar(product_of(text)))
     return forms
 
 
@@ -298,7 +305,7 @@ def _name(text: str) -> tuple[str, Node | None]:
         return (letters if is_name else ""), None
     if node.op == "symbol":
         return node.name, node
-    called = re.fullmatch(r"[A-Za-z]\s?\(\s?[^()]{1,20}\)", text) or node.op == "apply"
+    called = _CALLED.fullmatch(text) or node.op == "apply"
     return (text.replace(" ", "") if called else ""), None
 
 

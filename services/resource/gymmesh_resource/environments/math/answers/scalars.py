@@ -24,6 +24,10 @@ _TAIL = re.compile(
 _LITERAL = re.compile(
     r"-?\s?[\d.,]+(?:\s?(?:\\times|\\cdot|\*)\s?10\s?\^\s?(?:\{\s?-?\d+\s?\}|-?\d+))?"
 )
+_QUANTITY = re.compile(r"(?P<digits>\d+(?:\.\d+)?)\s?(?P<unit>\\text\s?\{[^{}\d]*\}|[A-Za-z]+)\s?")
+_SEVERAL = re.compile(
+    rf"(?:{_QUANTITY.pattern.replace('?P<digits>', '?:').replace('?P<unit>', '?:')}){{2,4}}"
+)
 _CURRENCY = re.compile(
     r"(?P<sign>-?)\s?(?P<unit>[$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}])\s?(?P<rest>-?[\d.].*)"
 )
@@ -36,6 +40,8 @@ def read_scalar(text: str) -> Form:
     parts, colons = split(text, lambda token: token == ":")
     if colons:
         return _ratio(parts)
+    if (several := _several_units(text)) is not None:
+        return several
     text, unit = _without_unit(text)
     node = read_expression(text)
     if node.op == "deg":
@@ -89,6 +95,20 @@ def _number_of(value: Fraction) -> Node:
     above, below = number(str(abs(value.numerator))), number(str(value.denominator))
     node = above if value.denominator == 1 else Node("frac", (above, below))
     return Node("neg", (node,)) if value < 0 else node
+
+
+def _several_units(text: str) -> Scalar | None:
+    """A quantity in several units, such as 2 hours 30 minutes, in the last of them."""
+    if _SEVERAL.fullmatch(text) is None:
+        return None
+    total, last = Fraction(0), None
+    for found in _QUANTITY.finditer(text):
+        unit = read_unit(re.sub(r"\\text\s?\{([^{}]*)\}", r"\1", found["unit"]))
+        if unit is None or (last is not None and unit.powers != last.powers):
+            return None
+        value = number(found["digits"]).value
+        total, last = value + (total * last.scale / unit.scale if last else 0), unit
+    return Scalar(_number_of(total), last)
 
 
 def _without_unit(text: str) -> tuple[str, Unit | None]:

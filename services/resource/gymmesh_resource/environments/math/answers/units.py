@@ -69,6 +69,13 @@ _SCALES = {
 _ATOM = re.compile(
     r"(?P<name>[A-Za-z$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)(?:\^?\{?(?P<power>-?\d)\}?)?"
 )
+# Words behind a number that make a statement of it, rather than say what is counted.
+_STATING = {
+    "is", "are", "was", "be", "not", "no", "never", "wrong", "incorrect", "false", "true", "right",
+    "correct", "or", "and", "if", "but", "maybe", "perhaps", "than", "less", "more", "at", "least",
+    "most", "up", "between", "plus", "minus", "times", "to", "from", "isn", "yes", "either",
+    "neither", "unless", "except", "impossible", "invalid", "unknown", "roughly", "fewer",
+}  # fmt: skip
 _WORDS = {
     "per": "/", "square": "sq", "squared": "^2", "cubic": "cu", "cubed": "^3",
 }  # fmt: skip
@@ -118,7 +125,7 @@ def read_unit(text: str) -> Unit | None:
         if found is None:
             return None
         power = int(found["power"] or power_before)
-        if not 0 < abs(power) < 10:
+        if not 0 < abs(power) < 10 or found["name"].lower() in _STATING:
             return None
         for _ in range(abs(power)):
             total = total.times(_named(found["name"]), sign if power > 0 else -sign)

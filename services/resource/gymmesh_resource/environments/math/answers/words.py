@@ -79,6 +79,11 @@ def is_sentence(text: str) -> bool:
     return any(_is_sentence(part) for part in _PART.split(plain) if part.strip()[:1].isalpha())
 
 
+def has_words(text: str) -> bool:
+    """Whether runs of letters of a text are words, rather than functions or variables."""
+    return bool(_names(text))
+
+
 def _is_sentence(part: str) -> bool:
     names = _names(part)
     ended = part.rstrip().endswith((".", "!", "?"))
