@@ -24,6 +24,7 @@ _POWER_DIGITS: Final = 9
 _APART: Final = 1_000
 
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})++|[0-9]++)"
+_DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\s?(?P<currency>[$£€¥₹]?)\s?(?P<sign2>[+-]?)
     (?:(?P<mixed>[0-9]++)\ (?P<part>[0-9]++)/(?P<of>[0-9]++)
@@ -125,7 +126,7 @@ def quantity(text: str) -> Quantity | None:
     word = _words().get(text.lower())
     if word is not None:
         return _normal(word, 1, 0, "")
-    found = _NUMBER.fullmatch(text)
+    found = _NUMBER.fullmatch(text) if _DIGIT.search(text) else None
     if found is None:
         return None
     number = _number(found)
