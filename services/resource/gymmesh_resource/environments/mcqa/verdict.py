@@ -56,8 +56,10 @@ _NEGATED_BEFORE = re.compile(
     r"\W+(?:(?:options?|choice|answer|letter|the|it|be|is)\W+){0,3}\Z",
     re.IGNORECASE,
 )
-_NEGATING: Final = ("no", "n't", "ne", "except", "without", "cluding", "reject", "rather", "instead",
-                    "other", "rul", "eliminat", "exclud")  # fmt: skip
+_NEGATING: Final = (
+    "no", "n't", "ne", "except", "without", "exclud", "reject", "rather", "instead", "rul",
+    "eliminat",
+)  # fmt: skip
 _NEGATED_AFTER = re.compile(
     r"\W{0,3}(?:(?:is|are|was|seems)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|impossible|invalid)\b"
     r"|(?:isn't|aren't|wasn't|cannot|can't)\b)",
