@@ -23,21 +23,21 @@ _DATA: Final = {"const", "default", "enum", "example", "examples"}
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema, with all properties required and no others allowed."""
-    strict: dict[str, Any] = {}
+    closed: dict[str, Any] = {}
     for key, value in schema.items():
         if not isinstance(value, dict) or key in _DATA:
-            strict[key] = value
+            closed[key] = value
         elif key in _NAMED:
-            strict[key] = {
+            closed[key] = {
                 name: strict(inner) if isinstance(inner, dict) else inner
                 for name, inner in value.items()
             }
         else:
-            strict[key] = strict(value)
+            closed[key] = strict(value)
     if isinstance(schema.get("properties"), dict):
-        strict["required"] = list(schema["properties"])
-        strict["additionalProperties"] = False
-    return strict
+        closed["required"] = list(schema["properties"])
+        closed["additionalProperties"] = False
+    return closed
 
 
 def load_yaml(text: str) -> Any:
