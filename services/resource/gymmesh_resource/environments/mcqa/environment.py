@@ -11,6 +11,7 @@ import msgspec
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import filled_text, one_of
+from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
 
@@ -61,6 +62,20 @@ class McqaEnvironment(Environment[None]):
             if self._mode is None:  # the operator's own word is not questioned
                 _fitting(task, _mode(task))
         _mode(task)
+
+    def expected(self, task: Task) -> list[Expected]:
+        """The letter; and the option's text, where the mode reads that, too."""
+        letter, question = _expected(task), _question(task)
+        patterns, mode = _patterns(task), self._mode or _mode(task)
+        boxed = mode in ("strict_single_letter_boxed", "lenient_boxed") and not patterns
+        form = f"The answer is \\boxed{{{ANSWER}}}." if boxed else f"Answer: {ANSWER}"
+        choices = tuple(sorted(question.letters))
+        answers = [Expected(letter, "choice", form, choices=choices)]
+        texts = [text for _, text in question.options]
+        text = next((text for name, text in question.options if name == letter), "")
+        if mode == "lenient_boxed" and not patterns and text and texts.count(text) == 1:
+            answers.append(Expected(text, "choice", form, choices=texts))
+        return answers
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the chosen letter with the expected one."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.row_fields import filled_text, one_of
+from gymmesh_resource.expected import ANSWER, Expected, is_number
 
 from . import nemo
 from .extraction import MODES, ExtractionMode, extract
@@ -20,6 +22,13 @@ EVIDENCE = 1_000
 _EXPLAINED = 100
 # Characters of a response that are judged on the event loop.
 LONG = 20_000
+# How a policy writes its answer, by mode.
+_FORMS: Mapping[ExtractionMode, str] = {
+    "boxed": f"The answer is \\boxed{{{ANSWER}}}.",
+    "final_answer": f"Final answer: {ANSWER}",
+    "last_line": ANSWER,
+    "full_response": ANSWER,
+}
 
 
 class StringMatchEnvironment(Environment[None]):
@@ -52,6 +61,11 @@ class StringMatchEnvironment(Environment[None]):
         _mode(task)
         _case_sensitive(task)
         self._tolerance_of(task)
+
+    def expected(self, task: Task) -> Expected:
+        """The row's `expected_answer`, in the form that its mode reads."""
+        answer = filled_text(task, "expected_answer")
+        return Expected(answer, "number" if is_number(answer) else "text", form=_FORMS[_mode(task)])
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Find the answer and compare it."""
