@@ -58,8 +58,14 @@ def says_the_same(expected: str, actual: str, least: float) -> bool:
 
 
 def _content(words: Counter[str]) -> Counter[str]:
-    """The words that say something on their own."""
-    return Counter({word: n for word, n in words.items() if word not in _FUNCTION_WORDS})
+    """The words that say something on their own; numbers are compared elsewhere."""
+    return Counter(
+        {
+            word: number
+            for word, number in words.items()
+            if word not in _FUNCTION_WORDS and not any(map(str.isdigit, word))
+        }
+    )
 
 
 def _words(text: str) -> Counter[str]:
