@@ -16,7 +16,8 @@ _CLOCK = re.compile(
 def read_clock(text: str) -> int:
     """Minutes after midnight of "10:30", "10:30:00", "10:30 AM", "2 p.m." or "noon".
 
-    Only times of a day, full-width digits among them. Raises ValueError, and TypeError for what is not text.
+    Only times of a day, also in full-width digits. Raises ValueError, and TypeError for what is
+    not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"a time is text, not {type(text).__name__}")
