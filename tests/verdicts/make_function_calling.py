@@ -116,13 +116,26 @@ def _single() -> Iterator[dict[str, Any]]:
         for row in (_action("f", expected), _answers(("f", expected))):
             own = json.dumps(expected)
             yield _made(row, [_call("f", own)], 1.0, "the expected call")
-            for text in same:
+            for text in (*same, *_layouts(expected)):
                 yield _made(row, [_call("f", text)], 1.0, "the same in another form", clothes=True)
             for text in other:
                 yield _made(row, [_call("f", text)], 0.0, why)
     row = _action("f", {"x": 1})
     for name in ("g", "F", "f ", "functions.f", "f(x=1)", ""):
         yield _made(row, [_call(name, '{"x":1}')], 0.0, "another function")
+
+
+def _layouts(arguments: dict[str, Any]) -> Iterator[str]:
+    """The same JSON in other layouts, as Python's own reader confirms."""
+    for options in (
+        {"indent": 1},
+        {"indent": 4, "ensure_ascii": False},
+        {"separators": (" , ", " : ")},
+    ):
+        text = json.dumps(dict(reversed(arguments.items())), **options)
+        assert json.loads(text) == arguments
+        if text != json.dumps(arguments):
+            yield text
 
 
 def _several() -> Iterator[dict[str, Any]]:

@@ -7,6 +7,8 @@ Run it as `.venv/bin/python -m tests.verdicts.make_structured_outputs`; it needs
 # ruff: noqa: E501  # a line a case reads better than its parts
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 from collections.abc import Iterator
@@ -354,11 +356,35 @@ def _cases() -> Iterator[dict[str, Any]]:
         right = None if fits is None else float(fits)
         yield case(_row(format, schema), answer, right, why.removeprefix("+"), **clothes)
     yield from list(_patterns())[::2]
-    for answer, clothes in _in_other_clothes():
-        yield case(_row("json", PERSON), answer, 1.0, "the same document", clothes=clothes)
+    for answer in _json_texts():
+        yield case(
+            _row("json", PERSON),
+            answer,
+            1.0,
+            "the same document",
+            source="Python's json",
+            clothes=True,
+        )
+    for answer in _csv_texts():
+        yield case(
+            _row("csv", RIVERS), answer, 1.0, "the same table", source="Python's csv", clothes=True
+        )
 
 
-def _in_other_clothes() -> Iterator[tuple[str, bool]]:
+def _csv_texts() -> Iterator[str]:
+    """Tables in other spellings, as Python's own writer has them."""
+    for columns in (["name", "length_km"], ["length_km", "name"]):
+        for quoting in (csv.QUOTE_ALL, csv.QUOTE_MINIMAL, csv.QUOTE_NONNUMERIC):
+            for end in ("\n", "\r\n"):
+                for length in (6650, 6650.5, 0, -1e-3):
+                    text = io.StringIO()
+                    table = csv.DictWriter(text, columns, quoting=quoting, lineterminator=end)
+                    table.writeheader()
+                    table.writerow({"name": 'the "Nile", long', "length_km": length})
+                    yield text.getvalue()
+
+
+def _json_texts() -> Iterator[str]:
     """One document as JSON in other spellings; Python's own reader says that it is the same."""
     for name, born in (("Ada", 1815), ("Zoë", 0), ('"q"', -5), ("a\tb", 10**18), ("", 7)):
         wanted = {"name": name, "born": born}
@@ -369,7 +395,7 @@ def _in_other_clothes() -> Iterator[tuple[str, bool]]:
                         wanted, ensure_ascii=ascii_only, indent=indent, sort_keys=sort
                     )
                     assert json.loads(text) == wanted
-                    yield text, True
+                    yield text
 
 
 if __name__ == "__main__":
