@@ -149,7 +149,7 @@ def _several() -> Iterator[dict[str, Any]]:
     yield _made(row, [call_a, call_b, other], 0.0, "a call too many")
     yield _made(row, [call_a, call_b, call_b], 0.0, "a call too many")
     yield _made(row, [], 0.0, "no call", said="I can't do that.")
-    kept = {"options": {"call_order": "kept"}}
+    kept: dict[str, Any] = {"options": {"call_order": "kept"}}
     yield _made(row, [call_b, call_a], 0.0, "the order is kept", **kept)
     yield _made(row, [call_a, call_b], 1.0, "the order is kept", **kept)
     batch = {"expected_action": {"type": "function_call_batch", "calls": [
@@ -179,7 +179,7 @@ def _defaults() -> Iterator[dict[str, Any]]:
         ({"city": "Oslo"}, {"city": "Oslo", "unit": None}, 0.0, "null is not the default", False),
     ]:
         for row in (_answers(("f", expected)), _action("f", expected)):
-            more = {"clothes": True} if clothes else {}
+            more: dict[str, Any] = {"clothes": True} if clothes else {}
             yield _made(row, [_call("f", json.dumps(made))], right, why, **more)
     yield _made(
         _answers(("other", {})),
@@ -195,7 +195,7 @@ def _cases() -> Iterator[dict[str, Any]]:
     yield from _defaults()
     free = _action("send", SENTENCE) | {"free_text_arguments": ["text"]}
     for text, right in WORDED:
-        clothes = {"clothes": True} if right else {}
+        clothes: dict[str, Any] = {"clothes": True} if right else {}
         yield _made(
             free,
             [_call("send", json.dumps({"text": text}))],
@@ -209,12 +209,13 @@ def _cases() -> Iterator[dict[str, Any]]:
             0.0,
             "the row does not ask for similarity",
         )
-    for row, why in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({}, "nothing is expected"),
         ({"expected_answers": {}}, "not a list"),
         ({"expected_action": {"type": "x"}}, "not an action"),
         (_answers() | {"free_text_arguments": 1}, "not names"),
-    ]:
+    ]
+    for row, why in refused:
         yield _made(row, [], None, why)
 
 

@@ -42,7 +42,8 @@ def _cases() -> Iterator[dict[str, Any]]:
             yield case(row, message, 1.0, "the same in another form", **clothes)
         for message in other:
             yield case(row, message, 0.0, "another answer")
-    for wrong in (None, "", [], True, {"a": 1}):
+    refused: list[Any] = [None, "", [], True, {"a": 1}]
+    for wrong in refused:
         yield case({"expected_answer": wrong}, "x", None, "not an accepted answer")
 
 

@@ -106,11 +106,13 @@ class Quantity:
         if not other.numerator or abs(self.power - other.power) > _APART:
             return False
         least = min(self.power, other.power)
-        own, wanted = (
-            Fraction(one.numerator, one.denominator) * 10 ** (one.power - least)
-            for one in (self, other)
-        )
+        own, wanted = self._times(-least), other._times(-least)
         return abs(own - wanted) <= Fraction(tolerance) * abs(wanted)
+
+    def _times(self, power: int) -> Fraction:
+        """The number times that power of ten, which makes it a fraction of whole numbers."""
+        scale: int = 10 ** (self.power + power)
+        return Fraction(self.numerator, self.denominator) * scale
 
     def fits_unit_of(self, other: Quantity) -> bool:
         """Whether the units are the same; one that is not written may be either."""

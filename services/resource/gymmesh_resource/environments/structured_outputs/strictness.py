@@ -88,7 +88,8 @@ def _split_dependencies(schema: dict[str, Any]) -> None:
 
 def strict(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema, with all properties required and no others allowed."""
-    return _closed(schema, schema)
+    closed: dict[str, Any] = _closed(schema, schema)
+    return closed
 
 
 def _closed(schema: Any, root: dict[str, Any], known: Iterable[str] = ()) -> Any:
