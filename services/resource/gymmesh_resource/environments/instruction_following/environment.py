@@ -11,6 +11,7 @@ import msgspec
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of
+from gymmesh_resource.expected import Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
@@ -51,6 +52,11 @@ class InstructionFollowingEnvironment(Environment[None]):
         """The row must have `instruction_id_list` and `kwargs`, one for each instruction."""
         self._checks(task)
         _mode(task)
+
+    def expected(self, task: Task) -> Expected | None:
+        """The row's `right_answer`: one that follows all instructions, where the row has one."""
+        answer = task.payload.get("right_answer")
+        return Expected(answer) if isinstance(answer, str) and answer.strip() else None
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Check the model's last message."""

@@ -14,11 +14,13 @@ import msgspec
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.expected import ANSWER, Expected, is_number
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_resource.workers import AnswerTooMuch
+from gymmesh_responses import dumps
 
 from . import prompts, rows, texts
 from .control import AnswerUnjudged
@@ -143,6 +145,21 @@ class LlmJudgeEnvironment(Environment[None]):
         rows.expected(task)
         rows.instructions(task)
         rows.output_regex(task)
+
+    def expected(self, task: Task) -> Expected | None:
+        """The reference; for a rubric, which criteria an answer meets, as a JSON object, which
+        a scripted judge can read."""
+        mode = rows.mode_of(task, self._mode)
+        if mode == "rubric":
+            met = {one.text: (one.weight > 0) == one.passes for one in rows.criteria(task)}
+            aggregated = self._aggregation in ("all", "weighted", "mean")
+            return Expected(dumps(met).decode(), "json") if aggregated else None
+        reference = rows.expected(task)
+        if mode == "score" or reference is None:
+            return None
+        pattern = rows.output_regex(task) if self._row_regex else None
+        form = f"Answer: {ANSWER}" if pattern and pattern.startswith("Answer:") else ANSWER
+        return Expected(reference, "number" if is_number(reference) else "text", form)
 
     def _as_nemo(self, task: Task) -> bool:
         """Whether replies and rubrics are read by NeMo Gym's own rules."""

@@ -20,6 +20,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
+from gymmesh_resource.expected import Expected, is_number
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
@@ -154,6 +155,12 @@ class McpEnvironment(Environment[_Servers]):
         shared = set(self._for_all.values())
         own = [each for each in session.state.connections.values() if each not in shared]
         await asyncio.gather(*(connection.close() for connection in own))
+
+    def expected(self, task: Task) -> list[Expected]:
+        """The row's `expected_answer`, where a verdict is asked for."""
+        if self._verdict == "none":
+            return []
+        return [Expected(one, "number" if is_number(one) else "text") for one in _expected(task)]
 
     async def verify(self, session: Session[_Servers], rollout: Rollout) -> Outcome:
         """Compare the last message with `expected_answer`, or have a model compare them."""

@@ -21,6 +21,7 @@ from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, V
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.environments.row_fields import text_or_none
 from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.expected import ANSWER, AnswerKind, Expected, is_number
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.waits import cancel_and_wait
 
@@ -121,6 +122,14 @@ class ReasoningGymEnvironment(Environment[None]):
         dataset = _entry(task)["metadata"]["source_dataset"]
         if dataset not in await asyncio.shield(self._names):
             raise _unknown(dataset)
+
+    def expected(self, task: Task) -> Expected | None:
+        """The data set's own answer, where the row has it."""
+        answer = _entry(task)["answer"]
+        if not answer:
+            return None
+        kind: AnswerKind = "number" if is_number(answer) else "text"
+        return Expected(answer, kind, form=f"<answer>{ANSWER}</answer>")
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Score the answer with the dataset's own scorer."""

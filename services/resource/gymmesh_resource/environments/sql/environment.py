@@ -15,6 +15,7 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.tools import tool
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
@@ -147,6 +148,10 @@ class SqlEnvironment(Environment[None]):
         except AnswerTooMuch as error:
             raise ToolError(f"The query had to be ended: {error}.") from None
         return shown(result)
+
+    def expected(self, task: Task) -> Expected:
+        """The row's expected query, in a fence."""
+        return Expected(self._question(task).query, "sql", form=f"```sql\n{ANSWER}\n```")
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare what the answer's query gives with what the expected one gives."""

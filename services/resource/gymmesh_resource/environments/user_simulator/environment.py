@@ -24,6 +24,7 @@ from gymmesh_resource.environments.llm_judge.control import (
     judged,
 )
 from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.expected import Expected
 from gymmesh_resource.rollout import Rollout, Transcript
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
@@ -150,6 +151,16 @@ class UserSimulatorEnvironment(Environment[Chat]):
         if reply.stopped:
             chat.ended_by = "the user"
         return Turn(reply.text or (), done=reply.stopped)
+
+    def expected(self, task: Task) -> Expected | None:
+        """The row's expected actions, then all that is to be said; None where only the wanted
+        state is known, or a judge decides."""
+        wanted = task.require("expected")
+        if "state" in wanted or wanted.get("criteria"):
+            return None
+        calls = [(one["name"], one.get("arguments", {})) for one in wanted.get("actions", ())]
+        facts = [forms[0] for forms in self._chat(task).expectation.say]
+        return Expected(" and ".join(facts) or "Done.", "calls", "It is {answer}.", calls=calls)
 
     async def verify(self, session: Session[Chat], rollout: Rollout) -> Verdict:
         """Compare the final state and what the model said; ask the judge where there is one."""
