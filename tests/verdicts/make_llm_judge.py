@@ -70,18 +70,19 @@ def cases() -> Iterator[dict[str, Any]]:
         more = {"clothes": True} if score else {}
         options = {"mode": "score", "unreadable": "skip"}
         yield case({}, "12 km", score, why, judge=[reply], options=options, **more)
-    weights = [part["weight"] for part in RUBRIC]
+    weights = [-2, 1]
     for met in product((True, False), repeat=2):
-        for how, right in _rewards(weights, met).items():
+        for how, reward in _rewards(weights, met).items():
             # Criteria are asked side by side, in their order.
             replies = [YES if ok else NO for ok in met]
-            yield case({"rubric": RUBRIC}, "12 km", right, f"{how} of weights {weights}, met {list(met)}",
+            yield case({"rubric": RUBRIC}, "12 km", reward, f"{how} of weights {weights}, met {list(met)}",
                        source="exact arithmetic", judge=replies, options={"aggregation": how})  # fmt: skip
-    for row, why in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"rubric": []}, "no criterion"), ({"rubric": [{"question": "a", "weight": -1}]}, "nothing to gain"), ({}, "nothing to judge by"),
         ({"rubric": [{"question": "a", "pass_criteria": "MAYBE"}]}, "neither YES nor NO"), ({"rubric": [{"question": "a", "pass_criteria": "No."}]}, "neither YES nor NO"),
         ({"rubric": [{"question": "a", "weight": "2"}]}, "a weight as text"), ({"rubric": [{}]}, "no question"),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for row, why in refused:
         yield case(row, "12 km", None, why, judge=[YES])
     for text in ("", "  \n"):
         yield case(REFERENCE, text, 0.0, "no answer", judge=[EQUAL])

@@ -85,13 +85,13 @@ def _numbers() -> Iterator[dict[str, Any]]:
         yield case(row, f"<answer>{form}</answer>", 1.0, "the number", clothes=True)
     for junk in JUNK:
         yield case(row, f"<answer>{junk}</answer>", 0.0, "no number")
-    for text, right in (
+    for text, reward in (
         ("\\boxed{7} \\boxed{1203}", 1.0),
         ("\\boxed{1203} \\boxed{7}", 0.0),
         ("<answer>7</answer> <answer>1203</answer>", 1.0),
         ("<answer>1203</answer> <answer>7</answer>", 0.0),
     ):
-        yield case(row, text, right, "the last answer counts")
+        yield case(row, text, reward, "the last answer counts")
 
 
 def _games() -> Iterator[dict[str, Any]]:
@@ -160,12 +160,14 @@ def _texts() -> Iterator[dict[str, Any]]:
             yield case(row, f"<answer>{form}</answer>", 1.0, "the word", clothes=True)
         for wrong in (other, "yes", "maybe", "True or False", "nan"):
             yield case(row, f"<answer>{wrong}</answer>", 0.0, "not the word")
-    for text, right in (
+    for text, reward in (
         ("22", 1.0), ("$22", 1.0), ("22 slices", 1.0), ("22.0", 1.0), ("They ate 22.", 1.0),
         ("-22", 0.01), ("23", 0.01), ("2.2", 0.01), ("22 or 23", 0.0), ("many", 0.0), ("nan", 0.0),
     ):  # fmt: skip
-        more = {"clothes": True} if right == 1.0 else {}
-        yield case(_row("gsm_symbolic", "22"), f"<answer>{text}</answer>", right, "a story", **more)
+        more = {"clothes": True} if reward == 1.0 else {}
+        yield case(
+            _row("gsm_symbolic", "22"), f"<answer>{text}</answer>", reward, "a story", **more
+        )
 
 
 def _refused() -> Iterator[dict[str, Any]]:
