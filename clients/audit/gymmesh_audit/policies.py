@@ -13,7 +13,7 @@ from .gold import ANSWER, Gold, same
 CONSTANTS: Final[tuple[str, ...]] = (
     "0", "1", "-1", "2", "10", "42", "100", "0.0000001", "nan", "inf", "-inf", "1e999", "true",
     "false", "null", "None", "yes", "no", *"ABCDEFGHIJ", "x", ".", "{}", "[]", "a", "the", "1+1",
-    "0/0", "1*2*3*4", "SELECT 1", "???",
+    "0/0", "1*2*3*4", "SELECT 987654321", "???",
 )  # fmt: skip
 REFUSALS: Final[dict[str, str]] = {
     "a refusal": "I'm sorry, I can't do that.",
