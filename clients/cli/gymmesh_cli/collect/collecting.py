@@ -45,7 +45,7 @@ from gymmesh_client.problems import unwritable
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
-from gymmesh_mesh.described import describe_services
+from gymmesh_mesh.described import describe_services, environment_versions
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint
@@ -187,6 +187,8 @@ async def _collect_with(
     options, tally = command.pace, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
+    known = await environment_versions(mesh.directory, chosen.environments)
+    identity = replace(identity, environments=known)
     output = _prepare(command, chosen, own, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
@@ -283,6 +285,8 @@ def _prepare(
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
+    for notice in output.notices:
+        echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
             "gym-cli: outcomes that --retry names, but --num-repeats and --limit do not ask for, "

@@ -175,8 +175,8 @@ output_options = grouped(
         "--accept-change",
         "accept",
         multiple=True,
-        type=click.Choice(["tasks", "config", "version"]),
-        help="With --resume: go on although this has changed. Repeatable.",
+        type=click.Choice(["tasks", "config", "version", "environments"]),
+        help="With --resume: resume although this has changed. Repeatable.",
     ),
     click.option(
         "--shard-rows",

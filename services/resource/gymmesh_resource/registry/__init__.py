@@ -9,6 +9,7 @@ from .loading import (
     make_environment,
     uses_of,
 )
+from .source import source_digest
 
 __all__ = [
     "About",
@@ -17,5 +18,6 @@ __all__ = [
     "environment_names",
     "example_tasks",
     "make_environment",
+    "source_digest",
     "uses_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -15,7 +15,8 @@ from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
 
-from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
+from . import nemo, verdict
+from .question import MODES, ChoiceQuestion, ReadingMode
 
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
@@ -23,7 +24,8 @@ _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 class McqaEnvironment(Environment[None]):
     """Multiple choice questions; the reward is 1.0 for the right letter, else 0.0."""
 
-    version = "1"
+    version = "2"
+    references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
     processes = 1
     # A task's pattern may run away on a response; in a worker that costs no more than this.
@@ -39,7 +41,8 @@ class McqaEnvironment(Environment[None]):
         r"""Options.
 
         grading_mode: used for all tasks, whatever their rows say.
-        label_in_box: whether ``\boxed{C: its text}`` chooses C.
+        label_in_box: whether ``\boxed{C: its text}`` chooses C in strict_single_letter_boxed, and
+            with compat in both boxed modes.
         pattern_timeout_s: seconds of processor time for the patterns that a task brings
             (`output_regex`).
         """
@@ -90,6 +93,7 @@ class McqaEnvironment(Environment[None]):
             if letter is None and text:
                 mode = self._mode or _mode(task)
                 stage.note = f"by {mode}"
+                choose = nemo.choose if self.compat_of(task) else verdict.choose
                 letter = choose(
                     text,
                     question,
@@ -98,7 +102,12 @@ class McqaEnvironment(Environment[None]):
                     answer_prefix=_template(task).get("answer_prefix") or "",
                 )
         evidence["extracted_answer"] = letter
-        return Verdict(float(letter == expected), evidence=evidence)
+        found = "found no choice" if letter is None else f"got {letter}"
+        return Verdict(
+            float(letter == expected),
+            evidence=evidence,
+            explanation=f"expected {expected}, {found} ({stage.note})",
+        )
 
     async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
         """The letter that the task's patterns find. Raises `AnswerTooMuch` where they cannot read
@@ -109,6 +118,8 @@ class McqaEnvironment(Environment[None]):
         options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
+
+        by_patterns = nemo.by_patterns if self.compat_of(task) else verdict.by_patterns
 
         def find(read: str) -> Awaitable[str | None]:
             return self.work_on_answer(by_patterns, read, patterns, options, cpu_s=self._timeout_s)

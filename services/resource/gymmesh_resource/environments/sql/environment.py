@@ -22,7 +22,7 @@ from gymmesh_runtime.extras import Extra
 
 from .bounds import QueryError, QueryLimits
 from .execution import Judged, check_query, gives_nothing, has_rows, judge, run_query, warm_up
-from .reading import find_query
+from .reading import find_query, find_query_as_nemo
 from .rows import Question, read_question
 from .table import shown
 
@@ -46,7 +46,8 @@ class SqlEnvironment(Environment[None]):
     The reward is 1.0 when the answer's query gives the same result as the expected one, else 0.0.
     """
 
-    version = "1"
+    version = "2"
+    references = ("nemo",)
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
@@ -98,6 +99,7 @@ class SqlEnvironment(Environment[None]):
     def check_task(self, task: Task) -> None:
         """The row must have a database and an expected query."""
         self._question(task)
+        self.compat_of(task)
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state, but refuses a database that cannot be made, or on which any query may be
@@ -155,9 +157,9 @@ class SqlEnvironment(Environment[None]):
         """Compare what the answer's query gives with what the expected one gives."""
         answer = self._answer(rollout)
         if answer is None:
-            return Verdict(0.0, evidence={"reason": "no query in the answer"})
+            return _worth_nothing("no query in the answer")
         if len(answer) > _LONGEST:
-            return Verdict(0.0, evidence={"reason": "the query is too long"})
+            return _worth_nothing("the query is too long")
         question = self._question(rollout.task)
         with rollout.stage("execute") as stage:
             judged = await self._judge(question, answer)
@@ -170,6 +172,7 @@ class SqlEnvironment(Environment[None]):
                 "expected_rows": judged.expected_rows,
                 "answer_rows": judged.answer_rows,
             },
+            explanation="the same result" if judged.match else judged.reason,
         )
 
     async def _judge(self, question: Question, answer: str) -> Judged:
@@ -192,6 +195,8 @@ class SqlEnvironment(Environment[None]):
         return read_question(task, self._databases, self._engine)
 
     def _answer(self, rollout: Rollout) -> str | None:
+        if self.compat_of(rollout.task) == "nemo":
+            return find_query_as_nemo(rollout.text)
         written = find_query(rollout.text)
         if written is not None or not self._from_query:
             return written
@@ -204,6 +209,10 @@ class SqlEnvironment(Environment[None]):
 
     async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts, seconds: float) -> T:
         return await self.work_on_answer(function, *arguments, cpu_s=seconds + _GRACE)
+
+
+def _worth_nothing(reason: str) -> Verdict:
+    return Verdict(0.0, evidence={"reason": reason}, explanation=reason)
 
 
 def _fault(question: Question, error: QueryError) -> Exception:

@@ -67,7 +67,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
     forbidden one was, and the judge, where one is asked, agrees.
     """
 
-    version = "1"
+    version = "2"
     examples = "tasks.jsonl"
     models = ("user", "judge")
 
@@ -169,7 +169,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
             parts = dict.fromkeys(("state", "said", "unsaid"), 0.0)
             parts |= {"judge": 0.0} if self._judge else {}
             evidence = {"ended_by": chat.ended_by, "failure_reason": chat.failure}
-            return Verdict(0.0, components=parts, evidence=evidence)
+            return Verdict(0.0, components=parts, evidence=evidence, explanation=chat.failure)
         compare = partial(chat.expectation.findings, chat.state, rollout.texts)
         # Quick, but for what a model wrote without end; that must not hold up other sessions.
         large = sum(map(len, rollout.texts)) > _LARGE
@@ -186,11 +186,13 @@ class UserSimulatorEnvironment(Environment[Chat]):
             except AnswerUnjudged as error:
                 met, failure = False, str(error)
             parts["judge"] = float(met)
-        asked = [parts[name] for name in chat.expectation.asked if name in parts]
-        mean = sum(asked) / len(asked)
+        asked = {name: parts[name] for name in chat.expectation.asked if name in parts}
+        mean = sum(asked.values()) / len(asked)
+        fell_short = [name for name, part in asked.items() if part < 1.0]
         return Verdict(
             mean if self._mean else float(mean == 1.0),
             components=parts,
+            explanation=f"fell short: {', '.join(fell_short)}" if fell_short else "all parts hold",
             evidence={
                 "state_differences": found.differences,
                 "missing_facts": found.missing,
