@@ -69,6 +69,9 @@ def nearly(gold: Gold) -> Iterator[Variant]:
 def clothes(gold: Gold) -> Iterator[Variant]:
     """The same words in other forms."""
     answer = gold.answer
+    if "\n" in answer:
+        yield Variant("a line break after it", f"{answer}\n")
+        return
     yield Variant("spaces around it", f"  {answer} ")
     if gold.form != ANSWER:
         yield Variant("after a paragraph", message=f"I thought about it.\n\n{gold.message}\n")
