@@ -59,7 +59,7 @@ def _any_24(row: Row, rollout: Rollout) -> float:
     if not re.fullmatch(r"[\d+*/() -]{3,40}", text) or "**" in text:
         return 0.0
     try:
-        return abs(eval(text, {"__builtins__": {}}) - 24) < 1e-6  # noqa: S307  # digits and signs
+        return bool(abs(eval(text, {"__builtins__": {}}) - 24) < 1e-6)  # noqa: S307  # digits and signs
     except (SyntaxError, ZeroDivisionError, TypeError):
         return 0.0
 
@@ -217,7 +217,7 @@ def _breaks(row: Row, rollout: Rollout) -> float:
 
 
 def _first_label(row: Row, rollout: Rollout) -> float:
-    return row["said"][0].find("[[YES]]") > -1
+    return bool(row["said"][0].find("[[YES]]") > -1)
 
 
 def _any_letter(row: Row, rollout: Rollout) -> float:
@@ -248,7 +248,7 @@ def _evaluates(row: Row, rollout: Rollout) -> float:
     if not re.fullmatch(r"-?[\d+* -]{1,40}", text) or "**" in text:
         return 0.0
     try:
-        return eval(text, {"__builtins__": {}}) == int(row["gold"])  # noqa: S307  # digits and signs
+        return bool(eval(text, {"__builtins__": {}}) == int(row["gold"]))  # noqa: S307  # digits and signs
     except (SyntaxError, TypeError):
         return 0.0
 
@@ -263,7 +263,7 @@ def _any_call(row: Row, rollout: Rollout) -> float:
 
 
 def _exact(row: Row, rollout: Rollout) -> float:
-    return rollout.answer.strip() == row["gold"]
+    return bool(rollout.answer.strip() == row["gold"])
 
 
 def _whole_message(row: Row, rollout: Rollout) -> float:
@@ -271,7 +271,7 @@ def _whole_message(row: Row, rollout: Rollout) -> float:
 
 
 def _number_text(row: Row, rollout: Rollout) -> float:
-    return boxed(rollout.text).strip() == row["gold"]
+    return bool(boxed(rollout.text).strip() == row["gold"])
 
 
 def _same_number(row: Row, rollout: Rollout) -> float:

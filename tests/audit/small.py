@@ -39,12 +39,13 @@ class Small:
 
     async def audited(self) -> Report:
         """The audit of this verifier."""
-        made = _environment(self)
+        made = small_environment(self)
         config = EnvironmentConfig(use="tests")
         return await audit_here(self.name, config, None, AuditOptions(), instance=made)
 
 
-def _environment(small: Small) -> Environment[None]:
+def small_environment(small: Small) -> Environment[None]:
+    """The environment that judges by it."""
     base = _WithTool if small.tool_answer else _WithJudge if small.judge_labels else _Plain
     return base(small)
 

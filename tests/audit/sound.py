@@ -38,7 +38,7 @@ def _words(read: Any) -> Any:
 
 
 def _identifier(row: Row, rollout: Rollout) -> float:
-    return rollout.answer.strip() == row["gold"]
+    return bool(rollout.answer.strip() == row["gold"])
 
 
 def _letter(row: Row, rollout: Rollout) -> float:
@@ -48,7 +48,7 @@ def _letter(row: Row, rollout: Rollout) -> float:
 
 def _boxed_letter(row: Row, rollout: Rollout) -> float:
     bare = re.sub(r"^\\text(bf)?\{(.*)\}$", r"\2", boxed(rollout.text).strip())
-    return bare.strip("() ") == row["gold"]
+    return bool(bare.strip("() ") == row["gold"])
 
 
 def _record(row: Row, rollout: Rollout) -> float:
@@ -66,7 +66,7 @@ def _share(row: Row, rollout: Rollout) -> float:
         return 0.0
     if not isinstance(given, dict) or set(given) - set(gold):
         return 0.0
-    return sum(given.get(key) == value for key, value in gold.items()) / len(gold)
+    return float(sum(given.get(key) == value for key, value in gold.items()) / len(gold))
 
 
 def _rows(row: Row, rollout: Rollout) -> float:
@@ -89,7 +89,7 @@ def _program(row: Row, rollout: Rollout) -> float:
 
 
 def _label(row: Row, rollout: Rollout) -> float:
-    return row["said"][0].rstrip().endswith("[[YES]]")
+    return bool(row["said"][0].rstrip().endswith("[[YES]]"))
 
 
 def _weighted(row: Row, rollout: Rollout) -> float:
