@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .errors import ToolError as ToolError
     from .expected import Expected as Expected
     from .models import ModelAnswer as ModelAnswer
+    from .rewards import reward as reward
     from .rollout import Member as Member
     from .rollout import Rollout as Rollout
     from .rollout import ToolCall as ToolCall
@@ -37,6 +38,7 @@ _NAMES = {
     "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
     "expected": ("Expected",),
     "models": ("ModelAnswer",),
+    "rewards": ("reward",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     "service": ("ResourceService",),
     "session": ("Session",),

@@ -78,7 +78,8 @@ class Environment(Generic[S]):
     win_reward: the least reward that counts as won, where rewards are partial; None: that of the
         expected answer.
     reward_rule: how the rewards of turns add up with the verifier's (REWARD_RULE_*).
-    examples: the file of example tasks (JSONL rows) beside the class's module, if any.
+    examples: the example tasks, if any: their rows, or the name of a file of rows (JSONL) beside
+        the class's module.
     models: its own names for the model services that it asks (`session.ask`): judges, simulated
         users. The configuration maps them to services of the mesh; by default to those of the
         same name.
@@ -105,7 +106,7 @@ class Environment(Generic[S]):
     reward_rule: ClassVar[resource_pb2.RewardRule.ValueType] = (
         resource_pb2.REWARD_RULE_VERIFIER_ONLY
     )
-    examples: ClassVar[str | None] = None
+    examples: ClassVar[str | Sequence[Mapping[str, Any]] | None] = None
     models: ClassVar[tuple[str, ...]] = ()
     strict_tools: ClassVar[bool] = False
     extra: ClassVar[Extra | None] = None
@@ -189,6 +190,15 @@ class Environment(Generic[S]):
         """
         raise NotImplementedError
 
+    def reward_functions(self) -> Mapping[str, tuple[Callable[..., Any], float]]:
+        """The reward functions by name, each with its weight: methods marked `@reward`."""
+        from .rewards.marking import marked_methods
+
+        return {
+            mark.name: (getattr(self, attribute), mark.weight)
+            for attribute, mark in marked_methods(type(self)).items()
+        }
+
     def called_models(self) -> Sequence[str]:
         """The models that must be there, by the environment's names: for what options decide."""
         return self.models
@@ -255,18 +265,19 @@ class Environment(Generic[S]):
         return {}
 
     def tasks(self) -> Iterable[Mapping[str, Any]]:
-        """The example tasks as rows of a task file; read from `examples` by default."""
-        return ()
+        """The example tasks as rows of a task file: by default those in `examples`."""
+        examples: Any = self.examples
+        return examples if isinstance(examples, list | tuple) else ()
 
     def examples_file(self) -> Path | None:
         """Where the example tasks are, or None. Raises DefinitionError."""
         examples: Any = self.examples  # an author may have set anything
-        if examples is None:
+        if examples is None or isinstance(examples, list | tuple):
             return None
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
-                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be the"
-                " name of a file of task rows beside the class's module (tasks() can return rows)."
+                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be a list"
+                " of task rows, or the name of a file of them beside the class's module."
             )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))

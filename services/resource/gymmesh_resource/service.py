@@ -23,6 +23,7 @@ from .environment import Environment
 from .errors import DefinitionError
 from .mcp_server.offering import Offering
 from .registry import make_environment
+from .registry.signatures import check_signatures
 from .serving import (
     CLOSE_S,
     AuditServicer,
@@ -72,7 +73,7 @@ class ResourceService:
         self._end_watch: Callable[[], None] | None = None
         try:
             self.environment = environment or make_environment(config.use, config.options)
-            _check(self.environment)
+            _check(self.environment, config)
             _set_compat(self.environment, config.compat)
             served = ServedEnvironment(self.environment, config, name, instance_id, clock=clock)
         except DefinitionError as error:
@@ -179,11 +180,15 @@ def _set_compat(environment: Environment[Any], compat: str) -> None:
         environment.compat = compat
 
 
-def _check(environment: Environment[Any]) -> None:
+def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     kind = type(environment)
     judges = (kind.verify, kind.verify_group) != (Environment.verify, Environment.verify_group)
-    if not judges:
-        raise DefinitionError(f"{kind.__name__} has no verifier: define verify or verify_group.")
+    if not (judges or environment.reward_functions() or config.rewards):
+        raise DefinitionError(
+            f"{kind.__name__} has no verifier: define verify, verify_group or a method marked "
+            "@reward."
+        )
+    check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
             f"{kind.__name__}.state must make a fresh object for each session (a dataclass, say); "
