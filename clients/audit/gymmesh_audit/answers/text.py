@@ -94,6 +94,8 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     if " " in answer:
         yield Variant("a no-break space", answer.replace(" ", "\u00a0", 1))
         yield Variant("two spaces between words", answer.replace(" ", "  ", 1))
+    if not answer.endswith((".", "!", "?")):
+        yield Variant("a trailing dot", f"{answer}.")
     yield Variant("in capitals", answer.upper())
     yield Variant("in small letters", answer.lower())
 
