@@ -51,14 +51,17 @@ from gymmesh_responses.response import (
 )
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.token_bytes import (
+    LOGPROB_ROUNDING,
     TOKEN_BYTES,
     common_tokens,
+    token_problem,
     unpack_ids,
     unpack_logprobs,
 )
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 
 __all__ = [
+    "LOGPROB_ROUNDING",
     "LONGEST_TOOL_NAME",
     "MAX_DEPTH",
     "TOKEN_BYTES",
@@ -97,6 +100,7 @@ __all__ = [
     "settings_to_dict",
     "text_of",
     "text_to_bytes",
+    "token_problem",
     "tool_from_json",
     "tool_to_dict",
     "tool_to_json",
