@@ -52,6 +52,16 @@ class WrongResult(ValueError):
         super().__init__(problem)
 
 
+class StateGone(Exception):
+    """A verifier that says that it needs no session reads the state of one that is gone."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"{environment}.verify reads session.state, and the rollout's session is gone: leave "
+            "out verify_needs_session = False, and the state is kept with the rollout"
+        )
+
+
 class Blocked(Exception):
     """An async method that held up the event loop for longer than it may take.
 

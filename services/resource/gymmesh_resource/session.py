@@ -6,6 +6,7 @@ import random
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from .errors import StateGone
 from .models import ModelAccess, Models
 from .task import Task
 
@@ -44,3 +45,27 @@ class Session(ModelAccess, Generic[S]):
     def finish(self) -> None:
         """Declare the episode over: the model is not called again."""
         self.done = True
+
+
+class JudgedSession(Session[S]):
+    """A new session in which a rollout is judged whose own is gone.
+
+    While `hidden`, its state is not the rollout's, and whoever reads it gets StateGone;
+    `was_read`: whether somebody did.
+    """
+
+    environment = ""  # the name of its class
+    hidden = False
+    was_read = False
+
+    @property
+    def state(self) -> S:  # type: ignore[override]  # an attribute in the base
+        """The state; raises StateGone while it is hidden."""
+        if self.hidden:
+            self.was_read = True
+            raise StateGone(self.environment)
+        return self._state
+
+    @state.setter
+    def state(self, state: S) -> None:
+        self._state = state

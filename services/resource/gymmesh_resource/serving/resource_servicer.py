@@ -69,6 +69,8 @@ class ResourceServicer:
             verifier_version=served.verifier_version(environment.compat),
             compat=environment.compat,
             references=environment.references,
+            keeps_state=served.keeps_state,
+            tools_replayable=environment.tools_replayable,
             source_digest=source_digest(type(environment)),
         )
         #: What all answers to CreateSession have in common.

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
@@ -26,6 +26,7 @@ from ..task import Task
 from ..tools import Toolset
 from ..workers import Threads
 from .faults import callers_fault, environment_fault
+from .final_state import refuse_unneeded_session
 from .method import Method
 from .sessions import SessionStore
 
@@ -33,9 +34,11 @@ from .sessions import SessionStore
 CLOSE_S: Final = 5.0
 # What an author may write that opening a session awaits.
 _OPENING: Final = ("create_state", "session_tools", "opening")
+_OTHER_TOOLS: Final = ("session_tools", "call_other")
 # As many as JSON readers keep.
 _SEED_BITS: Final = 53
 
+_Session = TypeVar("_Session", bound=Session[Any])
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
@@ -75,6 +78,14 @@ class ServedEnvironment:
         self.in_order = has_state if in_order is None else in_order
         self.verify_needs_session = has_state if needed is None else needed
         self.multi_turn = self.defines("next_turn")
+        # Whether a rollout may change its session's state.
+        self.changes_state = has_state and (
+            bool(self.tools) or self.multi_turn or any(map(self.defines, _OTHER_TOOLS))
+        )
+        if self.changes_state and not self.verify_needs_session:
+            refuse_unneeded_session(environment)
+        keep = environment.keep_state if config.keep_state is None else config.keep_state
+        self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)
         self.judges_groups = self.defines("verify_group")
         self.calls_models = bool(self.models)
         self._create_state = self.method(environment.create_state, config.turn_timeout_s)
@@ -140,9 +151,17 @@ class ServedEnvironment:
         )
 
     async def new_session(
-        self, session_id: str, task: Task, seed: int, rollout_id: str
-    ) -> Session[Any]:
-        """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
+        self,
+        session_id: str,
+        task: Task,
+        seed: int,
+        rollout_id: str,
+        kind: type[_Session] = Session,  # type: ignore[assignment]  # of any state
+    ) -> _Session:
+        """A session with fresh state, of this kind.
+
+        Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL.
+        """
         try:
             if self._creates_state:
                 state = await self._create_state.call((task, seed))
@@ -151,7 +170,7 @@ class ServedEnvironment:
         except Exception as error:
             raise self._fault(error, "create_session", task) from error
         self._open_sessions.inc()
-        return Session(session_id, task, seed, state, rollout_id, self.models)
+        return kind(session_id, task, seed, state, rollout_id, self.models)
 
     async def end_session(self, session: Session[Any]) -> None:
         """The environment's part of closing a session; its faults are logged."""

@@ -22,13 +22,14 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
-from ..errors import TookTooLong, WrongResult
+from ..errors import StateGone, TookTooLong, WrongResult
 from ..models import Models, UsageCounter, merged
 from ..rollout import Member, Rollout
-from ..session import Session
+from ..session import JudgedSession, Session
 from ..task import Task
 from ..verdicts import Pending, Stage, write_verification
 from .faults import callers_fault, environment_fault, raise_from
+from .final_state import final_state, restore
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 
@@ -84,7 +85,7 @@ class VerifyServicer:
         )
         opened = served.sessions.find(request.session_id, context.identity)
         if opened is None:
-            if served.verify_needs_session:
+            if served.verify_needs_session and not request.final_state.state_json:
                 raise session_not_found(request.session_id)
             return await self._judge_in_new_session(request, rollout, context.deadline)
         with opened:
@@ -128,13 +129,23 @@ class VerifyServicer:
     async def _judge_in_new_session(
         self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
-        """The verdict in a session of its own, where the rollout's is not needed."""
+        """The verdict in a session of its own: where the rollout's is not needed, or with the state
+        that it had.
+        """
         served, task = self._served, rollout.task
         served.check(task)
-        session = await served.new_session("", task, seed_of(request.task), request.rollout_id)
+        seed = seed_of(request.task)
+        session = await served.new_session("", task, seed, request.rollout_id, JudgedSession)
+        fresh = session.state
         try:
+            if request.final_state.state_json:
+                restore(served.environment, session, request.final_state)
+            elif served.changes_state:
+                session.environment = type(served.environment).__name__
+                session.hidden = True
             return await self._judge(session, rollout, deadline)
         finally:
+            session.hidden, session.state = False, fresh
             await served.end_session(session)
 
     async def _judge(
@@ -143,6 +154,11 @@ class VerifyServicer:
         # Model calls are counted in the session and for the verdict.
         usages = (session.usage, rollout.usage) if self._served.calls_models else ()
         outcome: object = _WITH_GROUP
+        response = verify_pb2.VerifyResponse()
+        if self._served.keeps_state and not (isinstance(session, JudgedSession) and session.hidden):
+            environment, most = self._served.environment, self._served.config.state_bytes
+            # Before the verifier, which may change it.
+            response.final_state.CopyFrom(final_state(environment, session, most))
         started = time.perf_counter()
         if self._has_verify:
             with for_rollout(rollout.rollout_id):
@@ -156,8 +172,10 @@ class VerifyServicer:
                     items = {"transcript": rollout.items}
                     fault = self._fault(error, "verify", rollout.task, items, usages)
                     raise_from(fault, error)
+                if isinstance(session, JudgedSession) and session.was_read:
+                    gone = StateGone(session.environment)  # it may have caught the error
+                    raise_from(self._fault(gone, "verify", rollout.task, usages=usages), gone)
         seconds = time.perf_counter() - started
-        response = verify_pb2.VerifyResponse()
         usage = merged(usages) if usages else ()
         self._write(response.verification, outcome, rollout, "verify", seconds, usage)
         return response
