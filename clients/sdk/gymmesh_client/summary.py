@@ -14,7 +14,7 @@ import msgspec
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.means import SCALE, mean_of
 from gymmesh_client.replacing import write_whole
-from gymmesh_runtime.text import one_line
+from gymmesh_runtime.text import one_line, shortened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +25,10 @@ SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
 
 _MAX_BARS: Final = 10
+_EXPLAINED: Final = 3  # verdicts
+_MOST_CAUSES: Final = 12
+_LONGEST_CAUSE: Final = 100
+_LONGEST_MESSAGE: Final = 1000
 
 
 def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
@@ -78,6 +82,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
     judge: Judge = Judge("", "")
+    explanation: str = ""  # of the verdict
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
@@ -92,6 +97,7 @@ def counted(row: Mapping[str, Any]) -> Counted:
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
         judge=judge_of(row.get("environment"), verdict),
+        explanation=str((row.get("verification") or {}).get("explanation") or ""),
     )
 
 
@@ -127,6 +133,7 @@ class Tally:
     model_calls: int = 0
     model_queue_us: int = 0
     first_failure: str = ""
+    explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
     per_task: dict[str, list[int]] = field(default_factory=dict)
     # By `Judge.name` how many rewards each of its versions gave.
     verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -166,6 +173,8 @@ class Tally:
         counts[0] += 1
         if reward >= SOLVED:
             counts[1] += 1
+        elif reward <= 0 and one.explanation and len(self.explained) < _EXPLAINED:
+            self.explained.append(f"{one.task_id}: {reward:g}, {one.explanation}")
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
@@ -173,15 +182,15 @@ class Tally:
         failure = row["failure"]
         status = failure["status"]
         self.failures[str(failure["boundary"])] += 1
-        cause = f"{failure['boundary']} {status['reason']}".rstrip()
+        cause = shortened(f"{failure['boundary']} {status['reason']}".rstrip(), _LONGEST_CAUSE)
         self.causes[cause] += 1
         if not self.first_failure:
-            self.first_failure = f"{cause}: {status['message']}"
+            self.first_failure = shortened(f"{cause}: {status['message']}", _LONGEST_MESSAGE)
 
     def add_retry(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed and is followed by another one."""
         name = boundary_name(boundary)
-        self.retries[f"{name} {reason}".rstrip()] += 1
+        self.retries[shortened(f"{name} {reason}".rstrip(), _LONGEST_CAUSE)] += 1
 
     @property
     def retried(self) -> int:
@@ -391,6 +400,10 @@ def render(summary: RunSummary, again: str = "") -> str:
         partly = f" over {over} of {summary.tasks} tasks" if over < summary.tasks else ""
         lines.append(f"{f'pass@{k}':<13} {chance:.3f}{partly}")
     lines += bars("rewards", histogram(tally.rewards))
+    lines += [
+        f"{'explained' if not place else '':<13} {line}"
+        for place, line in enumerate(tally.explained)
+    ]
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
@@ -427,4 +440,7 @@ def bars(title: str, counts: Sequence[tuple[str, int]]) -> Iterator[str]:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    shown = sorted(sorted(counts.items(), key=lambda one: -one[1])[:_MOST_CAUSES])
+    text = ", ".join(f"{count} {name}" for name, count in shown)
+    more = len(counts) - len(shown)
+    return f"{text} and {more} other causes" if more else text

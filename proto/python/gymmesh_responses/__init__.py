@@ -6,6 +6,7 @@ what it is given. `response_to_json(response_from_json(x))` is a document equal 
 """
 
 from gymmesh_responses.errors import CodecError
+from gymmesh_responses.finish import Finish, finish_of, promises_calls
 from gymmesh_responses.items import (
     item_from_json,
     item_to_dict,
@@ -66,6 +67,7 @@ __all__ = [
     "TOKEN_BYTES",
     "TOOL_NAME_RULE",
     "CodecError",
+    "Finish",
     "JsonSource",
     "JsonValue",
     "bytes_to_text",
@@ -74,6 +76,7 @@ __all__ = [
     "dumps_clean",
     "dumps_sorted",
     "fill_response",
+    "finish_of",
     "function_call_output",
     "is_tool_name",
     "item_from_json",
@@ -89,6 +92,7 @@ __all__ = [
     "params_from_json",
     "params_to_dict",
     "params_to_json",
+    "promises_calls",
     "response_from_json",
     "response_head_to_dict",
     "response_to_dict",

@@ -14,12 +14,14 @@ from gymmesh_cli.options.track import TrackOptions, track_options
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_runtime.text import shortened
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Profile
     from gymmesh_data.track import ProfileTracking
 
 _MOST_SHOWN: Final = 12
+_LONGEST_CELL: Final = 100
 
 
 @click.command("profile")
@@ -254,10 +256,15 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterable[str]:
     """Lines of a table, the first column to the left; of many rows the first."""
     if not rows:
         return
-    shown = [heads, *rows[:_MOST_SHOWN]]
+    shown = [heads, *(_cells(row) for row in rows[:_MOST_SHOWN])]
     widths = [max(len(row[place]) for row in shown) for place in range(len(heads))]
     for first, *rest in shown:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
         yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()
     if len(rows) > _MOST_SHOWN:
         yield f"… and {len(rows) - _MOST_SHOWN} more; --json has them all"
+
+
+def _cells(row: tuple[str, ...]) -> tuple[str, ...]:
+    """A row whose names, which a file may make of any length, leave a table readable."""
+    return tuple(shortened(one_line(cell), _LONGEST_CELL) for cell in row)

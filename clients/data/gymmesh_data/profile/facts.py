@@ -14,6 +14,7 @@ from typing import Any, Final
 from gymmesh_client.summary import judge_of
 from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of
 from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_runtime.text import shortened
 
 Unread = Counter[str]
 _STAGES: Final = {
@@ -24,6 +25,7 @@ _STAGES: Final = {
 }
 _OF_STAGES: Final = "verification.stages duration_us"
 _MANY_TOOLS: Final = 3
+_LONGEST_NAME: Final = 100
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
 _GREATEST: Final = 1e150
 _UNANSWERED: Final = "UNSPECIFIED"
@@ -158,7 +160,7 @@ def _labels(rollout: StoredRollout, fields: Fields) -> tuple[tuple[str, str], ..
 def _failure(failure: Json) -> tuple[str, str, str]:
     status = object_of(failure, "status")
     told = (failure.get("boundary"), status.get("reason"), failure.get("component"))
-    boundary, reason, component = (str(one or "") for one in told)
+    boundary, reason, component = (shortened(str(one or ""), _LONGEST_NAME) for one in told)
     return boundary or "(none)", reason, component
 
 

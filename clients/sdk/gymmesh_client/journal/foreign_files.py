@@ -12,7 +12,7 @@ from typing import Any, Final
 from gymmesh_client.journal.format.frames import HEADER
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.index.tables import APPLICATION_ID, INDEX_BEGIN
-from gymmesh_client.journal.row_files import ZSTD_FRAME
+from gymmesh_client.journal.zstd import FRAME_START
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
@@ -20,6 +20,7 @@ _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
 _SKIPPED: Final = b'{"line": '
 _LOG: Final = b"# gym-cli: "
+_EXAMPLES: Final = b'{"task_id":"'
 _TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
 
 
@@ -33,12 +34,14 @@ def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
         files.trace: _TRACE_BLOCK,
         files.log: _LOG,
         files.task_lines: _TASK_LINES,
+        files.examples: _EXAMPLES,
         # A kill may have left half of a draft.
         draft_of(files.journal): HEADER,
         draft_of(files.summary): _SUMMARY,
         draft_of(files.skipped): _SKIPPED,
         draft_of(files.run): _SUMMARY,
         draft_of(files.task_lines): _TASK_LINES,
+        draft_of(files.examples): _EXAMPLES,
     }
     is_ours: dict[Path, Callable[[Path], bool]] = {
         path: partial(_begins, begin=begin) for path, begin in begins.items()
@@ -79,7 +82,7 @@ def _begins(path: Path, begin: bytes) -> bool:
 def _has_rows(path: Path, known: bool) -> bool:
     """Whether rows of a run are in it. Where there is a journal, the first may be torn."""
     if ".jsonl.zst" in path.name:
-        return known and _begins(path, ZSTD_FRAME)  # only the journal says whose they are
+        return known and _begins(path, FRAME_START)  # only the journal says whose they are
     row = first_object(path)
     if row is None:
         return known

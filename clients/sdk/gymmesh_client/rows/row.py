@@ -22,9 +22,11 @@ came before it in `response`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -146,6 +148,7 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         len(parts.calls),
         reading.queue_us,
         judge_of(row["environment"], row["verification"]),
+        row["verification"].get("explanation", ""),
     )
     return row_to_json(row), figures
 
@@ -275,8 +278,9 @@ def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:
     """A status as JSON: code, message, and the reason and metadata of its ErrorInfo."""
     info = error_details_pb2.ErrorInfo()
     for detail in status.details:
-        if detail.Unpack(info):
-            break
+        with suppress(DecodeError):  # of a detail that is none
+            if detail.Unpack(info):
+                break
     return {
         "code": status.code,
         "message": status.message,

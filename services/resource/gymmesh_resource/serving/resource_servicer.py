@@ -71,6 +71,8 @@ class ResourceServicer:
             references=environment.references,
             keeps_state=served.keeps_state,
             tools_replayable=environment.tools_replayable,
+            offers_expected=served.config.audit and served.defines("expected"),
+            win_reward=environment.win_reward,
             source_digest=source_digest(type(environment)),
         )
         #: What all answers to CreateSession have in common.
