@@ -57,8 +57,9 @@ class StateGone(Exception):
 
     def __init__(self, environment: str) -> None:
         super().__init__(
-            f"{environment}.verify reads session.state, and the rollout's session is gone: leave "
-            "out verify_needs_session = False, and the state is kept with the rollout"
+            f"the verifier of {environment} reads session.state, and the rollout's session is gone "
+            "and its state was not kept. A class that leaves out verify_needs_session = False "
+            "keeps it"
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from .errors import StateGone
 from .models import ModelAccess, Models
 from .task import Task
 
@@ -50,22 +50,26 @@ class Session(ModelAccess, Generic[S]):
 class JudgedSession(Session[S]):
     """A new session in which a rollout is judged whose own is gone.
 
-    While `hidden`, its state is not the rollout's, and whoever reads it gets StateGone;
-    `was_read`: whether somebody did.
+    `lend`: makes the state that the verifier sees, when it first asks: the rollout's own, or an
+    exception. None: it sees the new session's. `failure`: what was raised, which the verifier may
+    have caught.
     """
 
-    environment = ""  # the name of its class
-    hidden = False
-    was_read = False
+    lend: Callable[[], S] | None = None
+    failure: Exception | None = None
 
     @property
     def state(self) -> S:  # type: ignore[override]  # an attribute in the base
-        """The state; raises StateGone while it is hidden."""
-        if self.hidden:
-            self.was_read = True
-            raise StateGone(self.environment)
+        """The state; raises what `lend` raises."""
+        if self.lend is not None:
+            try:
+                self._state = self.lend()
+            except Exception as error:
+                self.failure = error
+                raise
+            self.lend = None
         return self._state
 
     @state.setter
     def state(self, state: S) -> None:
-        self._state = state
+        self._state, self.lend = state, None

@@ -19,6 +19,7 @@ const OWN_KEYS: [&str; 21] = [
     "seed",
     "tags",
     "verification",
+    "final_state",
     "stop_reason",
     "stop_detail",
     "metadata",

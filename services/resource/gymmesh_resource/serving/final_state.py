@@ -8,10 +8,10 @@ import inspect
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.errors import field_invalid
 
 from ..environment import Environment
-from ..errors import DefinitionError
+from ..errors import DefinitionError, StateGone
 from ..kept_state import Names, NotKept, state_from_json, state_to_json
 from ..session import Session
 
@@ -29,14 +29,22 @@ def final_state(
     return rollout_pb2.FinalState(state_json=text)
 
 
-def restore(
-    environment: Environment[Any], session: Session[Any], kept: rollout_pb2.FinalState
-) -> None:
-    """Give a new session the state that was kept. Raises INVALID_ARGUMENT (`final_state`)."""
+def kept_state(
+    environment: Environment[Any], fresh: object, kept: rollout_pb2.FinalState
+) -> object:
+    """The state that was kept. `fresh`: that of a new session. Raises INVALID_ARGUMENT
+    (`final_state`).
+    """
     try:
-        session.state = state_from_json(kept.state_json, _names(environment, session.state))
+        return state_from_json(kept.state_json, _names(environment, fresh))
     except ValueError as error:
-        raise _invalid(f"is not a state of {type(environment).__name__}: {error}") from None
+        problem = f"is not a state of {type(environment).__name__}: {error}"
+        raise field_invalid("final_state", problem) from None
+
+
+def state_gone(environment: Environment[Any]) -> object:
+    """Raises StateGone, for a verifier that asks for the state of a session that is gone."""
+    raise StateGone(type(environment).__name__)
 
 
 def refuse_unneeded_session(environment: Environment[Any]) -> None:
@@ -60,7 +68,3 @@ def _reads_state(code: Any) -> bool:
 
 def _names(environment: Environment[Any], state: object) -> Names:
     return Names(type(environment).__module__, type(state).__module__)
-
-
-def _invalid(problem: str) -> MeshError:
-    return field_invalid("final_state", problem)

@@ -75,7 +75,7 @@ class ServedEnvironment:
         self._checks_tasks = self.defines("check_task")
         self._creates_state = self.defines("create_state")
         self._closes_sessions = self.defines("close_session")
-        has_state = type(environment).state is not None or self._creates_state
+        self.has_state = has_state = type(environment).state is not None or self._creates_state
         in_order, needed = environment.in_order, environment.verify_needs_session
         self.in_order = has_state if in_order is None else in_order
         self.verify_needs_session = has_state if needed is None else needed

@@ -22,14 +22,14 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
-from ..errors import StateGone, TookTooLong, WrongResult
+from ..errors import TookTooLong, WrongResult
 from ..models import Models, UsageCounter, merged
 from ..rollout import Member, Rollout
 from ..session import JudgedSession, Session
 from ..task import Task
 from ..verdicts import Pending, Stage, write_verification
 from .faults import callers_fault, environment_fault, raise_from
-from .final_state import final_state, restore
+from .final_state import final_state, kept_state, state_gone
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 from .verifier import Verifier
@@ -90,7 +90,7 @@ class VerifyServicer:
             return await self._judge_in_new_session(request, rollout, context.deadline)
         with opened:
             async with opened.order:
-                return await self._judge(opened.session, rollout, context.deadline)
+                return await self._judge(opened.session, rollout, context.deadline, known=True)
 
     async def VerifyGroup(
         self, request: verify_pb2.VerifyGroupRequest, context: CallContext
@@ -136,26 +136,27 @@ class VerifyServicer:
         served.check(task)
         seed = seed_of(request.task)
         session = await served.new_session("", task, seed, request.rollout_id, JudgedSession)
-        fresh = session.state
+        fresh, environment = session.state, served.environment
         try:
             if request.final_state.state_json:
-                restore(served.environment, session, request.final_state)
-            elif served.changes_state:
-                session.environment = type(served.environment).__name__
-                session.hidden = True
-            return await self._judge(session, rollout, deadline)
+                session.lend = partial(kept_state, environment, fresh, request.final_state)
+            elif served.changes_state or not served.has_state:
+                session.lend = partial(state_gone, environment)
+            known = bool(request.final_state.state_json)
+            return await self._judge(session, rollout, deadline, known=known)
         finally:
-            session.hidden, session.state = False, fresh
+            session.state = fresh
             await served.end_session(session)
 
     async def _judge(
-        self, session: Session[Any], rollout: Rollout, deadline: float | None
+        self, session: Session[Any], rollout: Rollout, deadline: float | None, *, known: bool
     ) -> verify_pb2.VerifyResponse:
+        """The verdict. `known`: whether the session has the state that the rollout left."""
         # Model calls are counted in the session and for the verdict.
         usages = (session.usage, rollout.usage) if self._served.calls_models else ()
         outcome: object = _WITH_GROUP
         response = verify_pb2.VerifyResponse()
-        if self._served.keeps_state and not (isinstance(session, JudgedSession) and session.hidden):
+        if self._served.keeps_state and known:
             environment, most = self._served.environment, self._served.config.state_bytes
             # Before the verifier, which may change it.
             response.final_state.CopyFrom(final_state(environment, session, most))
@@ -170,8 +171,8 @@ class VerifyServicer:
                     items = {"transcript": rollout.items}
                     fault = self._fault(error, "verify", rollout.task, items, usages)
                     raise_from(fault, error)
-                if isinstance(session, JudgedSession) and session.was_read:
-                    gone = StateGone(session.environment)  # it may have caught the error
+                if isinstance(session, JudgedSession) and session.failure is not None:
+                    gone = session.failure  # it has caught the error
                     raise_from(self._fault(gone, "verify", rollout.task, usages=usages), gone)
         seconds = time.perf_counter() - started
         usage = merged(usages) if usages else ()
