@@ -59,7 +59,7 @@ class JudgedSession(Session[S]):
     failure: Exception | None = None
 
     @property
-    def state(self) -> S:  # type: ignore[override]  # an attribute in the base
+    def state(self) -> S:
         """The state; raises what `lend` raises."""
         if self.lend is not None:
             try:

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
@@ -20,9 +20,9 @@ from ..config import EnvironmentConfig
 from ..environment import Environment
 from ..errors import WrongResult
 from ..models import Models
-from ..registry import example_tasks, named_object
+from ..registry import example_tasks, named_object, source_digest
 from ..rewards import Rewards
-from ..session import Session
+from ..session import JudgedSession, Session
 from ..task import Task
 from ..tools import Toolset
 from ..workers import Threads
@@ -39,7 +39,6 @@ _OTHER_TOOLS: Final = ("session_tools", "call_other")
 # As many as JSON readers keep.
 _SEED_BITS: Final = 53
 
-_Session = TypeVar("_Session", bound=Session[Any])
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
@@ -72,6 +71,7 @@ class ServedEnvironment:
         )
         self.rewards = Rewards(environment, config.rewards, named_object)
         self.threads = Threads(config.threads)
+        self.source_digest = source_digest(type(environment))
         self._checks_tasks = self.defines("check_task")
         self._creates_state = self.defines("create_state")
         self._closes_sessions = self.defines("close_session")
@@ -154,17 +154,19 @@ class ServedEnvironment:
         )
 
     async def new_session(
-        self,
-        session_id: str,
-        task: Task,
-        seed: int,
-        rollout_id: str,
-        kind: type[_Session] = Session,  # type: ignore[assignment]  # of any state
-    ) -> _Session:
-        """A session with fresh state, of this kind.
+        self, session_id: str, task: Task, seed: int, rollout_id: str
+    ) -> Session[Any]:
+        """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
+        return Session(*await self._parts(session_id, task, seed, rollout_id))
 
-        Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL.
-        """
+    async def judged_session(self, task: Task, seed: int, rollout_id: str) -> JudgedSession[Any]:
+        """A session to judge a rollout in whose own is gone. Raises as `new_session`."""
+        return JudgedSession(*await self._parts("", task, seed, rollout_id))
+
+    async def _parts(
+        self, session_id: str, task: Task, seed: int, rollout_id: str
+    ) -> tuple[str, Task, int, Any, str, Models]:
+        """What a session is made of, once its state is."""
         try:
             if self._creates_state:
                 state = await self._create_state.call((task, seed))
@@ -173,7 +175,7 @@ class ServedEnvironment:
         except Exception as error:
             raise self._fault(error, "create_session", task) from error
         self._open_sessions.inc()
-        return kind(session_id, task, seed, state, rollout_id, self.models)
+        return session_id, task, seed, state, rollout_id, self.models
 
     async def end_session(self, session: Session[Any]) -> None:
         """The environment's part of closing a session; its faults are logged."""

@@ -135,7 +135,7 @@ class VerifyServicer:
         served, task = self._served, rollout.task
         served.check(task)
         seed = seed_of(request.task)
-        session = await served.new_session("", task, seed, request.rollout_id, JudgedSession)
+        session = await served.judged_session(task, seed, request.rollout_id)
         fresh, environment = session.state, served.environment
         try:
             if request.final_state.state_json:
