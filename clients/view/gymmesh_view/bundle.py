@@ -21,7 +21,7 @@ from gymmesh_client.problems import UserError, unwritable
 from gymmesh_view.index.indexing import Indexer, index_path
 from gymmesh_view.index.store import Store
 from gymmesh_view.reading import Reading, to_json
-from gymmesh_view.rows.filters import Filters, Sort
+from gymmesh_view.rows.filters import ONE_OF, SETS, Filters, Sort
 from gymmesh_view.rows.sources import ViewSource
 from gymmesh_view.rows.summary import Json
 from gymmesh_view.server import STATIC, static_file
@@ -101,13 +101,16 @@ def _write(
     summaries: list[Json] = []
     piece: dict[str, Any] = {}
     size = first = written = 0
-    for row in _chosen(reading, filters, sort, limit):
+    rows = _chosen(reading, filters, sort, limit)
+    sources = _sources(reading, rows)
+    for row in rows:
         detail = reading.rollout(row["key"])
+        detail["summary"] |= {"id": row["id"], "source": row["source"]}
         detail["tokens"] = _tokens(reading, row["key"], detail)
         row["part"], row["text"] = first, _searched(row, detail)
         row["tools"] = sorted({one["name"] for one in detail["items"] if one["kind"] == "call"})
         row["actors"] = [one["name"] for one in detail["actors"]]
-        row["path"] = str(reading.sources[row["source"]].path.name)
+        row["path"] = sources[row["source"]]["path"]
         summaries.append(row)
         piece[row["key"]] = detail
         size += len(to_json(detail))
@@ -117,15 +120,33 @@ def _write(
     if piece:
         written += _script(data / f"{first}.js", str(first), piece)
     chosen = reading.store.counted(filters)
-    status = reading.status()
     about = {
         "rollouts": summaries,
-        "facets": reading.store.facets(),
+        "facets": _facets(summaries),
         "chosen": chosen,
-        "sources": [{**one, "path": Path(one["path"]).name} for one in status["sources"]],
+        "sources": sources,
     }
     written += _script(data / "index.js", "index", about)
     return BundleSummary(len(summaries), chosen - len(summaries), written)
+
+
+def _facets(rows: Sequence[Json]) -> Json:
+    """The names that filters may ask for. Those of the index are of rollouts that are not here."""
+    found: Json = {kind: sorted({row[kind] for row in rows} - {""}) for kind in (*ONE_OF, "run")}
+    for kind, column in SETS.items():
+        found[kind] = sorted({name for row in rows for name in row[column]})
+    return found
+
+
+def _sources(reading: Reading, rows: Sequence[Json]) -> list[Json]:
+    """The sources that some row is from, by name. Rows are numbered anew, and so are their sources:
+    the index's numbers count what is not here.
+    """
+    shown = reading.status()["sources"]
+    used = sorted({row["source"] for row in rows})
+    for number, row in enumerate(sorted(rows, key=lambda row: row["id"]), 1):
+        row["id"], row["source"] = number, used.index(row["source"])
+    return [{**shown[number], "path": Path(shown[number]["path"]).name} for number in used]
 
 
 def _tokens(reading: Reading, key: str, detail: Json) -> Json:

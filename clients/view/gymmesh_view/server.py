@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +22,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from gymmesh_client import UserError
+from gymmesh_runtime.serving.http_connections import HttpConnections, requests_log
 from gymmesh_runtime.text import os_reason
 from gymmesh_view.reading import Reading, to_json
 from gymmesh_view.rows.filters import parse_filters, parse_sort
 from gymmesh_view.rows.summary import Json
+
+_log = logging.getLogger("gymmesh.view")
 
 STATIC: Final = {
     "index.html": "text/html; charset=utf-8",
@@ -33,6 +37,7 @@ STATIC: Final = {
 }
 _HOSTS: Final = frozenset(("127.0.0.1", "localhost", "::1"))
 _MOST_ROWS: Final = 500
+_CONNECTION_S: Final = 120.0
 _MOST_OFFSET: Final = 1 << 40
 _MOST_FIELD: Final = 4_096
 _HEADERS: Final = {
@@ -78,20 +83,29 @@ class ViewServer:
         Raises UserError where the port is taken.
         """
         runner = web.AppRunner(
-            self._application(), access_log=None, max_line_size=16_384, shutdown_timeout=2
+            self._application(),
+            access_log=None,
+            max_line_size=16_384,
+            shutdown_timeout=2,
+            logger=requests_log("gymmesh.view"),
         )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", port)
+            connections = HttpConnections(runner, _CONNECTION_S)
             try:
-                await site.start()
+                server = await asyncio.get_running_loop().create_server(
+                    connections, "127.0.0.1", port
+                )
             except OSError as error:
                 raise UserError(
                     f"port {port} cannot be served on: {os_reason(error)}; name another with --port"
                 ) from None
-            bound = runner.addresses[0][1]
+            bound = server.sockets[0].getsockname()[1]
             self.url = f"http://127.0.0.1:{bound}/?token={self.token}"
-            yield self
+            try:
+                yield self
+            finally:
+                server.close()
         finally:
             await runner.cleanup()
             self._threads.shutdown()
@@ -119,6 +133,11 @@ class ViewServer:
                 response = await handler(request)
             except web.HTTPException as error:
                 response = web.Response(status=error.status, text=f"{error.reason}\n")
+            except Exception as error:  # a fault of ours, with a row that somebody else wrote
+                _log.error("%s cannot be answered: %s", request.path, type(error).__name__)
+                _log.debug("the fault's traceback", exc_info=error)
+                text = f"This cannot be shown ({type(error).__name__}).\n"
+                response = web.Response(status=500, text=text)
         response.headers.update(_HEADERS)
         return response
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
@@ -27,6 +26,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_plain
 from gymmesh_runtime.security.readers import Readers
+from gymmesh_runtime.serving.http_connections import HttpConnections, requests_log
 
 Health = discovery_pb2.Health
 
@@ -34,8 +34,8 @@ _log = logging.getLogger("gymmesh.discovery")
 
 PATH: Final = "/v1/http-sd"
 _STOP_S: Final = 1.0
-#: A connection is for one request, and closed after so long, whatever has come of it.
-_CONNECTION_S: Final = 10.0
+#: A connection is for one request.
+_CONNECTION_S: Final = 5.0
 
 
 class HttpSdEdge:
@@ -55,12 +55,18 @@ class HttpSdEdge:
         app = web.Application()
         app.router.add_get(PATH, partial(self._targets, backend, readers))
         self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=_STOP_S, logger=_requests_log()
+            app,
+            access_log=None,
+            shutdown_timeout=_STOP_S,
+            logger=requests_log("gymmesh.discovery.http_sd"),
         )
         await self._runner.setup()
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._connection, self._host, self._port, ssl=readers.tls
+                HttpConnections(self._runner, _CONNECTION_S),
+                self._host,
+                self._port,
+                ssl=readers.tls,
             )
         except OSError as error:
             place = at_port(self._host, self._port)
@@ -91,14 +97,6 @@ class HttpSdEdge:
         """Nothing over gRPC."""
         return []
 
-    def _connection(self) -> asyncio.Protocol:
-        """The library itself would wait for ever for a request that does not come."""
-        assert self._runner is not None
-        assert self._runner.server is not None
-        connection = self._runner.server()
-        asyncio.get_running_loop().call_later(_CONNECTION_S, connection.force_close)
-        return connection
-
     async def _targets(
         self, backend: RegistryBackend, readers: Readers, request: web.Request
     ) -> web.Response:
@@ -117,20 +115,6 @@ class HttpSdEdge:
             response = web.Response(status=401, text=f"{refused.message}\n", headers=headers)
         response.force_close()
         return response
-
-
-def _requests_log() -> logging.Logger:
-    """What the library logs with: not a traceback for each request that is none, and for each
-    reader that hangs up before its answer.
-    """
-    log = logging.getLogger("gymmesh.discovery.http_sd")
-    log.addFilter(_is_news)
-    return log
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError | ConnectionResetError)
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:

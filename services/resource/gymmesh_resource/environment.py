@@ -33,6 +33,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.extras import Extra
 
 from .errors import FILE_MODULE, DefinitionError, TaskInvalid, TookTooLong
+from .expected import ExpectedAnswers
 from .rollout import Member, Rollout, Transcript
 from .task import Task
 from .verdicts import Outcome, Pending
@@ -74,6 +75,8 @@ class Environment(Generic[S]):
     reward_range: the least and the most that a reward may be, also with the turns' rewards where
         `reward_rule` adds them; anything else is a fault of the verifier. A turn's own may be as
         much as the range is wide, and may take it back.
+    win_reward: the least reward that counts as won, where rewards are partial; None: that of the
+        expected answer.
     reward_rule: how the rewards of turns add up with the verifier's (REWARD_RULE_*).
     examples: the example tasks, if any: their rows, or the name of a file of rows (JSONL) beside
         the class's module.
@@ -99,6 +102,7 @@ class Environment(Generic[S]):
     processes: int = 2
     process_memory: int | None = None
     process_warm_up: ClassVar[Callable[[], object] | None] = None
+    win_reward: float | None = None
     reward_rule: ClassVar[resource_pb2.RewardRule.ValueType] = (
         resource_pb2.REWARD_RULE_VERIFIER_ONLY
     )
@@ -160,6 +164,14 @@ class Environment(Generic[S]):
     ) -> Sequence[Outcome] | Awaitable[Sequence[Outcome]]:
         """The verdicts on a task's repeats, judged together: one each, in order."""
         raise NotImplementedError
+
+    def expected(self, task: Task) -> ExpectedAnswers:
+        """Right answers to a task, for an audit of the verifier (`gym-cli env audit`).
+
+        Optional. Pure and quick. No policy gets them: over the network they need a permission of
+        their own. None, or an empty list: this task has none that is known.
+        """
+        return None
 
     def session_tools(
         self, session: Session[S]

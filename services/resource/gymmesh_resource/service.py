@@ -26,6 +26,7 @@ from .registry import make_environment
 from .registry.signatures import check_signatures
 from .serving import (
     CLOSE_S,
+    AuditServicer,
     Method,
     ResourceServicer,
     ServedEnvironment,
@@ -36,6 +37,7 @@ from .verdicts import check_range
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
+AUDIT_SERVICE = "gymmesh.verify.v1.AuditService"
 _OPEN_S = 60.0  # for an environment to open
 _LONGEST_SWEEP_PAUSE_S = 30.0
 
@@ -82,6 +84,7 @@ class ResourceService:
         self._servicers: Mapping[str, object] = {
             RESOURCE_SERVICE: ResourceServicer(served),
             VERIFY_SERVICE: VerifyServicer(served),
+            AUDIT_SERVICE: AuditServicer(served),
         }
 
     @property
@@ -99,7 +102,7 @@ class ResourceService:
         return ({"mcp": url} if url else {}) | ({"capacity": str(limit)} if limit else {})
 
     def servicers(self) -> Mapping[str, object]:
-        """The two servicers by the full name of their gRPC service."""
+        """The servicers by the full name of their gRPC service."""
         return self._servicers
 
     async def open(self, directory: PeerDirectory) -> None:

@@ -242,7 +242,7 @@ def from_status(status: status_pb2.Status) -> MeshError:
         reason = _reason_of_bare(code, status.message)
     return MeshError(
         reason,
-        status.message,
+        status.message[:_MAX_MESSAGE],
         metadata=metadata,
         retry_after_s=retry_after_s,
         code=code,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import subprocess
 import sys
@@ -200,10 +201,35 @@ async def cut(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-BAD = [garbage, fails, sleeps, no_index, strange_index, wrong_shape, not_text, deep, cut]
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"X-Consul-Index": "50"})
+    await response.prepare(request)
+    while True:
+        await response.write(b"[" + b" " * (1 << 20))
 
 
-@pytest.mark.parametrize("wrong", BAD, ids=lambda one: str(one.__name__))
+async def packed(request: web.Request) -> web.StreamResponse:
+    body = gzip.compress(b"{" + b" " * (64 << 20) + b"}")
+    headers = {"X-Consul-Index": "50", "Content-Encoding": "gzip"}
+    return web.Response(body=body, headers=headers)
+
+
+async def many_names(request: web.Request) -> web.StreamResponse:
+    names = {f"gymmesh-model-n{number}": [] for number in range(5000)}
+    return web.json_response(names, headers={"X-Consul-Index": "50"})
+
+
+async def elsewhere(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=307, headers={"Location": "http://127.0.0.1:9/v1/catalog/services"})
+
+
+BAD = [
+    garbage, fails, sleeps, no_index, strange_index, wrong_shape, not_text, deep, cut, endless,
+    packed, elsewhere,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [*BAD, many_names], ids=lambda one: str(one.__name__))
 async def test_the_last_view_serves_while_consul_answers_badly(
     wrong: Answer, consul: FakeConsul, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -325,6 +351,14 @@ async def test_damaged_entries_are_left_out_with_a_line(
     consul.add("good")
     consul.add("future", contract="7.1")
     consul.listed["no-port"] = {"ID": "no-port", "Service": NAME, "Address": "h"}
+    half, nested = "half\ud800", [[]]
+    for _ in range(400):
+        nested = [nested]
+    consul.listed["half"] = {"ID": half, "Service": NAME, "Address": "h", "Port": 9}
+    consul.listed["meta"] = {
+        "ID": "meta", "Service": NAME, "Address": "h", "Port": 9, "Meta": {"a": half},
+    }  # fmt: skip
+    consul.listed["nested"] = {"ID": nested, "Service": NAME, "Address": "h", "Port": 9}
     consul.listed["what\x1b[2J"] = {"ID": "what\x1b[2J", "Service": NAME, "Port": "x"}
     consul.change()
     async with opened(consul) as backend:

@@ -55,6 +55,38 @@ def test_what_was_chosen_is_in_it(rows: Path, tmp_path: Path) -> None:
     assert "ro-shop-" not in everything
 
 
+def test_nothing_of_what_was_not_chosen_is_in_it(rows: Path, tmp_path: Path) -> None:
+    hidden = "q7-unreleased"
+    lines = rows.read_text().splitlines()
+    row = json.loads(next(line for line in lines if "ro-shop-" in line))
+    row["rollout_id"] = row["task_id"] = row["environment"] = row["agent_name"] = hidden
+    row["agent"] = row["response"]["model"] = row["stop_reason"] = hidden
+    row["tags"] = {hidden: hidden}
+    row["actors"] = [{"name": hidden, "conversations": []}]
+    call = {"type": "function_call", "call_id": "c", "name": hidden, "arguments": hidden}
+    row["response"]["output"].append(call)
+    other = tmp_path / f"{hidden}.jsonl"
+    other.write_text(json.dumps(row) + "\n" + json.dumps({"no": hidden}) + "\n")
+    sources = find_sources([other, rows]).sources
+    where = tmp_path / "index.sqlite"
+    for number, (filters, limit) in enumerate(
+        [(Filters(environment=("sums",)), 100), (Filters(task=HOSTILE), 1)]
+    ):
+        folder = tmp_path / f"site-{number}"
+        write_bundle(sources, folder, filters, Sort(), limit=limit, index=where)
+        for path in folder.rglob("*"):
+            assert path.is_dir() or hidden not in path.read_text(), path
+        index = parts(folder)["index"]
+        for kind in ("environment", "agent", "model", "stop", "verdict"):
+            names = {one[kind] for one in index["rollouts"]} - {""}
+            assert set(index["facets"][kind]) == names
+        assert [one["source"] for one in index["rollouts"]] == [0] * len(index["rollouts"])
+        assert [one["path"] for one in index["sources"]] == [rows.name]
+        for one in index["rollouts"]:
+            told = parts(folder)[str(one["part"])][one["key"]]["summary"]
+            assert (told["id"], told["source"]) == (one["id"], 0)
+
+
 def test_a_limit_is_said(rows: Path, tmp_path: Path) -> None:
     summary = bundle(rows, tmp_path / "site", limit=3)
     assert (summary.rollouts, summary.left_out) == (3, 31)

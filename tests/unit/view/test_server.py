@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,44 @@ def test_what_is_no_number_is_null() -> None:
     value = {"big": 2**70, "nan": float("nan"), "list": [float("inf"), "\ud800"]}
     assert b"null" in to_json(value)
     assert str(2**70).encode() in to_json(value)
+
+
+NO_HTTP = [
+    b"GARBAGE\r\n\r\n",
+    b"\x16\x03\x01\x02\x00",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    b"GET http://[::1 HTTP/1.1\r\nHost: [\r\n\r\n",
+    b"CONNECT a HTTP/1.1\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("request_", NO_HTTP, ids=range(len(NO_HTTP)))
+async def test_a_request_that_is_none_leaves_no_traceback(
+    client: Client, request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = int(client.base.split(":")[2].strip("/"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request_)
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+        await reader.read()
+    writer.close()
+    await client.enter()
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+async def test_a_fault_of_ours_is_one_line(
+    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.enter()
+    monkeypatch.setattr("gymmesh_view.server.parse_sort", lambda text: 1 // 0)
+    status, said = await client.get("api/rollouts")
+    assert (status, said) == (500, b"This cannot be shown (ZeroDivisionError).\n")
+    lines = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert [one.getMessage() for one in lines] == [
+        "/api/rollouts cannot be answered: ZeroDivisionError"
+    ]
+    assert not lines[0].exc_info

@@ -48,13 +48,14 @@ from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
-from gymmesh_mesh.described import describe_services
+from gymmesh_mesh.described import describe_services, environment_versions
 from gymmesh_responses import dumps
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
+from gymmesh_runtime.text import os_reason
 from gymmesh_runtime.waits import cancel_and_wait
 
 _HAND_OVER_S: Final = 60.0
@@ -119,9 +120,7 @@ def _serve_metrics(port: int) -> MetricsEndpoint:
     try:
         endpoint = MetricsEndpoint.start("127.0.0.1", port)
     except OSError as error:
-        raise UserError(
-            f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
-        ) from None
+        raise UserError(f"--metrics-port {port}: {os_reason(error)}; choose another port") from None
     echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
     return endpoint
 
@@ -240,6 +239,8 @@ async def _collect_with(
     options, tally = command.pace, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
+    known = await environment_versions(mesh.directory, chosen.environments)
+    identity = replace(identity, environments=known)
     output = _prepare(command, chosen, own, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
@@ -336,6 +337,8 @@ def _prepare(
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
+    for notice in output.notices:
+        echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
             "gym-cli: outcomes that --retry names, but --num-repeats and --limit do not ask for, "

@@ -54,6 +54,14 @@ class MeshOptions:
             except ConfigError as error:
                 # It is the flag that is wrong, and not the key that it stands for.
                 raise ConfigError(error.problem, source=flag) from None
+        if self.environment is not None and self.environment not in config.environments:
+            from gymmesh_runtime.config.errors import nearest
+
+            raise ConfigError(
+                f"there is no environment {self.environment!r}; "
+                f"{nearest(self.environment, config.environments)}",
+                source=f"--env {self.environment}",
+            )
         if self.environment_place is None:
             return config
         from gymmesh_mesh.authoring.placing import with_environment
@@ -187,8 +195,8 @@ output_options = grouped(
         "--accept-change",
         "accept",
         multiple=True,
-        type=click.Choice(["tasks", "config", "version"]),
-        help="With --resume: go on although this has changed. Repeatable.",
+        type=click.Choice(["tasks", "config", "version", "environments"]),
+        help="With --resume: resume although this has changed. Repeatable.",
     ),
     click.option(
         "--shard-rows",

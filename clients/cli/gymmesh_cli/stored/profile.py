@@ -14,12 +14,14 @@ from gymmesh_cli.options.track import TrackOptions, track_options
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_runtime.text import shortened
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Profile
     from gymmesh_data.track import ProfileTracking
 
 _MOST_SHOWN: Final = 12
+_LONGEST_CELL: Final = 100
 
 
 @click.command("profile")
@@ -167,10 +169,8 @@ def lines_of(made: Profile) -> Iterable[str]:
     from gymmesh_data.profile.html import figure_text
     from gymmesh_data.profile.resampling import available
 
-    told, options = made.rollouts(), made.options
-    yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of " + (
-        f"{len(made.totals.tasks)} tasks"
-    )
+    told, options, tasks = made.rollouts(), made.options, len(made.totals.tasks)
+    yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of {tasks} tasks"
     yield f"judged        {told['judged']}, without a reward {told['unjudged']}"
     yield f"solved        at a reward of {options.solved_at:g} or more"
     yield f"mean reward   {figure_text(made.mean)}"
@@ -181,7 +181,8 @@ def lines_of(made: Profile) -> Iterable[str]:
     names = {"pass_at": "pass@", "pass_hat": "pass^", "majority_at": "majority@", "avg_at": "avg@"}
     for key, name in names.items():
         for k, figure in made.estimates.get(key, {}).items():
-            yield f"{f'{name}{k}':<13} {figure_text(figure)}"
+            partly = f" over {figure.tasks} of {tasks} tasks" if figure.tasks < tasks else ""
+            yield f"{f'{name}{k}':<13} {figure_text(figure)}{partly}"
     if options.resamples and not available():
         yield "intervals     need numpy: pip install 'gymmesh[profile]'"
     yield from _pictures(made)
@@ -191,7 +192,7 @@ def lines_of(made: Profile) -> Iterable[str]:
     for name in made.left_out:
         yield f"left out      {name}: too many values for a table"
     for name, count in sorted(made.totals.unread.items()):
-        yield f"not read      {count} values of {name} that are no numbers"
+        yield f"not read      {count} values of {name} that are not numbers, or too large"
 
 
 def _pictures(made: Profile) -> Iterable[str]:
@@ -255,10 +256,15 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterable[str]:
     """Lines of a table, the first column to the left; of many rows the first."""
     if not rows:
         return
-    shown = [heads, *rows[:_MOST_SHOWN]]
+    shown = [heads, *(_cells(row) for row in rows[:_MOST_SHOWN])]
     widths = [max(len(row[place]) for row in shown) for place in range(len(heads))]
     for first, *rest in shown:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
         yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()
     if len(rows) > _MOST_SHOWN:
         yield f"… and {len(rows) - _MOST_SHOWN} more; --json has them all"
+
+
+def _cells(row: tuple[str, ...]) -> tuple[str, ...]:
+    """A row whose names, which a file may make of any length, leave a table readable."""
+    return tuple(shortened(one_line(cell), _LONGEST_CELL) for cell in row)

@@ -17,11 +17,12 @@ from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversa
 from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import object_of, objects_of
 from gymmesh_responses import dumps
-from gymmesh_runtime.text import one_line
+from gymmesh_runtime.text import one_line, shortened
 
 _MOST_WIDE: Final = 110
 _LEAST_WIDE: Final = 40
 _BAR: Final = "│ "
+_LONGEST: Final = 2000
 _TIMINGS: Final = {
     "duration_us": "in all",
     "model_us": "models",
@@ -184,12 +185,13 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         yield "failed", _failure(row["failure"])
     if rollout.text("stop_reason"):
         detail = rollout.text("stop_detail")
-        yield "stopped", rollout.text("stop_reason") + (f": {detail}" if detail else "")
+        stopped = rollout.text("stop_reason") + (f": {detail}" if detail else "")
+        yield "stopped", shortened(stopped, _LONGEST)
     verdict = object_of(row, "verification")
     if not rollout.failed:
         reward = _number(rollout.reward)
         status = f" ({verdict['status']})" if verdict.get("status") else ""
-        reason = f": {verdict['reason']}" if verdict.get("reason") else ""
+        reason = f": {shortened(str(verdict['reason']), _LONGEST)}" if verdict.get("reason") else ""
         yield "reward", f"{reward}{status}{reason}"
     if verdict.get("explanation"):
         yield "because", str(verdict["explanation"])
@@ -234,7 +236,7 @@ def _failure(failure: Any) -> str:
         return _plain(failure)
     status = object_of(failure, "status")
     said = (failure.get("boundary"), status.get("reason"), status.get("message"))
-    return " ".join(str(one) for one in said if one)
+    return " ".join(shortened(str(one), _LONGEST) for one in said if one)
 
 
 def _seconds(microseconds: Any) -> str:

@@ -12,7 +12,7 @@ from gymmesh_client import FailedAttempt
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.rows import status_dict
 from gymmesh_responses import bytes_to_text, text_of
-from gymmesh_runtime.text import one_line
+from gymmesh_runtime.text import one_line, shortened
 
 _LONG: Final = 2000
 _LONGEST_LABEL: Final = 40
@@ -56,7 +56,7 @@ class EventPrinter:
 
 
 def _line(label: str, text: str, colour: str, *, dim: bool = False) -> None:
-    shown = text if len(text) <= _LONG else f"{text[:_LONG]} … ({len(text)} characters)"
+    shown = shortened(text, _LONG)
     head, *rest = shown.split("\n")
     name = f"{one_line(label[:_LONGEST_LABEL]):>9} "
     echo_parts((name, {"fg": colour, "bold": True}), (head, {"dim": dim}))

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from gymmesh_runtime.text import laid_out, one_line, plain_json
+from gymmesh_runtime.text import laid_out, one_line, plain_json, shortened
+
+_LONGEST_LINE: Final = 4000
 
 Parts = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -42,7 +44,7 @@ def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
         echo_json(document)
         return
     for line in lines:
-        echo(one_line(line))
+        echo(shortened(one_line(line), _LONGEST_LINE))
 
 
 def echo_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of, stored_rollout
 from gymmesh_responses import CodecError, loads
-from gymmesh_runtime.text import mask_secrets
+from gymmesh_runtime.text import mask_secrets, shortened
 
 T = TypeVar("T")
 TableRow = list[str | int | float | None]
@@ -22,6 +22,7 @@ COLUMNS: Final = (
     *("prompt", "answer"),
 )
 _LONGEST: Final = 4000
+_LONGEST_OUTCOME: Final = 200
 
 
 class Reservoir(Generic[T]):
@@ -78,7 +79,7 @@ def _outcome(rollout: StoredRollout) -> str:
         return rollout.text("stop_reason")
     told = object_of(failure, "status")
     reason = told.get("reason") or told.get("message") or ""
-    return f"failed: {failure.get('boundary')} {reason}".rstrip()
+    return shortened(f"failed: {failure.get('boundary')} {reason}".rstrip(), _LONGEST_OUTCOME)
 
 
 def _prompt(rollout: StoredRollout) -> str:

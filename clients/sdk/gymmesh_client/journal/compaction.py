@@ -26,7 +26,8 @@ from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import SUPERSEDED, Compacted, Place, Removed, RowFile
 from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal
-from gymmesh_client.journal.row_files import ZSTD_FRAME, RowReader, Zstd
+from gymmesh_client.journal.row_files import RowReader
+from gymmesh_client.journal.zstd import FRAME_START, Zstd
 from gymmesh_client.problems import UserError
 
 _CHUNK: Final = 1 << 20
@@ -127,13 +128,15 @@ def _copy(journal: Journal, source: int, begin: int, end: int, target: int, offs
 
 def _without(frame: bytes, rows: Sequence[Place], path: Path) -> bytes:
     """A compressed frame without some of its rows; nothing where no row is left."""
-    if not frame.startswith(ZSTD_FRAME):
+    if not frame.startswith(FRAME_START):
         return b""  # a plain row
     zstd = Zstd()
     try:
         content = zstd.decompress(frame)
     except ValueError as error:
-        raise UserError(f"{path}: the rows at byte {rows[0].offset} are damaged: {error}") from None
+        raise UserError(
+            f"{path}: the rows at byte {rows[0].offset} cannot be read: {error}"
+        ) from None
     kept, at = [], 0
     for row in rows:
         kept.append(content[at : row.inner])

@@ -12,7 +12,7 @@ from typing import Any, Final
 from gymmesh_client.journal.format.frames import HEADER
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.index.tables import APPLICATION_ID, INDEX_BEGIN
-from gymmesh_client.journal.row_files import ZSTD_FRAME
+from gymmesh_client.journal.zstd import FRAME_START
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
@@ -82,7 +82,7 @@ def _begins(path: Path, begin: bytes) -> bool:
 def _has_rows(path: Path, known: bool) -> bool:
     """Whether rows of a run are in it. Where there is a journal, the first may be torn."""
     if ".jsonl.zst" in path.name:
-        return known and _begins(path, ZSTD_FRAME)  # only the journal says whose they are
+        return known and _begins(path, FRAME_START)  # only the journal says whose they are
     row = first_object(path)
     if row is None:
         return known

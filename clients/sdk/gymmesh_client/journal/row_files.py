@@ -1,8 +1,8 @@
 """The row files: appended to by the journal, read at a place or from their beginning.
 
-A plain file is JSON lines. A compressed one is a sequence of zstd frames, one for each commit. A
-row that is superseded stays until its file is compacted (`compaction`), so readers skip rows
-that the journal does not name.
+A plain file is JSON lines. A compressed one is a sequence of zstd frames, one or a few for each
+commit, which hold whole rows. A row that is superseded stays until its file is compacted
+(`compaction`), so readers skip rows that the journal does not name.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO, Final
 
 from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
 from gymmesh_client.journal.state import RunState
+from gymmesh_client.journal.zstd import FRAME_START, FrameInParts, Zstd, load_zstandard
 from gymmesh_client.problems import UserError, unreadable
 
-_ZSTD_LEVEL: Final = 3
-ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
-"""How a compressed frame begins, and no JSON does."""
 _CHUNK: Final = 1 << 17
+_FRAME_BYTES: Final = 1 << 24
 
 
 class RowFiles:
@@ -115,9 +114,19 @@ class RowFiles:
             self.release(file)
 
     def _append(self, file: RowFile, lines: Sequence[bytes]) -> list[Place]:
+        packed = self._zstd if file[0] == ROWS else None
+        if packed is None:
+            return self._append_data(file, lines, None)
+        places: list[Place] = []
+        for some in _in_frames(lines):
+            places += self._append_data(file, some, packed)
+        return places
+
+    def _append_data(
+        self, file: RowFile, lines: Sequence[bytes], packed: Zstd | None
+    ) -> list[Place]:
         kind, shard = file
         data, offset = b"".join(lines), self.ends.get(file, 0)
-        packed = self._zstd if kind == ROWS else None
         out = packed.compress(data) if packed else data
         fd = self._fd(file)
         self._before.setdefault(file, offset)
@@ -140,6 +149,17 @@ class RowFiles:
             self._new_entry = self._new_entry or not path.exists()
             fd = self._fds[file] = self._disk.open(path)
         return fd
+
+
+def _in_frames(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Rows for one frame each: a reader expands a whole frame for one row."""
+    start = size = 0
+    for at, line in enumerate(lines):
+        if size and size + len(line) > _FRAME_BYTES:
+            yield lines[start:at]
+            start, size = at, 0
+        size += len(line)
+    yield lines[start:]
 
 
 class RowReader:
@@ -165,7 +185,7 @@ class RowReader:
             OSError: the file cannot be read.
         """
         row = self.read_unchecked(place)
-        if zlib.crc32(row) != place.crc:
+        if len(row) != place.length or zlib.crc32(row) != place.crc:
             path = self._files.row_file(*place.file)
             raise UserError(f"{path}: the row at byte {place.offset} is damaged")
         return row
@@ -175,7 +195,7 @@ class RowReader:
         if self._frame == (place.file, place.offset):
             return self._content[place.inner : place.inner + place.length]
         data = os.pread(self._fd(place.file), place.extent, place.offset)
-        if place.extent == place.length and not data.startswith(ZSTD_FRAME):
+        if place.extent == place.length and not data.startswith(FRAME_START):
             return data
         self._zstd = self._zstd or Zstd()
         try:
@@ -244,50 +264,17 @@ def _lines(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
 def _frames(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
     """What each compressed frame holds, and the frame's bytes."""
     zstandard = load_zstandard()
-    decompressor = zstandard.ZstdDecompressor()
     left, data = end, b""
     while left > 0 or data:
-        frame, pieces, size = decompressor.decompressobj(), [], 0
-        while not frame.eof:
+        frame = FrameInParts(zstandard)
+        while not frame.whole:
             if not data:
                 data = file.read(min(_CHUNK, left))
                 left -= len(data)
                 if not data:
                     raise OSError(0, "its last compressed frame is cut short")
             try:
-                pieces.append(frame.decompress(data))
-            except zstandard.ZstdError as error:
-                raise OSError(0, f"a compressed frame is damaged: {error}") from None
-            size += len(data) - len(frame.unused_data)
-            data = frame.unused_data
-        yield b"".join(pieces), size
-
-
-class Zstd:
-    """Compresses and decompresses frames of rows. Raises UserError where zstandard is missing."""
-
-    def __init__(self) -> None:
-        zstandard = load_zstandard()
-        self._error = zstandard.ZstdError
-        self.compress: Callable[[bytes], bytes]
-        self.compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
-        self._decompressor = zstandard.ZstdDecompressor()
-
-    def decompress(self, frame: bytes) -> bytes:
-        """What a frame holds. Raises ValueError when it is damaged."""
-        try:
-            data: bytes = self._decompressor.decompressobj().decompress(frame)
-            return data
-        except self._error as error:
-            raise ValueError(str(error)) from None
-
-
-def load_zstandard() -> Any:
-    """The module; UserError where it is not installed."""
-    try:
-        import zstandard
-    except ImportError:
-        raise UserError(
-            "compressed output needs the package zstandard; install it, or leave out --zstd"
-        ) from None
-    return zstandard
+                data = frame.feed(data)
+            except ValueError as error:
+                raise OSError(0, str(error)) from None
+        yield frame.content(), frame.size

@@ -22,9 +22,11 @@ came before it in `response`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -33,7 +35,7 @@ from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_not
 from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.request import extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
-from gymmesh_client.summary import Counted
+from gymmesh_client.summary import Counted, judge_of
 from gymmesh_responses import JsonValue, loads
 from gymmesh_responses.jsonio import write
 from gymmesh_runtime.errors import from_status
@@ -145,6 +147,7 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         reading.output_tokens,
         len(parts.calls),
         reading.queue_us,
+        judge_of(row["environment"], row["verification"]),
         row["verification"].get("explanation", ""),
     )
     return row_to_json(row), figures
@@ -275,8 +278,9 @@ def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:
     """A status as JSON: code, message, and the reason and metadata of its ErrorInfo."""
     info = error_details_pb2.ErrorInfo()
     for detail in status.details:
-        if detail.Unpack(info):
-            break
+        with suppress(DecodeError):  # of a detail that is none
+            if detail.Unpack(info):
+                break
     return {
         "code": status.code,
         "message": status.message,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
+from gymmesh_client.problems import UserError
 from gymmesh_responses import JsonValue
 
 Mistakes: TypeAlias = Iterator[tuple[str, str]]
@@ -42,14 +43,19 @@ def check_row(row: JsonValue) -> Mistakes:
     seed = row.get("seed")
     if seed is not None and (type(seed) is not int or not -(2**63) <= seed < 2**63):
         yield "seed", f"must be a whole number of 64 bits, not {kind_of(seed)}"
-    tags = row.get("tags")
-    if tags is not None and not (
-        type(tags) is dict and all(type(value) is str for value in tags.values())
-    ):
+    yield from _tags(row.get("tags"))
+
+
+def _tags(tags: JsonValue) -> Mistakes:
+    if tags is None:
+        return
+    if type(tags) is not dict or not all(type(value) is str for value in tags.values()):
         yield (
             "tags",
             "must be an object whose values are strings; rename it if it is the verifier's",
         )
+    elif any(_has_surrogate(text) for pair in tags.items() for text in pair):
+        yield "tags", "holds an unpaired surrogate, which no text of UTF-8 can hold; take it out"
 
 
 def _other_shape(row: dict[str, JsonValue]) -> str:
@@ -182,13 +188,21 @@ def _schema(schema: dict[str, JsonValue], at: str) -> Mistakes:
         yield f"{at}{path}", f"not a valid JSON Schema: {sentence}"
 
 
-def check_names(key: str, name: str, known: Collection[str] | None) -> Mistakes:
-    """The environment or agent: named, and one that exists."""
-    if not name:
+def check_names(key: str, name: str, default: str, known: Collection[str] | None) -> Mistakes:
+    """The environment or agent: named by the row or by default, and one that exists.
+
+    Raises UserError for a default that does not exist, which is not the row's mistake.
+    """
+    if not (name or default):
         yield key, f"the row names no {key} and there is no default; add the key to the row"
-    elif known is not None and name not in known:
-        near = _nearest(name, known)
+    elif known is not None and (name or default) not in known:
+        near = _nearest(name or default, known)
         hint = f"did you mean {near!r}?" if near else "there are: " + ", ".join(sorted(known))
+        if not name:
+            raise UserError(
+                f"defaults.{key}: the configuration has no {key} {default!r}; {hint}; rows that "
+                "name none need a default"
+            )
         yield key, f"there is no {key} {name!r}; {hint}"
 
 

@@ -108,11 +108,11 @@ def _varint(value: int) -> bytes:
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     number = shift = 0
-    while place < len(data):
+    while place < len(data) and shift < 64:
         byte = data[place]
         place += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, place
         shift += 7
-    raise ValueError("an event is cut short")
+    raise ValueError("an event's length is cut short, or too long")

@@ -6,19 +6,15 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.format.keys import rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.row_files import load_zstandard
+from gymmesh_client.journal.zstd import Zstd
 from gymmesh_client.problems import UserError, unreadable
 from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks
-
-# A writer's block holds one attempt at least, and closes at a quarter of a MiB.
-_MOST_IN_BLOCK: Final = 1 << 31
 
 
 class TraceReader:
@@ -27,8 +23,7 @@ class TraceReader:
     def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
         self._path = path
         self._data = data
-        self._zstd = load_zstandard()
-        self._decompressor = self._zstd.ZstdDecompressor()
+        self._zstd = Zstd()
 
     def attempts(self, rollout: str) -> list[int]:
         """The attempts of a rollout that have a trace, in order."""
@@ -74,16 +69,11 @@ class TraceReader:
 
     def _unpack(self, block: Block) -> bytes:
         try:
-            frame = self._data[block.start : block.end]
-            size = self._zstd.frame_content_size(frame)
-            if not 0 <= size <= _MOST_IN_BLOCK:
-                raise UserError(f"{self._path}: the events at byte {block.start} have a wrong size")
-            content: bytes = self._decompressor.decompress(frame)
-        except (self._zstd.ZstdError, MemoryError) as error:
+            return self._zstd.decompress(self._data[block.start : block.end])
+        except (ValueError, MemoryError) as error:
             raise UserError(
-                f"{self._path}: the events at byte {block.start} are damaged: {error}"
+                f"{self._path}: the events at byte {block.start} cannot be read: {error}"
             ) from None
-        return content
 
     def _events(self, content: bytes, piece: Piece) -> list[pb.RolloutEvent]:
         try:

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gymmesh_client.journal.row_files import load_zstandard
+from gymmesh_client.journal.zstd import FrameInParts, Zstd, load_zstandard
 from gymmesh_client.problems import UserError, unreadable
 
 _CHUNK: Final = 1 << 18
-_MOST_IN_FRAME: Final = 1 << 28
 
 
 class Placed(NamedTuple):
@@ -94,29 +93,19 @@ def _frames(path: Path, fd: int, start: int, end: int) -> Iterator[Placed]:
     zstandard = load_zstandard()
     offset, data, at = start, b"", start
     while offset < end:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        pieces: list[bytes] = []
-        size = held = 0
-        while not frame.eof:
+        frame = FrameInParts(zstandard)
+        while not frame.whole:
             if not data:
                 data = os.pread(fd, min(_CHUNK, end - at), at)
                 at += len(data)
                 if not data:
                     return  # a frame that is not whole yet
             try:
-                pieces.append(frame.decompress(data))
-            except zstandard.ZstdError as error:
-                raise UserError(f"{path}: the frame at byte {offset} is damaged: {error}") from None
-            held += len(pieces[-1])
-            if held > _MOST_IN_FRAME:
-                raise UserError(
-                    f"{path}: is one zstd frame of more than {_MOST_IN_FRAME >> 20} MiB, in which "
-                    "single rows cannot be looked up; unpack it with `zstd -d`"
-                )
-            size += len(data) - len(frame.unused_data)
-            data = frame.unused_data
-        yield from _in_frame(b"".join(pieces), offset, size)
-        offset += size
+                data = frame.feed(data)
+            except ValueError as error:
+                raise UserError(f"{path}: byte {offset}: {error}") from None
+        yield from _in_frame(frame.content(), offset, frame.size)
+        offset += frame.size
 
 
 def _in_frame(content: bytes, offset: int, extent: int) -> Iterator[Placed]:
@@ -128,9 +117,7 @@ def _in_frame(content: bytes, offset: int, extent: int) -> Iterator[Placed]:
 
 
 def _unpacked(path: Path, data: bytes, offset: int) -> bytes:
-    zstandard = load_zstandard()
     try:
-        content: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    except zstandard.ZstdError as error:
-        raise UserError(f"{path}: the frame at byte {offset} is damaged: {error}") from None
-    return content
+        return Zstd().decompress(data)
+    except ValueError as error:
+        raise UserError(f"{path}: byte {offset}: {error}") from None

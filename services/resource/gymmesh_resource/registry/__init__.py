@@ -10,6 +10,7 @@ from .loading import (
     named_object,
     uses_of,
 )
+from .source import source_digest
 
 __all__ = [
     "About",
@@ -20,5 +21,6 @@ __all__ = [
     "example_tasks",
     "make_environment",
     "named_object",
+    "source_digest",
     "uses_of",
 ]

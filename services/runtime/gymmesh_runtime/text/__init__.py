@@ -7,7 +7,7 @@ secrets       secrets masked
 """
 
 from gymmesh_runtime.text.faults import os_reason
-from gymmesh_runtime.text.plain_text import laid_out, one_line, plain_json
+from gymmesh_runtime.text.plain_text import laid_out, one_line, plain_json, shortened
 from gymmesh_runtime.text.secrets import mask_secrets
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "one_line",
     "os_reason",
     "plain_json",
+    "shortened",
 ]

@@ -27,6 +27,11 @@ def one_line(text: str) -> str:
     return _ONE_LINE.sub(_escape, text)
 
 
+def shortened(text: str, most: int) -> str:
+    """Text of at most `most` characters, and how many it had where some are cut off."""
+    return text if len(text) <= most else f"{text[:most]} … ({len(text)} characters)"
+
+
 def laid_out(text: str) -> str:
     """As `one_line`, but newlines and tabs stay: for text whose lines we laid out ourselves."""
     return _LAID_OUT.sub(_escape, text)

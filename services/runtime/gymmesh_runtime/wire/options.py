@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +16,9 @@ KEEPALIVE_S: Final = 20
 # Of servers that say nothing: many gRPC libraries close a connection that is pinged more often
 # than once in five minutes. A bit longer, as pings may come closer together than they were sent.
 _UNASKED_S: Final = 330
+
+_MOST_CONNECTIONS: Final = 10_000
+_LEAST_CONNECTIONS: Final = 16
 
 _COMMON: Final[Options] = [
     # Senders of ours check by themselves (sizes.py).
@@ -46,9 +50,22 @@ def server_options() -> Options:
         # Our clients ping every 20 s, which the registration allows.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        # Connections take a handle each, and cost a stranger nothing: they have a number, a time
+        # to shake hands in, and a time after which one without a call is closed. Clients connect
+        # again at their next call.
+        ("grpc.max_allowed_incoming_connections", _most_connections()),
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.max_connection_idle_ms", 30 * 60_000),
         # A caller that is gone without a word is noticed: its streams would be kept for ever.
         ("grpc.keepalive_time_ms", 30_000),
     ]
+
+
+def _most_connections() -> int:
+    """Half of the handles that this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else soft // 2
+    return max(_LEAST_CONNECTIONS, min(most, _MOST_CONNECTIONS))
 
 
 def keepalive_allowed(meta: Mapping[str, str]) -> int | None:

@@ -36,6 +36,9 @@ from gymmesh_runtime.wire.sizes import packed_response, too_large
 _STATUS = health_pb2.HealthCheckResponse
 # How long a caller whose stream is refused may take to send its first request.
 _FIRST_REQUEST_S: Final = 1.0
+# How many requests of callers that are not known are taken in at a time: each may be as large as a
+# message of anybody.
+_STRANGERS: Final = 2
 
 
 class MeshServer:
@@ -61,7 +64,8 @@ class MeshServer:
         security = self._credentials.config
         named = security.identities
         authorizer = Authorizer(Identities(named)) if named else None
-        access = _Access(authorizer, security.limits.message_bytes)
+        strangers = asyncio.Semaphore(_STRANGERS)
+        access = _Access(authorizer, security.limits.message_bytes, strangers)
         limiter = IdentityLimiter(security.limits) if security.limits.any else None
         self._server = Listener(server_options())
         self._health = health.aio.HealthServicer()
@@ -82,7 +86,8 @@ class MeshServer:
         if self._mux is not None:
             self._names.append(EXCHANGE.partition("/")[0])
             self._server.add_generic_rpc_handlers((self._mux.handler(),))
-        open_to_all: Any = _Generic(self._server, _Access(None, MAX_MESSAGE_BYTES))
+        known_to_all = _Access(None, MAX_MESSAGE_BYTES, strangers, guarded=authorizer is not None)
+        open_to_all: Any = _Generic(self._server, known_to_all)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, open_to_all)
         generic: Any = _Generic(self._server, access)
         if security.offers_reflection:
@@ -126,10 +131,54 @@ class MeshServer:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What calls are let in, and how large their messages may be."""
+    """What calls are let in, and how large their messages may be.
 
-    authorizer: Authorizer | None  # None: all are
+    Attributes:
+        authorizer: None: all are let in.
+        most_bytes: of a request.
+        strangers: held while a request is read whose caller is not known.
+        guarded: the server knows its callers, and these methods are open to others, too.
+    """
+
+    authorizer: Authorizer | None
     most_bytes: int
+    strangers: asyncio.Semaphore
+    guarded: bool = False
+
+    @property
+    def reads_late(self) -> bool:
+        """Whether a request is read by its handler, after its caller was looked at. gRPC would
+        take in the whole of it before.
+        """
+        return self.guarded or self.authorizer is not None
+
+    async def whole(
+        self, arrived: Any, rpc: grpc.aio.ServicerContext[Any, Any], name: str
+    ) -> bytes:
+        """The one request of a call that was let in. Raises MeshError where none comes."""
+        if isinstance(arrived, bytes):
+            return arrived
+        if not self.guarded:
+            data: Any = await rpc.read()
+        else:
+            try:
+                async with asyncio.timeout(_FIRST_REQUEST_S), self.strangers:
+                    data = await rpc.read()
+            except TimeoutError:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_QUEUE_FULL,
+                    f"the request of {name} was not taken in within {_FIRST_REQUEST_S:g} s",
+                    metadata={"queue": "requests of unknown callers", "limit": str(_STRANGERS)},
+                    retry_after_s=_FIRST_REQUEST_S,
+                ) from None
+        if data is grpc.aio.EOF:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"a call of {name} ended without a request",
+                metadata={"field": "", "method": name},
+            )
+        whole: bytes = data
+        return whole
 
     def admit(
         self, rpc: grpc.aio.ServicerContext[Any, Any], method: str
@@ -149,7 +198,10 @@ class _Access:
 
 
 def _method_handler(method: BoundMethod, access: _Access) -> Any:
-    make = getattr(grpc, f"{method.spec.shape}_rpc_method_handler")
+    shape = method.spec.shape
+    if access.reads_late:
+        shape = shape.replace("unary_", "stream_", 1)  # the same on the wire
+    make = getattr(grpc, f"{shape}_rpc_method_handler")
     serve = _serve_stream if method.spec.server_streaming else _serve_unary
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
     # fails. The handlers decode by themselves, and pack by themselves what may be too large.
@@ -159,20 +211,21 @@ def _method_handler(method: BoundMethod, access: _Access) -> Any:
 def _serve_unary(method: BoundMethod, access: _Access) -> Any:
     name, of = method.spec.full_name, method.spec.request_class.DESCRIPTOR.full_name
 
-    async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        request: Any = None
+    async def serve(arrived: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        data, request = b"", None
         try:
             metadata, identity = access.admit(rpc, name)
+            data = await access.whole(arrived, rpc, name)
             access.check_size(data, name, of)
             request = method.read(data)
-            data = b""  # not to be kept for as long as the call takes
+            arrived, data = None, b""  # not to be kept for as long as the call takes
             response = await method.call(
                 request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
             return packed_response(method.spec, response)
         except MeshError as error:
             ending = EndStatus.of(error)
-        data, request = b"", None
+        arrived, data, request = None, b"", None
         await ending.send(rpc)
 
     return serve
@@ -193,6 +246,7 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
         try:
             metadata, identity = access.admit(rpc, name)
             if requests is None:
+                data = await access.whole(data, rpc, name)
                 access.check_size(data, name, of)
                 request = method.read(data)
             responses = method.stream(
@@ -207,7 +261,7 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
                 await responses.aclose()
         if ending is not None:
             if requests is not None:
-                await requests.read_first()
+                await requests.read_first(access.strangers)
             data = request = requests = responses = None
             await ending.send(rpc)
 
@@ -222,15 +276,16 @@ class _Requests:
         self._read = read
         self._iterator: AsyncIterator[bytes] | None = None
 
-    async def read_first(self) -> None:
-        """Reads the first message of a stream that is refused, if one comes within a second.
+    async def read_first(self, strangers: asyncio.Semaphore) -> None:
+        """Reads the first message of a stream that is refused, if one comes within a second, and
+        not those of many at a time.
 
         A status that reaches a client of grpc.aio while it writes its first request is lost: the
         write fails, and the client reports INTERNAL, "Internal error from Core", instead.
         """
         if self._iterator is None:
             with suppress(TimeoutError, StopAsyncIteration, grpc.aio.UsageError):
-                async with asyncio.timeout(_FIRST_REQUEST_S):
+                async with asyncio.timeout(_FIRST_REQUEST_S), strangers:
                     await anext(aiter(self._data))
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -280,9 +335,10 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
                 metadata={"field": "", "method": name},
             ) from None
 
-    async def unary(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def unary(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             access.admit(rpc, name)
+            data = await access.whole(data, rpc, name)
             return await handler.unary_unary(read(data), rpc)
         except MeshError as error:
             ending = EndStatus.of(error)
@@ -297,6 +353,8 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
         served: Any = None
         try:
             access.admit(rpc, name)
+            if requests is None:
+                data = await access.whole(data, rpc, name)
             served = serve(read(data) if requests is None else requests, rpc)
             if isawaitable(served):
                 await served  # it writes its responses by itself
@@ -309,13 +367,16 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
         except NotImplementedError:
             ending = EndStatus.of(not_offered(name))
         if requests is not None:
-            await requests.read_first()
+            await requests.read_first(access.strangers)
         data = requests = served = None
         await ending.send(rpc)
 
     serializer = handler.response_serializer
-    if handler.request_streaming:
+    late = access.reads_late
+    if handler.request_streaming or (handler.response_streaming and late):
         return grpc.stream_stream_rpc_method_handler(stream, response_serializer=serializer)
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(stream, response_serializer=serializer)
+    if late:
+        return grpc.stream_unary_rpc_method_handler(unary, response_serializer=serializer)
     return grpc.unary_unary_rpc_method_handler(unary, response_serializer=serializer)

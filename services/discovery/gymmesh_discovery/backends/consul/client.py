@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -27,6 +27,7 @@ from gymmesh_runtime.text import mask_secrets
 _CALL_S: Final = 4.0
 _CONNECT_S: Final = 2.0
 _MAX_SHOWN: Final = 200
+_MAX_BODY_BYTES: Final = 32 * 2**20  # some 20,000 instances of one name
 Params = Sequence[tuple[str, str]]
 
 
@@ -85,8 +86,10 @@ class ConsulClient:
         """An answer's JSON. Raises PEER_UNAVAILABLE for what is none."""
         try:
             return answer.json()
-        except (ValueError, RecursionError):
+        except ValueError:
             raise self.strange("its answer is no JSON") from None
+        except RecursionError:
+            raise self.strange("its answer is too deep") from None
 
     def strange(self, problem: str) -> MeshError:
         """The error for an answer that no Consul gives."""
@@ -98,7 +101,8 @@ class ConsulClient:
         if self._datacenter and method == "GET" and not path.startswith("/v1/agent"):
             params = [*params, ("dc", self._datacenter)]
         extra: dict[str, Any] = {"headers": self._headers, "connections_timeout": timeout}
-        extra |= {"raw": True} if data is None else {"data": data}
+        if data is not None:
+            extra["data"] = data
         send = self._http.get if data is None else self._http.put
         try:
             answer: ConsulAnswer = await send(_as_it_is, path, list(params), **extra)
@@ -107,8 +111,8 @@ class ConsulClient:
         except (aiohttp.ClientError, OSError, consul.Timeout) as error:
             problem = str(error) or type(error).__name__
             raise _away(f"Consul at {self.address} cannot be reached: {problem}") from None
-        except ValueError:  # text that is no UTF-8
-            raise self.strange("its answer is no text") from None
+        except _LongBodyError:
+            raise self.strange(f"its answer has more than {_MAX_BODY_BYTES} bytes") from None
         self._check(answer, path)
         return answer
 
@@ -146,8 +150,34 @@ class _Http(consul.aio.HTTPClient):  # type: ignore[misc]  # it has no types
         # Every watched name holds a connection.
         connector = aiohttp.TCPConnector(limit=0, ssl=tls)
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(connect=_CONNECT_S)
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(connect=_CONNECT_S),
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,  # a body is as large as it comes
         )
+
+    async def _request(
+        self,
+        callback: Callable[[consul.base.Response], ConsulAnswer],
+        method: str,
+        uri: str,
+        headers: dict[str, str] | None,
+        data: str | None = None,
+        connections_timeout: float | None = None,
+        raw: bool = False,
+    ) -> ConsulAnswer:
+        # As py-consul's, but for the body, which it would read however long it is.
+        timeout = aiohttp.ClientTimeout(total=connections_timeout, connect=_CONNECT_S)
+        async with self._session.request(
+            method, uri, headers=headers, data=data, timeout=timeout, allow_redirects=False
+        ) as response:
+            body = bytearray()
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > _MAX_BODY_BYTES:
+                    response.close()
+                    raise _LongBodyError
+            return callback(consul.base.Response(response.status, response.headers, bytes(body)))
 
     def uri(self, path: str, params: list[tuple[str, Any]] | None = None) -> str:
         # Paths come quoted: an id may have a slash.
@@ -155,9 +185,12 @@ class _Http(consul.aio.HTTPClient):  # type: ignore[misc]  # it has no types
         return f"{self.base_uri}{path}{query}"
 
 
+class _LongBodyError(Exception):
+    """An answer's body is longer than any that is read."""
+
+
 def _as_it_is(response: Any) -> ConsulAnswer:
-    body = response.body if isinstance(response.body, bytes) else response.body.encode()
-    return ConsulAnswer(response.code, response.headers.get("X-Consul-Index"), body)
+    return ConsulAnswer(response.code, response.headers.get("X-Consul-Index"), response.body)
 
 
 def _ssl_context(config: ConsulConfig) -> ssl.SSLContext | bool:

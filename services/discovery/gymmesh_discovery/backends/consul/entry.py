@@ -204,10 +204,20 @@ def _member(raw: Any, key: str, of: type) -> Any:
     value = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(value, of) or isinstance(value, bool):
         raise EntryError(f"its {key} is missing or of a wrong type")
+    if isinstance(value, str):
+        _check_text(key, value)
     return value
 
 
 def _texts(raw: Any, key: str) -> dict[str, str]:
     if not isinstance(raw, dict) or not all(isinstance(one, str) for one in raw.values()):
         raise EntryError(f"its {key} is no map of texts")
+    for text in (*raw, *raw.values()):
+        _check_text(key, text)
     return raw
+
+
+def _check_text(key: str, text: str) -> None:
+    """JSON can spell half of a surrogate pair, which protobuf refuses."""
+    if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+        raise EntryError(f"its {key} has half of a surrogate pair")

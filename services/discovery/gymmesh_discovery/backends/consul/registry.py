@@ -28,7 +28,7 @@ from gymmesh_discovery.backends.consul.entry import (
 )
 from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.consul.watch import ConsulWatch
-from gymmesh_discovery.backends.entry import Warnings
+from gymmesh_discovery.backends.entry import Warnings, printable
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import lease_length
 from gymmesh_runtime import metrics
@@ -216,9 +216,10 @@ class ConsulRegistry(RegistryBackend):
 
     async def _see_reached(self, lease_id: str, lease: _ConsulLease, known: dict[str, Any]) -> None:
         """Falls back to reports where Consul's own check cannot reach a live service."""
+        checks = known.get("Checks")
         ours = [
             one
-            for one in known.get("Checks") or []
+            for one in (checks if isinstance(checks, list) else [])
             if isinstance(one, dict) and one.get("CheckID") == check_id(lease.instance.id, lease_id)
         ]
         if not ours or ours[0].get("Status") != "critical":
@@ -231,7 +232,7 @@ class ConsulRegistry(RegistryBackend):
             "Consul's health check does not reach %s at %s (%s); it reports to Consul from now on",
             lease.instance.id,
             lease.instance.address,
-            str(ours[0].get("Output"))[:200],
+            _shown_output(ours[0].get("Output")),
         )
         lease.check, lease.unreached = "ttl", 0
         await self._put(lease_id, lease)
@@ -267,6 +268,10 @@ def _lease_not_found() -> MeshError:
         errors_pb2.ERROR_REASON_LEASE_NOT_FOUND,
         "Consul does not know the instance under this lease; register again",
     )
+
+
+def _shown_output(output: object) -> str:
+    return printable(output[:200]) if isinstance(output, str) else "no reason given"
 
 
 def _mark_of(known: dict[str, Any]) -> str:

@@ -32,6 +32,8 @@ Instance = discovery_pb2.Instance
 
 _CHANCE: Final = Random()
 _FIRST_VIEW_S: Final = 5.0
+_MOST_NAMES: Final = 4096  # each is a query that waits, and so a connection
+_MOST_SHOWN: Final = 100
 
 
 class ConsulWatch:
@@ -167,7 +169,12 @@ class ConsulWatch:
         if not isinstance(names, dict):
             raise self._client.strange("its list of services is no map")
         prefix = self._config.prefix
-        return {name for name in names if read_service_name(prefix, name) is not None}
+        ours = {name for name in names if read_service_name(prefix, name) is not None}
+        if len(ours) > _MOST_NAMES:
+            raise self._client.strange(
+                f"it lists {len(ours)} names of the mesh's, and at most {_MOST_NAMES} are watched"
+            )
+        return ours
 
     def _read_instances(self, answer: ConsulAnswer) -> list[Instance]:
         entries = self._client.json_of(answer)
@@ -178,9 +185,8 @@ class ConsulWatch:
             try:
                 instances.append(read_entry(entry, self._config.prefix))
             except EntryError as error:
-                service = entry.get("Service") if isinstance(entry, dict) else None
-                name = service.get("ID") if isinstance(service, dict) else None
-                self._warnings.once(f"the instance {name!r} in Consul is left out: {error}")
+                shown = _shown_id(entry)
+                self._warnings.once(f"the instance {shown} in Consul is left out: {error}")
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
             self._warnings.once(
@@ -192,3 +198,10 @@ class ConsulWatch:
         if changes:
             self._watchers.publish(changes)
             count_instances(self._view.instances())
+
+
+def _shown_id(entry: object) -> str:
+    """The id of an entry that may hold anything, fit to be printed."""
+    service = entry.get("Service") if isinstance(entry, dict) else None
+    name = service.get("ID") if isinstance(service, dict) else None
+    return ascii(name[:_MOST_SHOWN]) if isinstance(name, str) else "without an id"
