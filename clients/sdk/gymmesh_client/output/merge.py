@@ -36,7 +36,7 @@ from gymmesh_client.run_file import (
 from gymmesh_client.run_file.changes import changes, described
 from gymmesh_client.run_file.document import merged
 from gymmesh_client.run_file.environment_versions import source_changes, version_changes
-from gymmesh_client.run_file.file import read_run_file, write_document
+from gymmesh_client.run_file.file import write_document
 from gymmesh_client.summary import (
     RunSummary,
     Tally,
