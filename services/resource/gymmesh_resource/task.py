@@ -26,6 +26,23 @@ _OWN: Final = frozenset(("task_id", "environment", "agent", "seed", "tags"))
 _REMEMBERED = 4096
 
 
+class MissingKey(TaskInvalid, KeyError):
+    """A key of the task row that an environment reads and that is not there."""
+
+    def __init__(self, field: str) -> None:
+        TaskInvalid.__init__(self, field, "is missing; the environment reads it")
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}"
+
+
+class Payload(dict[str, Any]):
+    """The payload of a task. A key that is missing is the task's fault, not the environment's."""
+
+    def __missing__(self, key: str) -> Any:
+        raise MissingKey(key)
+
+
 class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     """One task: its id, and the payload that the verifier reads.
 
@@ -35,7 +52,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     # A Struct, as every call for a rollout makes one: it is filled without a step in Python.
 
     message: rollout_pb2.Task
-    _payload: dict[str, Any] | None = None
+    _payload: Payload | None = None
 
     __repr__ = object.__repr__  # a message is long
 
@@ -84,11 +101,13 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`."""
+        """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`, also where a key
+        is read by `payload[key]` that the row does not have.
+        """
         if self._payload is None:
             raw = self.message.payload_json
             known = _remembered(raw) if len(raw) <= _REMEMBERED else None
-            self._payload = _read(raw) if known is None else known.copy()
+            self._payload = Payload(_read(raw) if known is None else known)
         return self._payload
 
     def check(self) -> None:
