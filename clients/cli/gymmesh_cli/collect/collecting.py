@@ -67,11 +67,13 @@ class CollectCommand:
 
     Attributes:
         tasks: the task file; None: the examples of the default environment.
+        asked: what is kept of the command, for a resumption.
         examples: those, as a task file, once they are known.
     """
 
     plan: MeshPlan
     tasks: Path | None
+    asked: dict[str, Any]
     examples: bytes | None = None
     output: OutputOptions
     pace: CollectOptions
@@ -103,7 +105,8 @@ def collect_tasks(command: CollectCommand) -> int:
         if command.metrics_port is not None:
             stack.callback(_serve_metrics(command.metrics_port).stop)
         summary, interrupted = run_loop(_collect(command))
-    again = resume_command(summary.tally.failed, summary.not_finished)
+    output = str(command.output.files.rows)
+    again = resume_command(output, summary.tally.failed, summary.not_finished)
     if command.as_json:
         echo_json(summary.to_dict())
         if again:
@@ -333,6 +336,7 @@ def _prepare(
         run_id=command.run_id,
         shard=command.shard,
         tasks=len(chosen.ids),
+        asked=command.asked,
         trace=asked.trace,
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
