@@ -22,6 +22,8 @@ _PARAMS: Final = "responses_create_params"
 _PROMPT: Final = "prompt"
 _OWN: Final = frozenset(("task_id", "environment", "agent", "seed", "tags"))
 
+# Bytes of the payload that are shown of a task.
+_SHOWN = 80
 # Payloads of up to so many bytes are remembered.
 _REMEMBERED = 4096
 
@@ -54,7 +56,9 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     message: rollout_pb2.Task
     _payload: Payload | None = None
 
-    __repr__ = object.__repr__  # a message is long
+    def __repr__(self) -> str:
+        keys = self.message.payload_json[:_SHOWN].decode(errors="replace")
+        return f"<Task {self.id!r} {keys}{'…' * (len(self.message.payload_json) > _SHOWN)}>"
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Task:
