@@ -114,11 +114,13 @@ def test(
 @env.command("list", short_help="The mesh's environments, and those that are installed.")
 @mesh_options
 @json_option
-def list_environments(mesh: MeshOptions, as_json: bool) -> None:
+def list_environments(mesh: MeshOptions, as_json: bool) -> int:
     """The environments of a configuration, and those that are installed.
 
     \b
       gym-cli env list --config mesh.yaml
+
+    Exit code 1 when one of the configuration cannot be loaded.
     """
     from gymmesh_mesh.authoring.environments import about, installed
 
@@ -134,6 +136,7 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> None:
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
     lines = [*_table("in this configuration:", configured), *_table("installed:", found)]
     report(as_json, {"environments": configured, "installed": found}, lines)
+    return NOTHING_DONE if any(one["problem"] for one in configured) else DONE
 
 
 def _described(one: About, models: dict[str, str]) -> dict[str, Any]:
