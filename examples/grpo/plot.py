@@ -21,7 +21,8 @@ def draw(lines: list[dict[str, Any]], target: Path) -> None:
     by_step: dict[int, list[float]] = defaultdict(list)
     for line in lines:
         by_seed[line["seed"]].append(line)
-        by_step[line["step"]].append(line["reward"])
+        if line["reward"] is not None:
+            by_step[line["step"]].append(line["reward"])
     figure, (reward, staleness) = pyplot.subplots(
         2, 1, sharex=True, figsize=(7, 4.6), height_ratios=[3, 1], layout="tight"
     )

@@ -53,7 +53,7 @@ class Curve(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         line = {
             "seed": self._seed,
             "step": state.global_step,
-            "reward": sum(rewards) / max(1, len(rewards)),
+            "reward": sum(rewards) / len(rewards) if rewards else None,  # none was judged
             "staleness": sum(behind) / max(1, len(behind)),
             "failed": len(self._rollouts.rollouts) - len(done),
             "forks": sum(len(one.samples) > 1 for one in done),

@@ -52,6 +52,23 @@ def echoing(code: int, **more: Any) -> Any:
     return fake.status(code, message=f"it went wrong for {KEY}", **more)
 
 
+def ended(reason: str, **more: Any) -> Any:
+    """An answer that the endpoint ends with this reason, in the words of either API, whole."""
+    message = {"role": "assistant", "content": "The answ"}
+    item = {"type": "message", "role": "assistant", "content": []}
+    return lambda seen: fake.document(
+        {
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+            "id": f"r-{next(NUMBERS)}",  # the same body twice is another fault
+            "object": "response",
+            "status": "incomplete",
+            "incomplete_details": {"reason": reason},
+            "output": [item],
+            **more,
+        }
+    )
+
+
 TABLE = [
     Fault("hang", fake.hang(), "MODEL_TIMEOUT"),
     Fault("slow drip", fake.drip(), "MODEL_TIMEOUT"),
@@ -72,6 +89,15 @@ TABLE = [
         "wrong items",
         fake.document({"choices": [{"message": 1}], "output": [7]}),
         "MODEL_ANSWER_INVALID",
+    ),
+    Fault("finish_reason error", ended("error"), "MODEL_SERVER_ERROR", 2),
+    Fault("finish_reason network_error", ended("network_error"), "MODEL_SERVER_ERROR", 2),
+    Fault("an abort that nobody asked for", ended("abort"), "MODEL_SERVER_ERROR", 2),
+    Fault(
+        "an error beside the answer",
+        ended("stop", error={"message": "the provider died", "code": 502}),
+        "MODEL_SERVER_ERROR",
+        2,
     ),
     Fault("redirect", fake.raw(b"", 302, {"Location": "/v1/else"}), "MODEL_ANSWER_INVALID"),
     Fault("context length exceeded", fake.context_exceeded(), "MODEL_CONTEXT_EXCEEDED"),

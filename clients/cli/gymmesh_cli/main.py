@@ -55,8 +55,7 @@ Exit codes:
 \b
 First steps:
   gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
-  echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
-      > tasks.jsonl
+  echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' > tasks.jsonl
   gym-cli collect --input tasks.jsonl --output rollouts.jsonl
 """
 

@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout, WrongItem
+from gymmesh_responses import LOGPROB_ROUNDING
 
 _UNTRAINED: Final = -100
 _IDS: Final = (int,)
@@ -113,16 +114,18 @@ class _SampleWriter:
             self._beginning = text[:-1] + b"," + sampled_text[1:-1]
         if not isinstance(prompt, list):
             raise WrongItem(".prompt_token_ids: must be a list of numbers")
-        sampled = _numbers(sampled, _IDS, "generation_token_ids")
+        sampled = _ids(sampled, "generation_token_ids")
         logprobs = _logprobs(item.get("generation_log_probs", []))
         if logprobs and len(logprobs) != len(sampled):
             raise WrongItem(
                 f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
                 "generation_log_probs; they must be as many"
             )
+        if logprobs and max(logprobs) > LOGPROB_ROUNDING:
+            raise WrongItem(f".generation_log_probs: {max(logprobs):g} is positive")
         if read is None:
             read = self._begun(prompt)
-        self._extend(_numbers(read, _IDS, "prompt_token_ids"), sampled, logprobs)
+        self._extend(_ids(read, "prompt_token_ids"), sampled, logprobs)
 
     def _after_beginning(self, text: bytes) -> Any:
         """The ids of a prompt after those of the last sample; None where it begins otherwise."""
@@ -195,3 +198,11 @@ def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:
     except TypeError:
         pass
     raise WrongItem(f".{key}: must be a list of numbers")
+
+
+def _ids(value: Any, key: str) -> list[Any]:
+    """Token ids, none of them negative."""
+    found = _numbers(value, _IDS, key)
+    if found and min(found) < 0:
+        raise WrongItem(f".{key}: has the negative id {min(found)}")
+    return found

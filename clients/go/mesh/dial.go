@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	_ "google.golang.org/grpc/xds" // so that xds:///… can be dialled
 )
 
 // MaxMessageBytes is the size of the largest message that a server must take.
@@ -28,9 +27,9 @@ const (
 	serviceConfig = `{"loadBalancingConfig": [{"round_robin": {}}]}`
 )
 
-// Dial returns a connection to a target of gRPC: `host:port`, `dns:///…`, `unix:…` or `xds:///NAME`,
-// the last with the bootstrap that GRPC_XDS_BOOTSTRAP names. Options come after the usual ones and
-// win, such as grpc.WithTransportCredentials for TLS. Nothing is connected yet.
+// Dial returns a connection to a target of gRPC: `host:port`, `dns:///…`, `unix:…`, or `xds:///NAME`
+// for programs that import mesh/xds. Options come after the usual ones and win; those for TLS and a
+// token are made by Credentials.DialOptions. Nothing is connected yet.
 func Dial(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	usual := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

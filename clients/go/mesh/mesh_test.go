@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -251,5 +253,32 @@ func TestARegistrationIsRenewedReplacedAndGivenBack(t *testing.T) {
 	<-ended
 	if one.lease != "" || refused != 1 {
 		t.Errorf("the lease %q is still there, %d calls failed", one.lease, refused)
+	}
+}
+
+func TestCredentialsAreCheckedBeforeTheyAreUsed(t *testing.T) {
+	folder := t.TempDir()
+	token := filepath.Join(folder, "token")
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct {
+		given  Credentials
+		target string
+		want   string
+	}{
+		{Credentials{TokenFile: token}, "agent.example:9401", "a token needs TLS"},
+		{Credentials{Certificate: token, Key: token}, "127.0.0.1:1", "needs the authority"},
+		{Credentials{Authority: token}, "127.0.0.1:1", "holds no certificate"},
+		{Credentials{Authority: filepath.Join(folder, "none")}, "127.0.0.1:1", "none"},
+		{Credentials{TokenFile: token}, "127.0.0.1:1", ""},
+		{Credentials{TokenFile: token}, "unix:/run/agent", ""},
+		{Credentials{TokenFile: token}, "dns:///localhost:9401", ""},
+		{Credentials{}, "agent.example:9401", ""},
+	} {
+		_, err := one.given.DialOptions(one.target)
+		if got := fmt.Sprint(err); one.want == "" && err != nil || !strings.Contains(got, one.want) {
+			t.Errorf("%+v to %s: %v, want %q", one.given, one.target, err, one.want)
+		}
 	}
 }

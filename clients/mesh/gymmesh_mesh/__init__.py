@@ -11,12 +11,14 @@ config.py     the configuration; compose.py makes services of it
 layout.py     which services share a process (pure)
 meshes/       the first three; verifying.py finds environments alone
 processes/    the last; worker.py is one such process, models.py fetches and tries models
+connecting.py a client of one environment that is served somewhere
 described.py  what the services of a mesh say of themselves
 authoring/    trials and checks for authors of environments
 """
 
 from gymmesh_mesh.compose import Objects
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
+from gymmesh_mesh.connecting import EnvironmentClient, EnvironmentSession, connect
 from gymmesh_mesh.meshes import Mesh
 from gymmesh_mesh.meshes.discovered import SCHEMES, Target, discovered, read_target
 from gymmesh_mesh.meshes.embedded import embedded
@@ -26,12 +28,15 @@ from gymmesh_mesh.processes import ServiceInfo, run_up, up
 __all__ = [
     "SCHEMES",
     "Defaults",
+    "EnvironmentClient",
+    "EnvironmentSession",
     "Mesh",
     "MeshConfig",
     "MeshSettings",
     "Objects",
     "ServiceInfo",
     "Target",
+    "connect",
     "discovered",
     "embedded",
     "read_target",

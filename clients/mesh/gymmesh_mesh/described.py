@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -12,6 +14,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh_client.run_file import EnvironmentVersion, Versions
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -51,6 +54,35 @@ async def describe_services(directory: PeerDirectory) -> dict[str, dict[str, lis
         if said not in known:
             known.append(said)
     return found
+
+
+async def environment_versions(directory: PeerDirectory, names: Collection[str] | None) -> Versions:
+    """The versions of these environments (None: of all) and their verifiers, for a run's identity.
+    One that does
+    not answer within five seconds, or is not in the directory, is missing; of one with many
+    instances some are asked.
+    """
+    service = "gymmesh.resource.v1.ResourceService"
+    asked = defaultdict[str, list[discovery_pb2.Instance]](list)
+    for instance in directory.instances():
+        name = instance.name
+        if (
+            instance.service == service
+            and (names is None or name in names)
+            and len(asked[name]) < _ASKED
+        ):
+            asked[name].append(instance)
+    found = defaultdict[str, set[EnvironmentVersion]](set)
+
+    async def ask(instance: discovery_pb2.Instance) -> None:
+        with suppress(MeshError):
+            about = await directory.peer(instance).GetEnvironment(
+                resource_pb2.GetEnvironmentRequest(), timeout=_ASK_S
+            )
+            found[instance.name].add(EnvironmentVersion.of(about))
+
+    await asyncio.gather(*(ask(instance) for instances in asked.values() for instance in instances))
+    return {name: frozenset(versions) for name, versions in found.items()}
 
 
 async def _ask(directory: PeerDirectory, instance: discovery_pb2.Instance) -> dict[str, Any]:

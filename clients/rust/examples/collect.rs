@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
-use gymmesh_client::dial::dial;
+use gymmesh_client::dial::{DialOptions, dial_with};
 use gymmesh_client::json::{Json, Object, object_bytes};
 use gymmesh_client::proto::rollout::v1::Task;
 use gymmesh_client::rows::{RowError, completed_row, failure_row};
@@ -16,7 +16,8 @@ use gymmesh_client::tasks::{TaskDefaults, TaskReader};
 
 const USAGE: &str = "usage: collect --agent TARGET --input tasks.jsonl --output rows.jsonl \
     [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S] \
-    [--call-per-rollout]";
+    [--call-per-rollout] [--ca ca.pem] [--cert own.pem --key own.key] [--server-name NAME] \
+    [--token-file FILE]";
 
 type Fault = Box<dyn std::error::Error>;
 
@@ -30,6 +31,11 @@ struct Arguments {
     concurrency: Option<usize>,
     deadline_s: Option<f64>,
     call_per_rollout: bool,
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+    server_name: Option<String>,
+    token_file: Option<String>,
 }
 
 impl Arguments {
@@ -51,14 +57,35 @@ impl Arguments {
                 "--num-repeats" => read.repeats = Some(value.parse()?),
                 "--concurrency" => read.concurrency = Some(value.parse()?),
                 "--deadline-s" => read.deadline_s = Some(value.parse()?),
+                "--ca" => read.ca = Some(value),
+                "--cert" => read.cert = Some(value),
+                "--key" => read.key = Some(value),
+                "--server-name" => read.server_name = Some(value),
+                "--token-file" => read.token_file = Some(value),
                 _ => return Err(format!("unknown: {name}").into()),
             }
         }
         if read.agent.is_empty() || read.input.is_empty() || read.output.is_empty() {
             return Err("--agent, --input and --output are needed".into());
         }
+        if read.cert.is_some() != read.key.is_some() {
+            return Err("--cert and --key go together".into());
+        }
         Duration::try_from_secs_f64(read.deadline_s.unwrap_or(1.0))?;
         Ok(read)
+    }
+
+    fn dial_options(&self) -> Result<DialOptions, Fault> {
+        let mut options = DialOptions::default();
+        options.ca_pem = self.ca.as_deref().map(read_file).transpose()?;
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            options.identity = Some((read_file(cert)?, read_file(key)?));
+        }
+        options.server_name = self.server_name.clone();
+        if let Some(path) = &self.token_file {
+            options.token = Some(String::from_utf8(read_file(path)?)?.trim().to_owned());
+        }
+        Ok(options)
     }
 }
 
@@ -78,6 +105,10 @@ async fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+fn read_file(path: &str) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path).map_err(|error| format!("{path}: {error}").into())
 }
 
 fn read_tasks(path: &str, defaults: TaskDefaults) -> Result<Vec<Task>, Fault> {
@@ -101,8 +132,12 @@ fn write_line(file: &mut impl Write, row: &Object) -> std::io::Result<()> {
 }
 
 async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
-    let agents = Agents::new(dial(&arguments.agent)?, StreamLimits::default());
-    let about = agents.about(Duration::from_secs(30)).await?;
+    let channels = dial_with(&arguments.agent, &arguments.dial_options()?)?;
+    let agents = Agents::new(channels, StreamLimits::default());
+    let about = agents
+        .about(Duration::from_secs(15))
+        .await
+        .map_err(|error| format!("{}: {error}", arguments.agent))?;
     let defaults = TaskDefaults {
         environment: about.default_environment,
         agent: about.name,

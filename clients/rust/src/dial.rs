@@ -1,10 +1,11 @@
 //! Connections to services, as the contract's transport page asks for.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::{HeaderValue, Request, Response, header::AUTHORIZATION};
 use tonic::codegen::{BoxFuture, Service, StdError};
 use tonic::transport::Endpoint;
 
@@ -17,11 +18,56 @@ pub const CONTRACT_VERSION: &str = "1.0";
 const CONNECT_S: u64 = 10;
 const XDS_STREAMS: usize = 4;
 const WINDOW_BYTES: u32 = 1024 * 1024;
+/// Servers may close a connection that is pinged more often than every five minutes.
+const KEEPALIVE: Duration = Duration::from_secs(310);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How to connect: over TLS when there is a `ca_pem` or an `identity`, and as whom.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct DialOptions {
+    /// Certificates, in PEM, of the authority that signed the server's; needed for TLS.
+    pub ca_pem: Option<Vec<u8>>,
+    /// The caller's own certificate and key, in PEM, for servers that ask for one.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name in the server's certificate, where it is not the address's host.
+    pub server_name: Option<String>,
+    /// The caller's bearer token, sent with each call: over TLS, or to this machine.
+    pub token: Option<String>,
+}
+
+impl fmt::Debug for DialOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("DialOptions")
+            .field("tls", &self.wants_tls())
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DialOptions {
+    fn wants_tls(&self) -> bool {
+        self.ca_pem.is_some() || self.identity.is_some()
+    }
+}
 
 /// A connection for the generated clients; cheap to clone. It is made when it is first used, and
 /// again when it broke.
 #[derive(Clone)]
-pub struct Channel(Inner);
+pub struct Channel {
+    inner: Inner,
+    authorization: Option<HeaderValue>,
+}
+
+impl From<tonic::transport::Channel> for Channel {
+    /// A channel of the caller's own making.
+    fn from(channel: tonic::transport::Channel) -> Self {
+        Self {
+            inner: Inner::Address(channel),
+            authorization: None,
+        }
+    }
+}
 
 #[derive(Clone)]
 enum Inner {
@@ -32,7 +78,7 @@ enum Inner {
 
 impl fmt::Debug for Channel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match &self.0 {
+        out.write_str(match &self.inner {
             Inner::Address(_) => "Channel(address)",
             #[cfg(feature = "xds")]
             Inner::Xds(_) => "Channel(xds)",
@@ -44,18 +90,37 @@ impl fmt::Debug for Channel {
 /// `xds`, `xds:///NAME`. There is one channel for each address, and several for an xDS name: each
 /// carries one Collect stream, and the balancer spreads the streams over the instances.
 ///
-/// No call is pinged for, since servers close connections that are pinged often. To be called in a
-/// tokio runtime.
+/// Connections with calls in flight are pinged every five minutes, as often as servers allow. To be
+/// called in a tokio runtime.
 ///
 /// # Errors
 /// The target names nothing that can be dialled.
 pub fn dial(target: &str) -> Result<Vec<Channel>, MeshError> {
+    dial_with(target, &DialOptions::default())
+}
+
+/// Connects to a target as [`dial`] does, over TLS or with a token.
+///
+/// # Errors
+/// The target names nothing that can be dialled, or the options do not fit it.
+pub fn dial_with(target: &str, options: &DialOptions) -> Result<Vec<Channel>, MeshError> {
     if target.starts_with("xds:") {
-        return Ok(vec![dial_xds(target)?; XDS_STREAMS]);
+        if options.wants_tls() {
+            let why = "over xDS, certificates come from the control plane";
+            return Err(wrong(
+                "options",
+                format!("{target:?} takes no TLS options: {why}"),
+            ));
+        }
+        let channel = Channel {
+            inner: dial_xds(target)?,
+            authorization: authorization(options)?,
+        };
+        return Ok(vec![channel; XDS_STREAMS]);
     }
     target
         .split(',')
-        .map(|address| dial_address(address.trim()))
+        .map(|address| dial_address_with(address.trim(), options))
         .collect()
 }
 
@@ -64,40 +129,130 @@ pub fn dial(target: &str) -> Result<Vec<Channel>, MeshError> {
 /// # Errors
 /// It is no address.
 pub fn dial_address(address: &str) -> Result<Channel, MeshError> {
-    let wrong = |why: &str| {
-        let sentence = format!("{address:?} is no address: {why}");
-        MeshError::new("FIELD_INVALID", sentence, &[("field", "target")])
-    };
+    dial_address_with(address, &DialOptions::default())
+}
+
+/// Connects to one address, over TLS or with a token.
+///
+/// # Errors
+/// It is no address, a certificate or key cannot be read, or a token would travel in the clear to
+/// another machine.
+pub fn dial_address_with(address: &str, options: &DialOptions) -> Result<Channel, MeshError> {
+    let not_one = |why: &str| wrong("target", format!("{address:?} is not an address: {why}"));
     if address.is_empty() {
-        return Err(wrong("it is empty"));
+        return Err(not_one("it is empty"));
     }
-    let uri = if address.contains("://") {
-        address.to_owned()
-    } else {
-        format!("http://{address}")
+    let uri = match (address.contains("://"), options.wants_tls()) {
+        (true, _) => address.to_owned(),
+        (false, true) => format!("https://{address}"),
+        (false, false) => format!("http://{address}"),
     };
-    let endpoint = Endpoint::from_shared(uri)
-        .map_err(|error| wrong(&error.to_string()))?
+    let endpoint = Endpoint::from_shared(uri).map_err(|error| not_one(&error.to_string()))?;
+    let host = endpoint.uri().host().unwrap_or_default().to_owned();
+    if options.token.is_some() && !options.wants_tls() && !is_loopback(&host) {
+        let sentence = format!("{address:?} is another machine: a token needs TLS, give ca_pem");
+        return Err(wrong("token", sentence));
+    }
+    let endpoint = with_tls(endpoint, options)?
         .connect_timeout(Duration::from_secs(CONNECT_S))
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(4 * WINDOW_BYTES)
         .tcp_nodelay(true);
-    Ok(Channel(Inner::Address(endpoint.connect_lazy())))
+    Ok(Channel {
+        inner: Inner::Address(endpoint.connect_lazy()),
+        authorization: authorization(options)?,
+    })
+}
+
+fn wrong(field: &str, sentence: String) -> MeshError {
+    MeshError::new("FIELD_INVALID", sentence, &[("field", field)])
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost"
+        || bare
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+fn authorization(options: &DialOptions) -> Result<Option<HeaderValue>, MeshError> {
+    let Some(token) = &options.token else {
+        return Ok(None);
+    };
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
+        wrong(
+            "token",
+            "the token holds characters that no header can".to_owned(),
+        )
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(endpoint: Endpoint, options: &DialOptions) -> Result<Endpoint, MeshError> {
+    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+    if !options.wants_tls() {
+        return Ok(endpoint);
+    }
+    let mut tls = ClientTlsConfig::new();
+    if let Some(pem) = &options.ca_pem {
+        tls = tls.ca_certificate(Certificate::from_pem(pem));
+    }
+    if let Some((certificate, key)) = &options.identity {
+        tls = tls.identity(Identity::from_pem(certificate, key));
+    }
+    if let Some(name) = &options.server_name {
+        tls = tls.domain_name(name);
+    }
+    let unreadable = |error: tonic::transport::Error| {
+        wrong(
+            "options",
+            format!("TLS cannot be set up: {}", causes(&error)),
+        )
+    };
+    endpoint.tls_config(tls).map_err(unreadable)
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(endpoint: Endpoint, options: &DialOptions) -> Result<Endpoint, MeshError> {
+    if options.wants_tls() {
+        let sentence = "TLS needs this crate's feature `tls`";
+        return Err(MeshError::new(
+            "NOT_OFFERED",
+            sentence,
+            &[("field", "options")],
+        ));
+    }
+    Ok(endpoint)
+}
+
+/// An error with what it came from, in one line.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut sentence = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        if !sentence.contains(&words) {
+            sentence = format!("{sentence}: {words}");
+        }
+        next = cause.source();
+    }
+    sentence
 }
 
 #[cfg(feature = "xds")]
-fn dial_xds(target: &str) -> Result<Channel, MeshError> {
-    let wrong = |why: String| {
-        let sentence = format!("{target:?} cannot be dialled: {why}");
-        MeshError::new("FIELD_INVALID", sentence, &[("field", "target")])
-    };
-    Ok(Channel(Inner::Xds(
-        crate::xds::connect(target).map_err(wrong)?,
-    )))
+fn dial_xds(target: &str) -> Result<Inner, MeshError> {
+    let not_one = |why: String| wrong("target", format!("{target:?} cannot be dialled: {why}"));
+    crate::xds::connect(target).map(Inner::Xds).map_err(not_one)
 }
 
 #[cfg(not(feature = "xds"))]
-fn dial_xds(target: &str) -> Result<Channel, MeshError> {
+fn dial_xds(target: &str) -> Result<Inner, MeshError> {
     let sentence = format!("{target:?} needs this crate's feature `xds`; give addresses instead");
     Err(MeshError::new(
         "NOT_OFFERED",
@@ -112,15 +267,20 @@ impl Service<Request<tonic::body::Body>> for Channel {
     type Future = BoxFuture<Self::Response, Self::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StdError>> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Address(channel) => channel.poll_ready(context).map_err(Into::into),
             #[cfg(feature = "xds")]
             Inner::Xds(channel) => channel.poll_ready(context).map_err(Into::into),
         }
     }
 
-    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
-        match &mut self.0 {
+    fn call(&mut self, mut request: Request<tonic::body::Body>) -> Self::Future {
+        if let Some(value) = &self.authorization {
+            // A call's own credential stays.
+            let headers = request.headers_mut();
+            headers.entry(AUTHORIZATION).or_insert(value.clone());
+        }
+        match &mut self.inner {
             Inner::Address(channel) => {
                 let answer = channel.call(request);
                 Box::pin(async move { answer.await.map_err(Into::into) })

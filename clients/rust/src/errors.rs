@@ -8,6 +8,7 @@ use prost::Message;
 use tonic::Code;
 use tonic_types::pb::{ErrorInfo, RetryInfo};
 
+use crate::dial::causes;
 use crate::proto::rollout::v1::{Boundary, Failure};
 use crate::proto::rpc::Status;
 use crate::reasons::RULES;
@@ -159,8 +160,17 @@ impl From<tonic::Status> for MeshError {
         if error_info(&said).is_none() {
             said.details.clear();
         }
-        said.code = status.code().into();
-        said.message = status.message().to_owned();
+        let cause = std::error::Error::source(&status);
+        said.code = match (cause, status.code()) {
+            // tonic does not tell a connection that broke from the rest.
+            (Some(_), tonic::Code::Unknown) => tonic::Code::Unavailable.into(),
+            (_, code) => code.into(),
+        };
+        // What this side met has its causes below it: the address, the certificate.
+        said.message = match cause {
+            Some(cause) => causes(cause),
+            None => status.message().to_owned(),
+        };
         Self::from_rpc(&said)
     }
 }

@@ -7,11 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.means import SCALE, mean_of
 from gymmesh_client.replacing import write_whole
 from gymmesh_runtime.text import one_line, shortened
 
@@ -24,6 +25,7 @@ SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
 
 _MAX_BARS: Final = 10
+_EXPLAINED: Final = 3  # verdicts
 _MOST_CAUSES: Final = 12
 _LONGEST_CAUSE: Final = 100
 _LONGEST_MESSAGE: Final = 1000
@@ -49,6 +51,25 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
     return math.fsum(chances) / len(chances) if chances else None
 
 
+class Judge(NamedTuple):
+    """Who gave a verdict, so that verdicts of several versions are seen."""
+
+    name: str  # the environment's, and that of its verifier where it has another
+    version: str  # of the verifier; empty where it is not known
+
+
+def judge_of(environment: object, verdict: Mapping[str, Any]) -> Judge:
+    """Who gave a row's `verification`.
+
+    Which reference's verdicts they are, a task may choose: that makes no other version.
+    """
+    verifier, version = verdict.get("verifier") or environment, str(verdict.get("version") or "")
+    if compat := verdict.get("compat"):
+        version = version.removesuffix(f"+{compat}")
+    own = verifier == environment
+    return Judge(str(environment) if own else f"{environment}/{verifier}", version)
+
+
 class Counted(msgspec.Struct, frozen=True, gc=False):
     """What a tally takes from a completed rollout's row, which need not be kept for it."""
 
@@ -60,20 +81,32 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
+    judge: Judge = Judge("", "")
+    explanation: str = ""  # of the verdict
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
     """What there is to count of a row, which an earlier version may have written."""
     usage = (row.get("response") or {}).get("usage") or {}
-    reward = row.get("reward")
+    reward, verdict = row.get("reward"), row.get("verification") or {}
     return Counted(
         str(row.get("task_id")),
         str(row.get("stop_reason")),
-        str((row.get("verification") or {}).get("status")),
+        str(verdict.get("status")),
         None if reward is None else float(reward),
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
+        judge=judge_of(row.get("environment"), verdict),
+        explanation=str((row.get("verification") or {}).get("explanation") or ""),
     )
+
+
+def mixed_versions(verdicts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """For each judge with verdicts of several versions: its name, and how many of each."""
+    for judge, counts in sorted(verdicts.items()):
+        if len(counts) > 1:
+            each = [f"{count} of version {version}" for version, count in sorted(counts.items())]
+            yield f"{judge}: {', '.join(each)}"
 
 
 @dataclass(slots=True)
@@ -100,7 +133,10 @@ class Tally:
     model_calls: int = 0
     model_queue_us: int = 0
     first_failure: str = ""
+    explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
     per_task: dict[str, list[int]] = field(default_factory=dict)
+    # By `Judge.name` how many rewards each of its versions gave.
+    verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add_row(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a completed rollout's row; `kept` when an earlier run wrote it."""
@@ -122,6 +158,10 @@ class Tally:
         if one.reward is None:
             self.unjudged[one.status] += 1
             return
+        judge, version = one.judge
+        if version:
+            versions = self.verdicts.setdefault(judge, {})
+            versions[version] = versions.get(version, 0) + 1
         # Rewards of a continuous kind would otherwise fill the counter without bound. One that is
         # in it is round already, and rounding costs more than all the rest.
         rewards, reward = self.rewards, one.reward
@@ -133,6 +173,8 @@ class Tally:
         counts[0] += 1
         if reward >= SOLVED:
             counts[1] += 1
+        elif reward <= 0 and one.explanation and len(self.explained) < _EXPLAINED:
+            self.explained.append(f"{one.task_id}: {reward:g}, {one.explanation}")
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
@@ -163,10 +205,7 @@ class Tally:
     @property
     def mean_reward(self) -> float | None:
         """Over verified rollouts; None when there is none."""
-        judged = sum(self.rewards.values())
-        if not judged:
-            return None
-        return math.fsum(value * count for value, count in self.rewards.items()) / judged
+        return mean_of(self.rewards.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +215,8 @@ class RunSummary:
     Attributes:
         wall_s: seconds from the first rollout to the last.
         requested: rollouts asked for; what is neither completed nor failed did not finish.
-        pass_at: pass@k by k.
+        pass_at: pass@k by k; pass_at_tasks: over how many tasks each is estimated.
+        tasks: of the run; 0: not known.
         run_id: the run's id.
         why: why it ended before every rollout had an outcome; empty when it did not.
         concurrency: the most in flight, as last asked for.
@@ -197,6 +237,8 @@ class RunSummary:
     groups: Mapping[str, int] | None = None
     skipped: int = 0
     skipped_output: str = ""
+    tasks: int = 0
+    pass_at_tasks: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def not_finished(self) -> int:
@@ -244,7 +286,11 @@ class RunSummary:
             "mean_reward": tally.mean_reward,
             "verified": sum(tally.rewards.values()),
             "unjudged": dict(sorted(tally.unjudged.items())),
+            "verdicts": {
+                name: dict(sorted(of.items())) for name, of in sorted(tally.verdicts.items())
+            },
             "pass_at": {str(k): value for k, value in self.pass_at.items()},
+            "pass_at_tasks": {str(k): count for k, count in self.pass_at_tasks.items()},
             "rewards": [{"reward": r, "count": n} for r, n in sorted(tally.rewards.items())],
             "stop_reasons": dict(sorted(tally.stop_reasons.items())),
             "failures": dict(sorted(tally.failures.items())),
@@ -270,7 +316,9 @@ def summarize(
     **more: Any,
 ) -> RunSummary:
     """The summary of a run with `repeats` rollouts per task."""
-    pass_at = pass_at_each([(n, c) for n, c in tally.per_task.values()], repeats)
+    counts = [(n, c) for n, c in tally.per_task.values()]
+    pass_at, over = pass_at_each(counts, repeats), tasks_at_each(counts, repeats)
+    more = {"tasks": requested // max(1, repeats), "pass_at_tasks": over} | more
     return RunSummary(requested, wall_s, tally, pass_at, output, failures_output, **more)
 
 
@@ -291,9 +339,19 @@ def counts_of(tally: Tally) -> dict[str, Any]:
 
 def pass_at_each(counts: Collection[tuple[int, int]], repeats: int) -> dict[int, float]:
     """pass@k for k = 1, 2, 4 … and `repeats`, as far as there is one; `counts` as `pass_at_k`."""
-    powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
-    chances = {k: pass_at_k(counts, k) for k in sorted({*powers, repeats})}
+    chances = {k: pass_at_k(counts, k) for k in _each_k(repeats)}
     return {k: chance for k, chance in chances.items() if chance is not None}
+
+
+def tasks_at_each(counts: Collection[tuple[int, int]], repeats: int) -> dict[int, int]:
+    """Over how many tasks pass@k is estimated, for each k of `pass_at_each`."""
+    found = {k: sum(n >= k for n, _ in counts) for k in _each_k(repeats)}
+    return {k: tasks for k, tasks in found.items() if tasks}
+
+
+def _each_k(repeats: int) -> list[int]:
+    powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
+    return sorted({*powers, repeats})
 
 
 def summary_path(files: OutputFiles) -> Path:
@@ -312,14 +370,16 @@ def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
         return []
     if len(rewards) <= _MAX_BARS:
         return [(f"{value:g}", rewards[value]) for value in sorted(rewards)]
-    low, high = min(rewards), max(rewards)
+    # The difference of two rewards may exceed what a float can hold.
+    scale = 1.0 if math.isfinite(max(rewards) - min(rewards)) else SCALE
+    low, high = min(rewards) * scale, max(rewards) * scale
     width = (high - low) / _MAX_BARS
     bars = [0] * _MAX_BARS
     for value, count in rewards.items():
-        bars[min(int((value - low) / width), _MAX_BARS - 1)] += count
+        bars[min(int((value * scale - low) / width), _MAX_BARS - 1)] += count
+    ends = [(low + place * width) / scale for place in range(_MAX_BARS + 1)]
     return [
-        (f"{low + place * width:.3g} … {low + (place + 1) * width:.3g}", count)
-        for place, count in enumerate(bars)
+        (f"{ends[place]:.3g} … {ends[place + 1]:.3g}", count) for place, count in enumerate(bars)
     ]
 
 
@@ -335,10 +395,18 @@ def render(summary: RunSummary, again: str = "") -> str:
         f"speed         {summary.rollouts_per_s:.2f} rollouts/s over {summary.wall_s:.1f} s",
         f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
     ]
-    lines += [f"{f'pass@{k}':<13} {chance:.3f}" for k, chance in summary.pass_at.items()]
+    for k, chance in summary.pass_at.items():
+        over = summary.pass_at_tasks.get(k, summary.tasks)
+        partly = f" over {over} of {summary.tasks} tasks" if over < summary.tasks else ""
+        lines.append(f"{f'pass@{k}':<13} {chance:.3f}{partly}")
     lines += bars("rewards", histogram(tally.rewards))
+    lines += [
+        f"{'explained' if not place else '':<13} {line}"
+        for place, line in enumerate(tally.explained)
+    ]
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
+    lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
     if tally.failures:
         lines.append(f"failures      {_counted(tally.causes)}")
     if tally.retries:

@@ -69,7 +69,7 @@ def executor(
                     found[token].logprob
                     for token, found in zip(sampled, made.logprobs or (), strict=False)
                 ]
-                return Generation(sampled, logprobs, finished=made.finish_reason != "length")
+                return Generation.ended(sampled, logprobs, made.finish_reason)
 
             async with self._mesh.collector(generate) as collector:
                 rollout = await collector.one(_task(label))

@@ -76,8 +76,9 @@ class GymmeshGenerator:
                 }
             )
             logprobs = (made.get("response_logprobs") or [[]])[0]
-            finished = made["stop_reasons"][0] != "length"
-            return Generation(made["response_ids"][0], logprobs or (), finished=finished)
+            return Generation.ended(
+                made["response_ids"][0], logprobs or (), made["stop_reasons"][0]
+            )
 
         async with self._mesh.collector(generate) as collector:
             rollouts = await collector.many(tasks)

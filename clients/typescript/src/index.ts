@@ -36,7 +36,13 @@ export {
   type ServiceClient,
   serviceClient,
 } from "./rpc/client.js";
-export { type Connection, type DialOptions, dial, MESSAGE_BYTES } from "./rpc/dial.js";
+export {
+  type Connection,
+  type DialOptions,
+  dial,
+  MESSAGE_BYTES,
+  type TlsOptions,
+} from "./rpc/dial.js";
 export { addService, type CallContext, newServer, type ServiceHandlers } from "./rpc/server.js";
 export { RunControl } from "./run_control.js";
 export * from "./tasks.js";

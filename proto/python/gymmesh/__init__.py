@@ -40,11 +40,12 @@ if TYPE_CHECKING:
         run_attempt,
     )
     from gymmesh_client.tasks import TaskFile
-    from gymmesh_mesh import Mesh, MeshConfig, discovered, embedded, remote, up
+    from gymmesh_mesh import Mesh, MeshConfig, connect, discovered, embedded, remote, up
     from gymmesh_resource import (
         Component,
         DefinitionError,
         Environment,
+        Expected,
         Member,
         ModelAnswer,
         Outcome,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         Transcript,
         Turn,
         Verdict,
+        reward,
         tool,
     )
     from gymmesh_responses import new_message, params_from_json, text_of
@@ -91,6 +93,7 @@ __all__ = [
     "ContextExceeded",
     "DefinitionError",
     "Environment",
+    "Expected",
     "FailedAttempt",
     "Generation",
     "Group",
@@ -135,6 +138,7 @@ __all__ = [
     "collect",
     "collect_sync",
     "completed_row",
+    "connect",
     "discovered",
     "embedded",
     "load_config",
@@ -144,6 +148,7 @@ __all__ = [
     "params_from_json",
     "prepare",
     "remote",
+    "reward",
     "run_attempt",
     "run_one",
     "text_of",
@@ -179,11 +184,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "run_attempt",
         ),
         "gymmesh_client.tasks": ("TaskFile",),
-        "gymmesh_mesh": ("Mesh", "MeshConfig", "discovered", "embedded", "remote", "up"),
+        "gymmesh_mesh": ("Mesh", "MeshConfig", "connect", "discovered", "embedded", "remote", "up"),
         "gymmesh_resource": (
             "Component",
             "DefinitionError",
             "Environment",
+            "Expected",
             "Member",
             "ModelAnswer",
             "Outcome",
@@ -199,6 +205,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "Transcript",
             "Turn",
             "Verdict",
+            "reward",
             "tool",
         ),
         "gymmesh_responses": ("new_message", "params_from_json", "text_of"),
@@ -210,7 +217,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "RolloutFailed",
             "RolloutGroup",
             "SamplingParams",
-            "ScriptedBackend",
             "ScriptedBackend",
             "SyncCollector",
             "TokenBackend",

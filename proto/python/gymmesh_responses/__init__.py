@@ -6,6 +6,7 @@ what it is given. `response_to_json(response_from_json(x))` is a document equal 
 """
 
 from gymmesh_responses.errors import CodecError
+from gymmesh_responses.finish import Finish, finish_of, promises_calls
 from gymmesh_responses.items import (
     item_from_json,
     item_to_dict,
@@ -50,19 +51,23 @@ from gymmesh_responses.response import (
 )
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.token_bytes import (
+    LOGPROB_ROUNDING,
     TOKEN_BYTES,
     common_tokens,
+    token_problem,
     unpack_ids,
     unpack_logprobs,
 )
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 
 __all__ = [
+    "LOGPROB_ROUNDING",
     "LONGEST_TOOL_NAME",
     "MAX_DEPTH",
     "TOKEN_BYTES",
     "TOOL_NAME_RULE",
     "CodecError",
+    "Finish",
     "JsonSource",
     "JsonValue",
     "bytes_to_text",
@@ -71,6 +76,7 @@ __all__ = [
     "dumps_clean",
     "dumps_sorted",
     "fill_response",
+    "finish_of",
     "function_call_output",
     "is_tool_name",
     "item_from_json",
@@ -86,6 +92,7 @@ __all__ = [
     "params_from_json",
     "params_to_dict",
     "params_to_json",
+    "promises_calls",
     "response_from_json",
     "response_head_to_dict",
     "response_to_dict",
@@ -93,6 +100,7 @@ __all__ = [
     "settings_to_dict",
     "text_of",
     "text_to_bytes",
+    "token_problem",
     "tool_from_json",
     "tool_to_dict",
     "tool_to_json",

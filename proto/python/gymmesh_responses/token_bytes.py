@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from typing import Any, Final
 
 TOKEN_BYTES: Final = 4
 """Bytes of one token id, and of one log probability."""
+LOGPROB_ROUNDING: Final = 1e-3
+"""A log probability may be above 0 by so much: it is computed in float32 or less."""
 
 
 def unpack_ids(ids: bytes) -> list[int]:
@@ -35,9 +38,36 @@ def common_tokens(one: bytes, other: bytes) -> int:
     return low
 
 
+def token_problem(ids: bytes, logprobs: bytes = b"") -> str:
+    """What is wrong with token ids and their log probabilities, as a clause; empty: nothing.
+
+    An id is at least 0. A log probability is finite and at most 0, but for rounding, and there are
+    none, or as many as ids.
+    """
+    if len(ids) % TOKEN_BYTES:
+        return f"the token ids are {len(ids)} bytes, which is not a multiple of {TOKEN_BYTES}"
+    if (least := min(_array("i", ids), default=0)) < 0:
+        return f"the token id {least} is negative"
+    if not logprobs:
+        return ""
+    if len(logprobs) != len(ids):
+        return f"there are {len(ids)} bytes of token ids and {len(logprobs)} of log probabilities"
+    known = _array("f", logprobs)
+    if not math.isfinite(sum(known)):
+        return "a log probability is not finite"
+    if (greatest := max(known)) > LOGPROB_ROUNDING:
+        return f"the log probability {greatest:g} is positive"
+    return ""
+
+
 def _unpacked(kind: str, packed: bytes) -> list[Any]:
+    numbers: list[Any] = _array(kind, packed).tolist()
+    return numbers
+
+
+def _array(kind: str, packed: bytes) -> array[Any]:
     numbers = array(kind)
     numbers.frombytes(packed)
     if sys.byteorder == "big":
         numbers.byteswap()
-    return numbers.tolist()
+    return numbers

@@ -14,7 +14,7 @@ from gymmesh_runtime.config import Secret
 if TYPE_CHECKING:
     BackendName: TypeAlias = str
 else:
-    BackendName = Literal[tuple(BACKENDS)]  # so that a wrong name is refused with its line
+    BackendName = Literal[("auto", *BACKENDS)]  # so that a wrong name is refused with its line
 
 # The backends whose endpoints may be several that serve the same model.
 _SEVERAL_URLS: Final = ("responses", "chat", "vllm")
@@ -75,7 +75,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     backend: `local` (the embedded model), `responses` or `chat` (an endpoint of that API), `vllm`
         (a vLLM server, with exact tokens), `openai` or `azure` (the hosted ones, through the
-        `openai` package), or `replay` (recorded answers).
+        `openai` package), or `replay` (recorded answers). `auto` becomes `chat` where there is a
+        `url`, `vllm` for `serve` and `engine`, `replay` for a `path`, else `local`.
     url: base URL of the endpoint, version included (`http://127.0.0.1:8000/v1`); required by
         `responses` and `chat`. For `azure`, where it is required too, without a path. For
         `openai`, null is OpenAI's own.
@@ -107,7 +108,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Raises ValueError for values that cannot work; the loader adds file and line.
     """
 
-    backend: BackendName = "local"
+    backend: BackendName = "auto"
     url: str | None = None
     urls: list[str] = []
     route_margin: int = 8
@@ -130,6 +131,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     options: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
+        if self.backend == "auto":
+            # The struct is frozen for everybody else.
+            msgspec.structs.force_setattr(self, "backend", self._meant())
         self._check_urls()
         self._check_own_vllm()
         if self.backend == "azure" and not self.model:
@@ -164,7 +168,20 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         given = self.urls or ([self.url] if self.url else [])
         return tuple(url.rstrip("/") for url in given)
 
+    def _meant(self) -> str:
+        """The backend of a configuration that names none."""
+        if self.serve is not None or self.engine is not None:
+            return "vllm"
+        if self.url or self.urls:
+            return "chat"
+        return "replay" if self.path else "local"
+
     def _check_urls(self) -> None:
+        if self.backend in ("local", "replay") and self.bases:
+            raise ValueError(
+                f"backend '{self.backend}' calls no endpoint; leave out 'url', or set 'backend' to "
+                "chat, responses or vllm"
+            )
         if self.url and self.urls:
             raise ValueError("give 'url' or 'urls', not both")
         if self.urls and self.backend not in _SEVERAL_URLS:

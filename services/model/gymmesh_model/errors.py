@@ -5,6 +5,7 @@ Nothing here takes a URL's user info, a header or a key, so no secret can get in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -44,6 +45,27 @@ def answer_invalid(model: str, cause: str) -> MeshError:
         f"the endpoint of model '{model}' answered something that is not a response: {cause}",
         metadata={"model": model, "cause": cause},
     )
+
+
+def answer_failed(model: str, finish_reason: object, told: str = "") -> MeshError:
+    """MODEL_SERVER_ERROR for an answer that the endpoint itself says is none.
+
+    finish_reason: why it ended, as the endpoint says. told: what more it says.
+    """
+    said = spelled_out(finish_reason)
+    return MeshError(
+        errors.ERROR_REASON_MODEL_SERVER_ERROR,
+        f"the endpoint of model '{model}' ended its answer with finish_reason {said!r}, "
+        f"which is a failure and not an answer{told}",
+        metadata={"model": model, "finish_reason": said},
+    )
+
+
+def spelled_out(finish_reason: object) -> str:
+    """The reason as text for an error, at most 100 characters."""
+    if isinstance(finish_reason, Mapping):
+        finish_reason = finish_reason.get("type")
+    return str(finish_reason)[:100]
 
 
 def unreachable(model: str, cause: str, *, sent: bool = False) -> MeshError:

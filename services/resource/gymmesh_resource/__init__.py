@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .errors import DefinitionError as DefinitionError
     from .errors import TaskInvalid as TaskInvalid
     from .errors import ToolError as ToolError
+    from .expected import Expected as Expected
     from .models import ModelAnswer as ModelAnswer
+    from .rewards import reward as reward
     from .rollout import Member as Member
     from .rollout import Rollout as Rollout
     from .rollout import ToolCall as ToolCall
@@ -34,7 +36,9 @@ _NAMES = {
     "config": ("EnvironmentConfig",),
     "environment": ("Environment", "Turn"),
     "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
+    "expected": ("Expected",),
     "models": ("ModelAnswer",),
+    "rewards": ("reward",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     "service": ("ResourceService",),
     "session": ("Session",),

@@ -23,11 +23,23 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     allow_other_hosts: bool = False
 
 
+class RewardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of an environment's rewards.
+
+    use: the function, as `package.module:function` or `folder/file.py:function`; empty: the class's
+        own of this name. weight: by which its value counts; null: as the class says, else 1. A
+        reward of weight 0 is a component of the verdict and does not count.
+    """
+
+    use: str = ""
+    weight: float | None = None
+
+
 class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One environment: which class it is, and the bounds of its calls.
 
-    use: a name of the entry point group `gymmesh.environments` (`math`), or a class as
-        `package.module:Class` or `folder/file.py:Class`.
+    use: a name of the entry point group `gymmesh.environments` (`math`), or a class or a plain
+        reward function as `package.module:Class` or `folder/file.py:function`.
     options: passed to the class by keyword; checked against its `__init__`.
     tool_timeout_s: seconds for one tool call. turn_timeout_s: for one turn of the environment,
         and for opening a session. verify_timeout_s: for one verdict.
@@ -35,7 +47,11 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         (see docs/security.md); 0 is no limit. session_idle_s: seconds without a
         call after which a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
+    rewards: weights of the class's reward functions by name (`brief: 0.2`), functions that replace
+        them, and further ones.
     models: the environment's names for model services, and theirs in the mesh.
+    audit: answer AuditService.GetExpected, which gives the right answers, for `gym-cli env audit`
+        over the network; callers with identities need the permission `audit` as well.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
     compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
         each environment names those that it knows. Empty: the right verdicts.
@@ -50,6 +66,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     session_limit_each: _Count = 0
     session_idle_s: _Count = 600
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
+    rewards: dict[str, float | RewardConfig] = {}
     models: dict[str, str] = {}
+    audit: bool = False
     mcp: McpConfig | None = None
     compat: str = ""

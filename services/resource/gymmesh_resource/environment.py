@@ -33,6 +33,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.extras import Extra
 
 from .errors import FILE_MODULE, DefinitionError, TaskInvalid, TookTooLong
+from .expected import ExpectedAnswers
 from .rollout import Member, Rollout, Transcript
 from .task import Task
 from .verdicts import Outcome, Pending
@@ -74,8 +75,11 @@ class Environment(Generic[S]):
     reward_range: the least and the most that a reward may be, also with the turns' rewards where
         `reward_rule` adds them; anything else is a fault of the verifier. A turn's own may be as
         much as the range is wide, and may take it back.
+    win_reward: the least reward that counts as won, where rewards are partial; None: that of the
+        expected answer.
     reward_rule: how the rewards of turns add up with the verifier's (REWARD_RULE_*).
-    examples: the file of example tasks (JSONL rows) beside the class's module, if any.
+    examples: the example tasks, if any: their rows, or the name of a file of rows (JSONL) beside
+        the class's module.
     models: its own names for the model services that it asks (`session.ask`): judges, simulated
         users. The configuration maps them to services of the mesh; by default to those of the
         same name.
@@ -98,10 +102,11 @@ class Environment(Generic[S]):
     processes: int = 2
     process_memory: int | None = None
     process_warm_up: ClassVar[Callable[[], object] | None] = None
+    win_reward: float | None = None
     reward_rule: ClassVar[resource_pb2.RewardRule.ValueType] = (
         resource_pb2.REWARD_RULE_VERIFIER_ONLY
     )
-    examples: ClassVar[str | None] = None
+    examples: ClassVar[str | Sequence[Mapping[str, Any]] | None] = None
     models: ClassVar[tuple[str, ...]] = ()
     strict_tools: ClassVar[bool] = False
     extra: ClassVar[Extra | None] = None
@@ -160,6 +165,14 @@ class Environment(Generic[S]):
         """The verdicts on a task's repeats, judged together: one each, in order."""
         raise NotImplementedError
 
+    def expected(self, task: Task) -> ExpectedAnswers:
+        """Right answers to a task, for an audit of the verifier (`gym-cli env audit`).
+
+        Optional. Pure and quick. No policy gets them: over the network they need a permission of
+        their own. None, or an empty list: this task has none that is known.
+        """
+        return None
+
     def session_tools(
         self, session: Session[S]
     ) -> Sequence[Mapping[str, Any]] | Awaitable[Sequence[Mapping[str, Any]]]:
@@ -176,6 +189,15 @@ class Environment(Generic[S]):
         checked further. Without this method the model gets the error that there is no such tool.
         """
         raise NotImplementedError
+
+    def reward_functions(self) -> Mapping[str, tuple[Callable[..., Any], float]]:
+        """The reward functions by name, each with its weight: methods marked `@reward`."""
+        from .rewards.marking import marked_methods
+
+        return {
+            mark.name: (getattr(self, attribute), mark.weight)
+            for attribute, mark in marked_methods(type(self)).items()
+        }
 
     def called_models(self) -> Sequence[str]:
         """The models that must be there, by the environment's names: for what options decide."""
@@ -243,18 +265,19 @@ class Environment(Generic[S]):
         return {}
 
     def tasks(self) -> Iterable[Mapping[str, Any]]:
-        """The example tasks as rows of a task file; read from `examples` by default."""
-        return ()
+        """The example tasks as rows of a task file: by default those in `examples`."""
+        examples: Any = self.examples
+        return examples if isinstance(examples, list | tuple) else ()
 
     def examples_file(self) -> Path | None:
         """Where the example tasks are, or None. Raises DefinitionError."""
         examples: Any = self.examples  # an author may have set anything
-        if examples is None:
+        if examples is None or isinstance(examples, list | tuple):
             return None
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
-                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be the"
-                " name of a file of task rows beside the class's module (tasks() can return rows)."
+                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be a list"
+                " of task rows, or the name of a file of them beside the class's module."
             )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))

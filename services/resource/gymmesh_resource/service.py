@@ -23,8 +23,10 @@ from .environment import Environment
 from .errors import DefinitionError
 from .mcp_server.offering import Offering
 from .registry import make_environment
+from .registry.signatures import check_signatures
 from .serving import (
     CLOSE_S,
+    AuditServicer,
     Method,
     ResourceServicer,
     ServedEnvironment,
@@ -35,6 +37,7 @@ from .verdicts import check_range
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
+AUDIT_SERVICE = "gymmesh.verify.v1.AuditService"
 _OPEN_S = 60.0  # for an environment to open
 _LONGEST_SWEEP_PAUSE_S = 30.0
 
@@ -70,7 +73,7 @@ class ResourceService:
         self._end_watch: Callable[[], None] | None = None
         try:
             self.environment = environment or make_environment(config.use, config.options)
-            _check(self.environment)
+            _check(self.environment, config)
             _set_compat(self.environment, config.compat)
             served = ServedEnvironment(self.environment, config, name, instance_id, clock=clock)
         except DefinitionError as error:
@@ -81,6 +84,7 @@ class ResourceService:
         self._servicers: Mapping[str, object] = {
             RESOURCE_SERVICE: ResourceServicer(served),
             VERIFY_SERVICE: VerifyServicer(served),
+            AUDIT_SERVICE: AuditServicer(served),
         }
 
     @property
@@ -98,7 +102,7 @@ class ResourceService:
         return ({"mcp": url} if url else {}) | ({"capacity": str(limit)} if limit else {})
 
     def servicers(self) -> Mapping[str, object]:
-        """The two servicers by the full name of their gRPC service."""
+        """The servicers by the full name of their gRPC service."""
         return self._servicers
 
     async def open(self, directory: PeerDirectory) -> None:
@@ -176,11 +180,15 @@ def _set_compat(environment: Environment[Any], compat: str) -> None:
         environment.compat = compat
 
 
-def _check(environment: Environment[Any]) -> None:
+def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     kind = type(environment)
     judges = (kind.verify, kind.verify_group) != (Environment.verify, Environment.verify_group)
-    if not judges:
-        raise DefinitionError(f"{kind.__name__} has no verifier: define verify or verify_group.")
+    if not (judges or environment.reward_functions() or config.rewards):
+        raise DefinitionError(
+            f"{kind.__name__} has no verifier: define verify, verify_group or a method marked "
+            "@reward."
+        )
+    check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
             f"{kind.__name__}.state must make a fresh object for each session (a dataclass, say); "

@@ -19,7 +19,8 @@ _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 
 
 _PARAMS: Final = "responses_create_params"
-_OWN: Final = frozenset(("task_id", "environment", "agent", "seed", "tags", "prompt", _PARAMS))
+_PROMPT: Final = "prompt"
+_OWN: Final = frozenset(("task_id", "environment", "agent", "seed", "tags"))
 
 # Payloads of up to so many bytes are remembered.
 _REMEMBERED = 4096
@@ -47,10 +48,13 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         """
         if not isinstance(row, Mapping):
             raise TaskInvalid("", "must be an object, as a line of a task file")
-        if (_PARAMS in row) == ("prompt" in row):
-            raise TaskInvalid("prompt", f"either this or {_PARAMS} must be there")
-        params = {"input": row["prompt"]} if "prompt" in row else row[_PARAMS]
-        payload = {key: value for key, value in row.items() if key not in _OWN}
+        if _PARAMS not in row and _PROMPT not in row:
+            raise TaskInvalid(_PROMPT, f"is missing; add it, or {_PARAMS}")
+        conversation = _PARAMS if _PARAMS in row else _PROMPT
+        params = row[_PARAMS] if _PARAMS in row else {"input": row[_PROMPT]}
+        payload = {
+            key: value for key, value in row.items() if key != conversation and key not in _OWN
+        }
         try:
             message = rollout_pb2.Task(
                 task_id=str(row.get("task_id") or _content_id(row)),
@@ -63,7 +67,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
             if row.get("seed") is not None:
                 message.seed = row["seed"]
         except CodecError as error:
-            raise TaskInvalid(_PARAMS, str(error)) from None
+            raise TaskInvalid(conversation, str(error)) from None
         except (TypeError, ValueError) as error:
             raise TaskInvalid("", f"environment, agent, seed or tags: {error}") from None
         return Task(message)

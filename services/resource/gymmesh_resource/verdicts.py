@@ -167,6 +167,11 @@ def in_range(value: object, what: str, reward_range: tuple[float, float]) -> flo
     return number
 
 
+def reward_number(value: object, what: str) -> float:
+    """A part of a reward as a float. Raises WrongResult for what is not a finite number."""
+    return _number(value, what)
+
+
 def turn_reward(value: object, reward_range: tuple[float, float]) -> float:
     """The reward of a turn, which may take back what others gave. Raises WrongResult."""
     least, most = reward_range

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens
+from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens, invalid_tokens
 
 ids = st.lists(st.integers(0, 5), max_size=6)
 made = st.lists(st.tuples(ids, ids), min_size=1, max_size=6)
@@ -17,6 +19,11 @@ made = st.lists(st.tuples(ids, ids), min_size=1, max_size=6)
 
 def packed(tokens: list[int]) -> bytes:
     return struct.pack(f"<{len(tokens)}i", *tokens)
+
+
+def logprobs_of(tokens: list[int], logprobs: list[float]) -> tokens_pb2.TokenCapture:
+    known = struct.pack(f"<{len(logprobs)}f", *logprobs)
+    return tokens_pb2.TokenCapture(output_token_ids=packed(tokens), logprobs=known)
 
 
 def capture(
@@ -87,6 +94,32 @@ def test_what_breaks_the_law_is_found(said: tokens_pb2.TokenCapture, place: int)
     if not said.prompt_prefix_tokens:
         total = len(said.prompt_token_ids) // 4 + 1
         assert settle(tokens, "c3", "c2", capture([8], [7], total)).diverged is None
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (tokens_pb2.TokenCapture(output_token_ids=b"\0\0\0\0\0"), "5 bytes"),
+        (capture([1, -2], [3]), "the token id -2 is negative"),
+        (capture([1], [-3]), "the token id -3 is negative"),
+        (logprobs_of([3, 4], [-0.5]), "8 bytes of token ids and 4 of log probabilities"),
+        (logprobs_of([3, 4], [-0.5, math.nan]), "a log probability is not finite"),
+        (logprobs_of([3, 4], [-math.inf, math.inf]), "a log probability is not finite"),
+        (logprobs_of([3, 4], [-0.5, 0.25]), "the log probability 0.25 is positive"),
+    ],
+)
+def test_tokens_that_cannot_be_trained_on_are_refused(
+    said: tokens_pb2.TokenCapture, problem: str
+) -> None:
+    error = invalid_tokens(said)
+    assert error is not None
+    assert problem in error.message
+    assert error.reason == errors_pb2.ERROR_REASON_CONTRACT_VIOLATED
+
+
+def test_log_probabilities_of_zero_and_their_rounding_are_sound() -> None:
+    assert invalid_tokens(logprobs_of([3, 4, 5], [0.0, 1e-6, -9999.0])) is None
+    assert invalid_tokens(capture([], [3])) is None
 
 
 def test_a_declared_fork_breaks_nothing() -> None:

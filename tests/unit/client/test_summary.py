@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import OutputFiles, Tally, pass_at_k, render, summarize
+from gymmesh_client import OutputFiles, RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.summary import SOLVED, counted, histogram, summary_path, write_summary
 
 DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
@@ -134,3 +134,21 @@ def test_rewards_are_counted_by_thousandths(rewards: list[float]) -> None:
     assert tally.rewards == Counter(round(reward, 3) for reward in rewards)
     solved = sum(reward >= SOLVED for reward in rewards)
     assert tally.per_task == ({"t": [len(rewards), solved]} if rewards else {})
+
+
+def test_the_first_rewards_that_are_not_positive_are_explained() -> None:
+    tally = Tally()
+    for number in range(5):
+        verification = {"status": "VERIFIED", "explanation": f"expected 4, got {number}"}
+        tally.add_row(
+            {
+                "task_id": f"t{number}",
+                "stop_reason": "MODEL_FINISHED",
+                "reward": float(number == 4),
+                "verification": verification,
+            }
+        )
+    text = render(RunSummary(5, 1.0, tally, {}, "o", "f"))
+    assert "explained     t0: 0, expected 4, got 0\n              t1: 0, expected" in text
+    assert "got 3" not in text
+    assert "got 4" not in text

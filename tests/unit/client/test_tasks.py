@@ -249,7 +249,7 @@ def test_no_line_makes_the_reader_fail(
     tmp_path_factory: pytest.TempPathFactory, line: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("tasks") / "t.jsonl"
-    for entry in read(path, line):
+    for entry in read(path, {"prompt": "first"}, line):  # the first line tells a file's form
         assert isinstance(entry, TaskRow | TaskProblem)
 
 
@@ -269,3 +269,71 @@ def test_no_row_makes_the_reader_fail(
 ) -> None:
     path = tmp_path_factory.mktemp("tasks") / "t.jsonl"
     assert len(read(path, row)) >= 1
+
+
+def test_a_prompt_is_a_task(tmp_path: Path) -> None:
+    """A text or messages, as in Python; beside parameters it is the verifier's."""
+    messages = [{"role": "user", "content": "hi"}]
+    text, several, both = read(
+        tmp_path / "t.jsonl",
+        {"prompt": "hi", "expected_answer": "5"},
+        {"prompt": messages, "task_id": "m"},
+        {"responses_create_params": INPUT, "prompt": "a note"},
+    )
+    assert isinstance(text, TaskRow)
+    assert params_to_dict(text.task.params) == {"input": "hi"}
+    assert loads(text.task.payload_json) == {"expected_answer": "5"}
+    assert isinstance(several, TaskRow)
+    assert params_to_dict(several.task.params) == {"input": messages}
+    assert isinstance(both, TaskRow)
+    assert loads(both.task.payload_json) == {"prompt": "a note"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "key"),
+    [("", "prompt"), (7, "prompt"), ([{"content": "hi"}], "prompt[0].role"), (None, "prompt")],
+)
+def test_a_wrong_prompt_is_named(tmp_path: Path, prompt: Any, key: str) -> None:
+    (problem,) = read(tmp_path / "t.jsonl", {"prompt": prompt})
+    assert isinstance(problem, TaskProblem)
+    assert problem.key == key
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'[{"question": "a"},\n {"question": "b"}]\n', "one JSON document"),
+        (b'[{"question": "a"}]', "one JSON document"),
+        (b'{\n  "data": []\n}\n', "one JSON document"),
+        (b"PAR1\x15\x04", "a Parquet file"),
+        (b"\x1f\x8b\x08", "gunzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_what_to_do(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "tasks.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=said) as refused:
+        list(READER.read(path))
+    hint = f"gym-cli import {path} --format hf"
+    assert (hint in str(refused.value)) == (b"\x1f" not in content and b"\x28" not in content)
+
+
+@pytest.mark.parametrize(
+    ("row", "command"),
+    [
+        ({"question": "2 + 2?", "answer": "2 + 2 = 4\n#### 4"}, "--format hf"),
+        ({"question": "?", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "A"}, "hf"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "--format messages"),
+    ],
+)
+def test_a_row_of_a_data_set_gets_the_command_that_imports_it(
+    tmp_path: Path, row: Any, command: str
+) -> None:
+    (problem,) = read(tmp_path / "t.jsonl", row)
+    assert isinstance(problem, TaskProblem)
+    assert problem.key == "responses_create_params"
+    assert "gym-cli import FILE --format " in problem.sentence
+    assert command in problem.sentence

@@ -83,8 +83,11 @@ def test_without_tokens_there_is_no_sample() -> None:
     ("calls", "words"),
     [
         (([1], [2, 3], [0.5]), "must be as many"),
-        ((["1"], [2], [0.5]), "prompt_token_ids: must be a list of numbers"),
+        ((["1"], [2], [-0.5]), "prompt_token_ids: must be a list of numbers"),
         (([1], {}, []), "generation_token_ids: must be a list of numbers"),
+        (([1], [-2], [-0.5]), "generation_token_ids: has the negative id -2"),
+        (([-1, 1], [2], [-0.5]), "prompt_token_ids: has the negative id -1"),
+        (([1], [2, 3], [-0.5, 0.5]), "generation_log_probs: 0.5 is positive"),
     ],
 )
 def test_lists_that_disagree_are_named(calls: Any, words: str) -> None:

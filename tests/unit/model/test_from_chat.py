@@ -127,8 +127,14 @@ def test_a_whole_answer() -> None:
         ("stop", "completed", None),
         (None, "completed", None),
         ("tool_calls", "completed", None),
+        ("STOP", "completed", None),
+        ("end_turn", "completed", None),
+        ("", "completed", None),
+        ("xyzzy", "completed", None),
         ("length", "incomplete", "max_output_tokens"),
+        ("MAX_TOKENS", "incomplete", "max_output_tokens"),
         ("content_filter", "incomplete", "content_filter"),
+        ("SAFETY", "incomplete", "content_filter"),
         ("abort", "incomplete", "aborted"),
         ("repetition", "incomplete", "repetition"),
     ],
@@ -138,6 +144,32 @@ def test_finish_reasons(finish: str | None, status: str, reason: str | None) -> 
     assert response["status"] == status
     assert (response["incomplete_details"] or {}).get("reason") == reason
     assert response["output"][-1]["status"] == status
+
+
+CALL: Json = {"id": "c1", "function": {"name": "f", "arguments": '{"a":1}'}}
+
+
+@pytest.mark.parametrize("finish", ["", "STOP", "tool_use", "xyzzy", "TOOL_CALLS", None])
+def test_a_whole_call_is_a_call_whatever_the_spelling(finish: str | None) -> None:
+    response = convert(chat({"tool_calls": [CALL]}, finish))
+    assert response["status"] == "completed"
+    assert meaning(response["output"]) == [("call", "c1", "f", '{"a":1}')]
+
+
+@pytest.mark.parametrize(
+    ("message", "finish"),
+    [
+        ({"content": ""}, ""),
+        ({}, "xyzzy"),
+        ({"content": None}, "tool_calls"),
+        ({"reasoning": "hm"}, "TOOL_USE"),
+        ({"content": "cut"}, "error"),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": '{"a":'}}]}, "xyzzy"),
+    ],
+)
+def test_an_end_that_does_not_fit_the_answer(message: Json, finish: str) -> None:
+    with pytest.raises(AnswerInvalid):
+        convert(chat(message, finish))
 
 
 def test_refusal_annotations_and_logprobs() -> None:
@@ -201,6 +233,8 @@ def test_every_answer_is_a_lossless_responses_document(
     params: Json, finish: str, output: list[Json]
 ) -> None:
     message = messages_from_input(output)[0]
+    if not message.get("tool_calls"):
+        finish = finish.replace("tool_calls", "stop")
     response = convert(chat(message, finish), params)
     assert response_to_dict(response_from_json(response)) == response
     assert response["metadata"] == params.get("metadata", {})

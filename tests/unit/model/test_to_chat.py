@@ -55,8 +55,7 @@ def test_a_whole_request() -> None:
     assert body == {
         "model": "m",
         "messages": [
-            {"role": "system", "content": "be brief"},
-            {"role": "system", "content": "rules"},
+            {"role": "system", "content": "be brief\n\nrules"},
             {
                 "role": "user",
                 "content": [

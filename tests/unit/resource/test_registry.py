@@ -49,7 +49,7 @@ def test_by_entry_point_module_and_file() -> None:
         ("no_such_module:X", {}, "No module named 'no_such_module'"),
         (f"{SHOP}:Shopp", {}, "its environments: Shop"),
         ("./missing.py:X", {}, "no file ./missing.py"),
-        ("collections:Counter", {}, "not a subclass"),
+        ("collections:Counter", {}, "neither a subclass"),
         ("math", {"tool_patern": "x"}, "did you mean 'tool_pattern'"),
         ("math", {"judge_workers": "two"}, "option `judge_workers`"),
         ("math", {"tool_pattern": "("}, "no regular expression"),

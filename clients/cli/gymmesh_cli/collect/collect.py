@@ -18,13 +18,32 @@ from gymmesh_cli.options.shared import (
     mesh_options,
     number_ids_option,
     output_options,
+    place_argument,
     skip_invalid_option,
 )
 from gymmesh_cli.options.track import track_options
 from gymmesh_cli.terminal.logs import log_format_option
 
 
-@click.command(cls=RemembersArguments)
+class CollectOptionsCommand(RemembersArguments):
+    """A command that must be given its tasks in one of several ways."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        given = (
+            ctx.params.get(name) for name in ("tasks", "config", "environment_place", "resume")
+        )
+        if not ctx.resilient_parsing and not any(given):
+            raise click.UsageError(
+                "Which tasks? Give a task file with --input, or the file of an environment with "
+                "examples of its own, such as desk.py.",
+                ctx,
+            )
+        return rest
+
+
+@click.command(cls=CollectOptionsCommand)
+@place_argument
 @mesh_options
 @agent_option
 @security_options
@@ -32,9 +51,9 @@ from gymmesh_cli.terminal.logs import log_format_option
     "--input",
     "-i",
     "tasks",
-    required=True,
     type=FILE,
-    help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
+    help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are. By default the examples "
+    "of the environment.",
 )
 @output_options
 @pace_options
@@ -61,12 +80,13 @@ from gymmesh_cli.terminal.logs import log_format_option
 def collect(
     mesh: MeshOptions, agent: tuple[str, ...], security: SecurityOptions, **asked: Any
 ) -> int:
-    """Collect verified rollouts of a task file.
+    """Collect verified rollouts of a task file, or of an environment's own examples.
 
     \b
+    An environment in one file, with its examples:
+      gym-cli collect desk.py --model-url http://127.0.0.1:8000/v1 --model my-model
     A task, and its rollout with the small model that comes with gymmesh:
-      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
-          > tasks.jsonl
+      echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' > tasks.jsonl
       gym-cli collect --input tasks.jsonl --output rollouts.jsonl
     Four rollouts per task, with an endpoint of your own:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,11 +42,14 @@ from gymmesh_client.collect.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
+from gymmesh_client.output.run_output import make_folder_of
 from gymmesh_client.problems import unwritable
+from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
-from gymmesh_mesh.described import describe_services
+from gymmesh_mesh.described import describe_services, environment_versions
+from gymmesh_responses import dumps
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint
@@ -58,10 +62,16 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """What the user asked for; but for the plan, named as the parameters of the options."""
+    """What the user asked for; but for the plan, named as the parameters of the options.
+
+    Attributes:
+        tasks: the task file; None: the examples of the default environment.
+        examples: those, as a task file, once they are known.
+    """
 
     plan: MeshPlan
-    tasks: Path
+    tasks: Path | None
+    examples: bytes | None = None
     output: OutputOptions
     pace: CollectOptions
     lengths: Path | None
@@ -87,6 +97,8 @@ def collect_tasks(command: CollectCommand) -> int:
             length = length_from(run.rows())
         command = replace(command, pace=replace(command.pace, length=length))
     with ExitStack() as stack:
+        if command.tasks is None:
+            command = stack.enter_context(own_examples(command))
         if command.metrics_port is not None:
             stack.callback(_serve_metrics(command.metrics_port).stop)
         summary, interrupted = run_loop(_collect(command))
@@ -130,8 +142,8 @@ def exit_code(summary: RunSummary) -> int:
 
 async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
     plan, output = command.plan, command.output
-    refuse_pipe(command.tasks)
-    identity = RunIdentity.of(command.tasks, plan.identity())
+    refuse_pipe(_tasks(command))
+    identity = RunIdentity.of(_tasks(command), plan.identity())
     # A wrong row is said before the models are loaded.
     chosen = None if plan.agents else _choose(command, _reader(command))
     check(
@@ -144,6 +156,7 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
         run_id=command.run_id,
         shard=command.shard,
     )
+    command = _keep_examples(command)
     log_format = command.log_format or plan.log_format
     with logged_to(output.files.log, anew=not output.resume, log_format=log_format):
         async with plan.open(command.pace.patience_s) as mesh:
@@ -151,6 +164,44 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
             if chosen is None:
                 chosen = _choose(command, reader)
             return await _collect_with(command, mesh, reader, chosen, identity)
+
+
+@contextlib.contextmanager
+def own_examples(command: CollectCommand) -> Iterator[CollectCommand]:
+    """The command with the examples of its default environment as its task file, which is a
+    temporary one at first. Raises ConfigError and UsageError.
+    """
+    written = b"".join(dumps(row) + b"\n" for row in command.plan.examples())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / command.output.files.examples.name
+        path.write_bytes(written)
+        yield replace(command, tasks=path, examples=written)
+
+
+def _keep_examples(command: CollectCommand) -> CollectCommand:
+    """The command with its examples in a file of the run. Raises UserError where that file is
+    there, holds other tasks and belongs to no run.
+    """
+    if command.examples is None:
+        return command
+    files = command.output.files
+    make_folder_of(files)
+    try:
+        there = files.examples.read_bytes() if files.examples.exists() else command.examples
+        if there != command.examples and not files.journal.exists():
+            raise UserError(
+                f"{files.examples}: already exists and holds other tasks; move it away or choose "
+                "another --output"
+            )
+        write_whole(files.examples, command.examples)
+    except OSError as error:
+        raise unwritable(files.examples, error) from None
+    return replace(command, tasks=files.examples)
+
+
+def _tasks(command: CollectCommand) -> Path:
+    assert command.tasks is not None  # `own_examples` gave it one
+    return command.tasks
 
 
 def _reader(command: CollectCommand, mesh: Mesh | None = None) -> TaskReader:
@@ -161,7 +212,7 @@ def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
     """The tasks to run; raises as `choose_tasks`."""
     return choose_tasks(
         reader,
-        command.tasks,
+        _tasks(command),
         command.limit,
         checks=command.plan.checks(),
         skip_invalid=command.skip_invalid,
@@ -170,7 +221,9 @@ def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
 
 def _inputs(command: CollectCommand) -> dict[str, Iterable[Path]]:
     """The files that the run reads, by what they are to the user."""
-    inputs: dict[str, Iterable[Path]] = {"--input": [command.tasks], **command.plan.inputs()}
+    inputs: dict[str, Iterable[Path]] = dict(command.plan.inputs())
+    if command.examples is None:
+        inputs["--input"] = [_tasks(command)]
     # Rows that are gone on with may say how long tasks are.
     if command.lengths is not None and not command.output.resume:
         inputs["--longest-first-from"] = OutputFiles(command.lengths).everything()
@@ -187,6 +240,8 @@ async def _collect_with(
     options, tally = command.pace, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
+    known = await environment_versions(mesh.directory, chosen.environments)
+    identity = replace(identity, environments=known)
     output = _prepare(command, chosen, own, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
@@ -227,7 +282,7 @@ async def _collect_with(
         asking = asyncio.create_task(_say_services(mesh, output))
         # A disk that takes nothing more ends the run by itself.
         stack.push_async_callback(cancel_and_wait, asking)
-        tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
+        tasks = TaskFile(reader, _tasks(command), command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
@@ -242,7 +297,7 @@ async def _collect_with(
 def _about_tasks(command: CollectCommand, reader: TaskReader, chosen: TaskChoice) -> dict[str, Any]:
     """What of the task file is run, and how its rows are read, for NAME.run.json."""
     return {
-        "path": str(command.tasks.absolute()),
+        "path": str(_tasks(command).absolute()),
         "count": len(chosen.ids),
         "limit": command.limit,
         "lines_skipped": sorted(chosen.lines_skipped),
@@ -264,7 +319,7 @@ def _prepare(
     shard.
     """
     asked = command.output
-    chosen.refuse_unknown(asked.retry.tasks if asked.retry else (), command.tasks)
+    chosen.refuse_unknown(asked.retry.tasks if asked.retry else (), _tasks(command))
     output = prepare(
         asked.files,
         identity,
@@ -283,6 +338,8 @@ def _prepare(
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
+    for notice in output.notices:
+        echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
             "gym-cli: outcomes that --retry names, but --num-repeats and --limit do not ask for, "

@@ -16,6 +16,7 @@ from gymmesh_cli.options.shared import (
     agent_option,
     json_option,
     mesh_options,
+    place_argument,
     timeout_option,
 )
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@place_argument
 @mesh_options
 @agent_option
 @security_options
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Which task of --input, from 0.",
+    help="Which task of --input, or of the environment's examples, from 0.",
 )
 @click.option("--deltas", is_flag=True, help="Show answers while they are generated.")
 @timeout_option(900.0, "the rollout")
@@ -62,30 +64,37 @@ def run(
     index: int,
     **how: Any,
 ) -> int:
-    """Run one task and print its events as they happen.
+    """Run one task and print its events as they happen: by default an example of the environment.
 
     \b
       gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
+      gym-cli run desk.py
       gym-cli run --task tasks.jsonl:3
       gym-cli run --input tasks.jsonl --index 2 --json
 
     Exit code 0 when the rollout completed, 1 when it failed.
     """
-    if sum(given is not None for given in (prompt, place, tasks)) != 1:
-        raise click.UsageError("give the task by exactly one of --prompt, --task and --input")
+    given = sum(one is not None for one in (prompt, place, tasks))
+    if given > 1 or not (given or mesh.environment_place or mesh.config):
+        raise click.UsageError(
+            "give the task by exactly one of --prompt, --task and --input, or an environment with "
+            "examples of its own, such as desk.py"
+        )
     if extras and prompt is None:
         raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
     from gymmesh_cli.collect import run_one
     from gymmesh_cli.shared.session import MeshPlan
     from gymmesh_runtime.serving import run_bounded
 
+    plan = MeshPlan.of(mesh, agent, security)
     find: Callable[[TaskReader], rollout_pb2.Task]
     if prompt is not None:
         find = partial(run_one.prompt_task, row=run_one.prompt_row(prompt, extras))
     elif place is not None:
         path, line = run_one.split_place(place)
         find = partial(run_one.task_at_line, path=path, line=line)
-    else:
-        assert tasks is not None
+    elif tasks is not None:
         find = partial(run_one.task_at_index, path=tasks, index=index)
-    return run_bounded(run_one.run(MeshPlan.of(mesh, agent, security), find, **how))
+    else:
+        find = partial(run_one.own_example, plan=plan, index=index)
+    return run_bounded(run_one.run(plan, find, **how))

@@ -80,7 +80,7 @@ def split_place(place: str) -> tuple[Path, int]:
 
 def prompt_row(prompt: str, extras: tuple[str, ...]) -> dict[str, JsonValue]:
     """A task row of a question and `KEY=VALUE` extras; raises UsageError."""
-    row: dict[str, JsonValue] = {"responses_create_params": {"input": prompt}}
+    row: dict[str, JsonValue] = {"prompt": prompt}
     for extra in extras:
         key, equals, value = extra.partition("=")
         if not equals or not key or key in row:
@@ -96,7 +96,7 @@ def prompt_task(reader: TaskReader, row: dict[str, JsonValue]) -> rollout_pb2.Ta
     """The task of a row that the command line made; raises UserError."""
     entry = reader.row(1, dumps(row))
     if isinstance(entry, TaskProblem):
-        key = entry.key.removeprefix("responses_create_params.input")
+        key = entry.key.removeprefix("prompt")
         raise UserError(f"--{f'with {key}' if key else 'prompt'}: {entry.sentence}")
     return entry.task
 
@@ -109,6 +109,19 @@ def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
                 raise UserError(one_line(entry.at(path)))
             return entry.task
     raise UserError(f"{path}:{line}: holds no task")
+
+
+def own_example(reader: TaskReader, plan: MeshPlan, index: int) -> rollout_pb2.Task:
+    """The example of an index, from 0, of the default environment; raises UserError and
+    ConfigError.
+    """
+    rows = plan.examples()
+    if index >= len(rows):
+        raise UserError(f"--index {index}: there are {len(rows)} examples; indices count from 0")
+    entry = reader.row(1, dumps(rows[index]))
+    if isinstance(entry, TaskProblem):
+        raise UserError(f"example {index}: {entry.key}: {entry.sentence}")
+    return entry.task
 
 
 def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Task:

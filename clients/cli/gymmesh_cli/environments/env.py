@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gymmesh_cli.environments.audit import audit
 from gymmesh_cli.environments.index import index
 from gymmesh_cli.environments.mcp import mcp
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
@@ -24,6 +25,7 @@ def env() -> None:
     """Environments: what offers tools and judges."""
 
 
+env.add_command(audit)
 env.add_command(mcp)
 env.add_command(index)
 
@@ -62,9 +64,15 @@ def init(name: str, into: Path) -> None:
     show_default=True,
     help="How many sessions are open at a time under load.",
 )
+@click.option("--strict", is_flag=True, help="A warning is a failure.")
 @json_option
 def test(
-    place: str, mesh: MeshOptions, tasks_file: Path | None, sessions: int, as_json: bool
+    place: str,
+    mesh: MeshOptions,
+    tasks_file: Path | None,
+    sessions: int,
+    strict: bool,
+    as_json: bool,
 ) -> int:
     """Try an environment out: its class, tools, example tasks, verdicts, and some load.
 
@@ -79,14 +87,15 @@ def test(
       gym-cli env test word_count/
       gym-cli env test math --sessions 500
 
-    A warning is for what works, but should be looked at, such as a reward for saying nothing.
-    Exit code 0 when nothing is wrong but warnings, 1 when something is.
+    A warning is for what works, but should be looked at, such as a reward for saying nothing. The
+    last check is the cheap part of `gym-cli env audit`. Exit code 0 when nothing is wrong but
+    warnings, 1 when something is; with --strict also for warnings.
     """
     from gymmesh_mesh.authoring.environments import places, trial
     from gymmesh_runtime.serving import run_bounded
 
     config = mesh.load()
-    tasks = _tasks(tasks_file) if tasks_file else []
+    tasks = tasks_of(tasks_file) if tasks_file else []
     reports: dict[str, list[Finding]] = {}
     for name, environment in places(place, config).items():
         known = config if mesh.config or mesh.sets else None
@@ -96,7 +105,9 @@ def test(
             _print_findings(name, reports[name])
     if as_json:
         echo_json({name: _rows(found) for name, found in reports.items()})
-    fine = all(one.fine for found in reports.values() for one in found)
+    fine = all(
+        one.fine and not (strict and one.warning) for found in reports.values() for one in found
+    )
     return DONE if fine else NOTHING_DONE
 
 
@@ -125,7 +136,8 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> None:
     report(as_json, {"environments": configured, "installed": found}, lines)
 
 
-def _tasks(file: Path) -> list[rollout_pb2.Task]:
+def tasks_of(file: Path) -> list[rollout_pb2.Task]:
+    """The tasks of a file, all of one environment. Raises UserError."""
     from gymmesh_cli.shared.task_choice import right_tasks
     from gymmesh_client.problems import UserError
     from gymmesh_client.tasks import TaskDefaults, TaskReader

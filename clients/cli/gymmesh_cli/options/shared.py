@@ -34,6 +34,7 @@ class MeshOptions:
     model: str | None = None
     model_api: str = "auto"
     environment: str | None = None
+    environment_place: str | None = None
 
     def load(self) -> MeshConfig:
         """The configuration; an empty one is a whole mesh with a small model of its own.
@@ -53,7 +54,11 @@ class MeshOptions:
             except ConfigError as error:
                 # It is the flag that is wrong, and not the key that it stands for.
                 raise ConfigError(error.problem, source=flag) from None
-        return config
+        if self.environment_place is None:
+            return config
+        from gymmesh_mesh.authoring.placing import with_environment
+
+        return with_environment(config, self.environment_place)
 
     def _overrides(self, policy: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The flags that stand for keys of the configuration, each with these."""
@@ -70,6 +75,11 @@ class MeshOptions:
 
     def refuse_model_flags(self) -> None:
         """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""
+        if self.environment_place is not None:
+            raise click.UsageError(
+                f"{self.environment_place}: an environment of your own is for a mesh inside this "
+                "command; with --agent, name an environment of the mesh there with --env"
+            )
         for flag, value in (("--model-url", self.model_url), ("--model", self.model)):
             if value is not None:
                 raise click.UsageError(
@@ -101,7 +111,8 @@ def _quoted(text: str) -> str:
 
 
 def _mesh_of(values: dict[str, Any]) -> MeshOptions:
-    mesh = MeshOptions(**{name: values.pop(name) for name in MeshOptions.__dataclass_fields__})
+    named = [name for name in MeshOptions.__dataclass_fields__ if name in values]
+    mesh = MeshOptions(**{name: values.pop(name) for name in named})
     if mesh.model_api != "auto" and mesh.model_url is None:
         raise click.UsageError("--model-api says how to call --model-url; give that, too")
     return mesh
@@ -151,7 +162,8 @@ output_options = grouped(
     click.option(
         "--output",
         "-o",
-        required=True,
+        default="rollouts.jsonl",
+        show_default=True,
         type=FILE,
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
         "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
@@ -175,8 +187,8 @@ output_options = grouped(
         "--accept-change",
         "accept",
         multiple=True,
-        type=click.Choice(["tasks", "config", "version"]),
-        help="With --resume: go on although this has changed. Repeatable.",
+        type=click.Choice(["tasks", "config", "version", "environments"]),
+        help="With --resume: resume although this has changed. Repeatable.",
     ),
     click.option(
         "--shard-rows",
@@ -224,6 +236,11 @@ mesh_options = grouped(
     ),
 )
 
+
+place_argument = click.argument("environment_place", required=False, metavar="[ENVIRONMENT]")
+"""An environment for this command alone: a file, a class or function in one, or a name. It comes
+after `mesh_options`, which take its value.
+"""
 
 listening_options = together(
     click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import report
+from gymmesh_cli.terminal import echo, one_line, report
 
 if TYPE_CHECKING:
     from gymmesh_client import RunSummary
@@ -30,6 +30,13 @@ _FILES_BESIDE: Final = 64
     help="Write N rows to a file, and go on with the next: OUTPUT-00000.jsonl and so on.",
 )
 @click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst).")
+@click.option(
+    "--accept-change",
+    "accept",
+    multiple=True,
+    type=click.Choice(["environments"]),
+    help="Merge although shards were judged by different versions of an environment.",
+)
 @json_option
 def merge(
     output: Path,
@@ -37,6 +44,7 @@ def merge(
     overwrite: bool,
     shard_rows: int | None,
     compressed: bool,
+    accept: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Join the outputs of a run's shards into one, as `gym-cli collect` without --shard leaves it.
@@ -54,7 +62,13 @@ def merge(
 
     allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))
     files = OutputFiles(output, shard_rows, compressed)
-    summary = merge_shards(shards, files, overwrite=overwrite)
+    summary = merge_shards(
+        shards,
+        files,
+        overwrite=overwrite,
+        accept=accept,
+        notify=lambda notice: echo(f"gym-cli: {one_line(notice)}", err=True),
+    )
     report(as_json, summary.to_dict(), _lines(summary, len(shards)))
 
 

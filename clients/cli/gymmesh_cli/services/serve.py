@@ -28,8 +28,9 @@ _PORT = click.IntRange(0, 65535)
     "discovery_address",
     metavar="HOST:PORT",
     default="",
-    help="The discovery service to register with; needed where discovery.backend is memory, and"
-    " refused where services register by themselves.",
+    help="The discovery service to register with, where discovery.backend is memory. Agents need"
+    " it; an environment or a model without it is served alone, at its address. Refused where"
+    " services register by themselves.",
 )
 @listening_options
 @click.option("--port", type=_PORT, default=0, help="0, the default: the system chooses.")
@@ -66,9 +67,11 @@ def serve(
     For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
     SERVING, logs to stderr, and runs until SIGTERM or Ctrl-C: it then takes no new work, lets
     what runs end within mesh.drain_s seconds (calls, attempts, sessions), leaves the registry
-    and ends with 0. A discovery service needs no NAME.
+    and ends with 0. A discovery service needs no NAME. NAME of an environment may also be a file, a
+    class or a function in one, or an installed environment.
 
     \b
+      gym-cli serve environment desk.py --port 9500
       gym-cli serve discovery --config mesh.yaml --port 9400
       gym-cli serve model policy --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
@@ -85,6 +88,11 @@ def serve(
 
     place = ServingPlace(host=host or "", advertise_host=advertise_host or "", **asked)
     config = mesh.load()
+    if kind == "environment" and name not in config.environments:
+        from gymmesh_mesh.authoring.placing import with_environment
+
+        config = with_environment(config, name)
+        name = config.defaults.environment
     if insecure:
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):

@@ -16,6 +16,7 @@ from gymmesh_cli.options.shared import MeshOptions
 from gymmesh_client import TaskDefaults, TaskReader
 from gymmesh_client.collect_stream import StreamLimits
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, discovered, embedded, read_target, remote
+from gymmesh_mesh.authoring.placing import rows_of_examples
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 from gymmesh_runtime.security import SecurityConfig
@@ -69,6 +70,12 @@ class MeshPlan:
         if self.agents or self.config is None:
             return None
         return TaskChecks(self.config.environments)
+
+    def examples(self) -> list[dict[str, Any]]:
+        """The rows of the default environment's examples. Raises ConfigError and UsageError."""
+        if self.agents or self.config is None:
+            raise click.UsageError("give the tasks with --input: the environments are elsewhere")
+        return rows_of_examples(self.config, self.config.defaults.environment)
 
     def inputs(self) -> dict[str, list[Path]]:
         """The files that the mesh is read from and that its configuration names, by what they are

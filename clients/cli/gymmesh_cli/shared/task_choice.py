@@ -25,11 +25,13 @@ class TaskChoice:
         ids: theirs, in the order of the file.
         skipped: why rows are left out; several mistakes of one row are several problems.
         seeded: how many of the tasks name a seed.
+        environments: the names of the environments that the tasks are of.
     """
 
     ids: list[str]
     skipped: list[TaskProblem]
     seeded: int = 0
+    environments: frozenset[str] = frozenset()
 
     @property
     def lines_skipped(self) -> frozenset[int]:
@@ -86,6 +88,7 @@ def choose_tasks(
         ConfigError: an environment cannot be made.
     """
     ids: list[str] = []
+    environments: set[str] = set()
     problems: list[TaskProblem] = []
     seeded = 0
     for entry in checked_rows(reader, path, checks):
@@ -95,6 +98,7 @@ def choose_tasks(
                 break
         else:
             ids.append(entry.task.task_id)
+            environments.add(entry.task.environment)
             seeded += entry.task.HasField("seed")
             if limit is not None and len(ids) >= limit:
                 break
@@ -107,7 +111,7 @@ def choose_tasks(
         raise UserError("\n".join(shown))
     if not ids:
         raise UserError(f"{path}: holds no tasks")
-    return TaskChoice(ids, problems, seeded)
+    return TaskChoice(ids, problems, seeded, frozenset(environments))
 
 
 def refuse_pipe(tasks: Path) -> None:

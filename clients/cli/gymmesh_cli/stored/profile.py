@@ -169,10 +169,8 @@ def lines_of(made: Profile) -> Iterable[str]:
     from gymmesh_data.profile.html import figure_text
     from gymmesh_data.profile.resampling import available
 
-    told, options = made.rollouts(), made.options
-    yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of " + (
-        f"{len(made.totals.tasks)} tasks"
-    )
+    told, options, tasks = made.rollouts(), made.options, len(made.totals.tasks)
+    yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of {tasks} tasks"
     yield f"judged        {told['judged']}, without a reward {told['unjudged']}"
     yield f"solved        at a reward of {options.solved_at:g} or more"
     yield f"mean reward   {figure_text(made.mean)}"
@@ -183,7 +181,8 @@ def lines_of(made: Profile) -> Iterable[str]:
     names = {"pass_at": "pass@", "pass_hat": "pass^", "majority_at": "majority@", "avg_at": "avg@"}
     for key, name in names.items():
         for k, figure in made.estimates.get(key, {}).items():
-            yield f"{f'{name}{k}':<13} {figure_text(figure)}"
+            partly = f" over {figure.tasks} of {tasks} tasks" if figure.tasks < tasks else ""
+            yield f"{f'{name}{k}':<13} {figure_text(figure)}{partly}"
     if options.resamples and not available():
         yield "intervals     need numpy: pip install 'gymmesh[profile]'"
     yield from _pictures(made)
@@ -193,7 +192,7 @@ def lines_of(made: Profile) -> Iterable[str]:
     for name in made.left_out:
         yield f"left out      {name}: too many values for a table"
     for name, count in sorted(made.totals.unread.items()):
-        yield f"not read      {count} values of {name} that are no numbers"
+        yield f"not read      {count} values of {name} that are not numbers, or too large"
 
 
 def _pictures(made: Profile) -> Iterable[str]:

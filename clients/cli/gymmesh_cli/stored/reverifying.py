@@ -219,7 +219,10 @@ def _identity(
             for name in verifiers.about
             if not command.resources
         },
-        "versions": {name: one.version for name, one in verifiers.about.items()},
+        "versions": {
+            name: [one.version, one.verifier_version, one.source_digest.hex()]
+            for name, one in verifiers.about.items()
+        },
         "only": sorted(command.environments),
         "limit": command.limit,
     }

@@ -193,6 +193,8 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         status = f" ({verdict['status']})" if verdict.get("status") else ""
         reason = f": {shortened(str(verdict['reason']), _LONGEST)}" if verdict.get("reason") else ""
         yield "reward", f"{reward}{status}{reason}"
+    if verdict.get("explanation"):
+        yield "because", str(verdict["explanation"])
     for part in objects_of(verdict, "components"):
         weight = f" x {part['weight']}" if "weight" in part else ""
         yield "", f"{part.get('name')}: {part.get('value')}{weight}"

@@ -82,10 +82,12 @@ def _turn(turn: pb.TurnCompleted) -> None:
 
 
 def verdict_text(verdict: pb.Verification) -> str:
-    """A verdict in one line: its reward and components, or why there is none."""
+    """A verdict in one line: its reward, components and explanation, or why there is none."""
     if verdict.HasField("reward"):
         parts = ", ".join(f"{part.name} {part.value:g}" for part in verdict.components)
-        return f"reward {verdict.reward:g}" + (f"  ({parts})" if parts else "")
+        why = verdict.explanation if verdict.explanation != parts else ""
+        shown = f"reward {verdict.reward:g}" + (f"  ({parts})" if parts else "")
+        return shown + (f"  {why}" if why else "")
     status = pb.VerificationStatus.Name(verdict.status).removeprefix("VERIFICATION_STATUS_")
     return status + (f": {verdict.reason}" if verdict.reason else "")
 

@@ -82,7 +82,8 @@ def rollout_schema() -> Any:
         dict.fromkeys(("task_id", "rollout_id", "run_id"), text)
         | dict.fromkeys(("repeat_index", "attempt"), whole)
         | dict.fromkeys(("environment", "agent", "model", "stop_reason"), text)
-        | {"reward": number, "verified": pa.bool_(), "verification": text}
+        | {"reward": number, "verified": pa.bool_(), "explanation": text}
+        | {"verification": text}
         | {"steps_taken": whole, "tools_used": pa.list_(text)}
         | {"tool_outcomes": pa.list_(pa.struct(outcome)), "weights_versions": pa.list_(whole)}
         | {"input_tokens": whole, "output_tokens": whole}

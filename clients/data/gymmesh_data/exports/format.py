@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from gymmesh_client.means import mean_of
 from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
@@ -117,7 +118,7 @@ class TaskFacts:
     @property
     def mean_reward(self) -> float | None:
         """Over the rollouts that were judged; None where none was."""
-        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+        return mean_of((reward, 1) for reward in self.rewards)
 
 
 OfRollout: TypeAlias = Callable[[Taken], Iterator[Json]]

@@ -133,11 +133,14 @@ def _results(summaries: list[Json]) -> Json:
     rewards = [one["scores"][_SCORE]["value"] for one in summaries if _SCORE in one["scores"]]
     metrics: Json = {}
     if rewards:
-        mean = math.fsum(rewards) / len(rewards)
-        metrics["mean"] = {"name": "mean", "value": mean}
+        # Neither the sum of rewards nor a square of one may exceed what a float can hold.
+        scale = max(1.0, max(map(abs, rewards)))
+        parts = [one / scale for one in rewards]
+        mean = math.fsum(parts) / len(parts)
+        metrics["mean"] = {"name": "mean", "value": mean * scale}
         if len(rewards) > 1:
-            spread = math.fsum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)
-            error = math.sqrt(spread / len(rewards))
+            spread = math.fsum((one - mean) ** 2 for one in parts) / (len(rewards) - 1)
+            error = math.sqrt(spread / len(rewards)) * scale
             metrics["stderr"] = {"name": "stderr", "value": error}
     return {
         "total_samples": len(summaries),

@@ -32,6 +32,7 @@ def table_row(taken: Taken) -> Iterator[Json]:
         "stop_reason": told["stop_reason"],
         "reward": rollout.reward,
         "verified": told["verified"],
+        "explanation": text_of(verification, "explanation") or None,
         "verification": as_text(verification) if verification else None,
         "steps_taken": _whole(told, "steps_taken", losses),
         "tools_used": [one for one in list_of(told, "tools_used") if isinstance(one, str)],

@@ -7,6 +7,7 @@ how its rollouts fared.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -121,7 +122,8 @@ def openrlhf_dpo(pair: Pair, facts: PairFacts) -> Json:
         "prompt": pair.prompt,
         "chosen": pair.chosen,
         "rejected": pair.rejected,
-        "margin": facts.rewards[0] - facts.rewards[1],
+        # Apart by more than a float can hold, they are as far apart as it can say.
+        "margin": min(facts.rewards[0] - facts.rewards[1], sys.float_info.max),
         "task_id": facts.task_id,
         "chosen_rollout_id": facts.rollout_ids[0],
         "rejected_rollout_id": facts.rollout_ids[1],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from gymmesh_client import UserError
+from gymmesh_client.summary import judge_of
 from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.text import shortened
@@ -29,6 +29,7 @@ _LONGEST_NAME: Final = 100
 # Squares of greater numbers, of which distributions are made, would be too large for a float.
 _GREATEST: Final = 1e150
 _UNANSWERED: Final = "UNSPECIFIED"
+_TOO_LARGE: Final = "reward too large for statistics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +47,25 @@ class Fields:
 
 
 class Facts:
-    """One rollout, as far as it is counted. Raises UserError for a reward beyond all sense."""
+    """One rollout, as far as it is counted. A reward that is too large for statistics is not."""
 
     def __init__(self, rollout: StoredRollout, fields: Fields, unread: Unread) -> None:
-        if abs(rollout.reward or 0.0) > _GREATEST:
-            raise UserError(
-                f"{rollout.where}: reward: is too large for statistics: {rollout.reward:g}"
-            )
         row, metadata, rollout_id = rollout.row, rollout.metadata, rollout.rollout_id
         verdict, timings = object_of(row, "verification"), object_of(metadata, "timings")
         self.environment = rollout.text("environment")
         self.task_id = rollout.task_id
         # The groups that its task is in: pairs of a kind and a name.
         self.labels = _labels(rollout, fields)
-        # None where it failed or was not judged.
+        # None where it failed, was not judged, or has a reward that is too large.
         self.reward = None if rollout.failed else rollout.reward
         # Boundary, reason and component; None for a completed one.
         self.failure = _failure(object_of(row, "failure")) if rollout.failed else None
         self.stop_reason = rollout.text("stop_reason")
         self.status = str(verdict.get("status") or "")
+        self.judge = judge_of(self.environment, verdict)
+        if self.reward is not None and abs(self.reward) > _GREATEST:
+            unread["reward"] += 1
+            self.reward, self.status = None, _TOO_LARGE
         # 8 bytes of the input that its task gave, and of its id; empty where the row has none.
         self.prompt = _digest(dumps(row["responses_create_params"].get("input")))
         self.identity = _digest(rollout_id.encode("utf-8", "surrogatepass")) if rollout_id else b""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gymmesh_client.summary import mixed_versions
 from gymmesh_data.profile.distributions import TimeBin
 from gymmesh_data.profile.totals import Totals
 
@@ -80,6 +81,12 @@ def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     if verifier:
         text = f"{verifier} rollouts failed in the verifier; they count in no figure"
         yield HealthWarning("verifier_errors", text, {"rollouts": verifier})
+    for mixed in mixed_versions(totals.verdicts):
+        text = (
+            f"verdicts of different versions: {mixed}; compare only what one version judged, or "
+            "judge all of them again with gym-cli reverify"
+        )
+        yield HealthWarning("mixed_verdicts", text)
     unjudged = totals.unjudged.total()
     if unjudged:
         text = f"{unjudged} rollouts have no reward; they count in no figure, not as 0"

@@ -146,6 +146,10 @@ class Profile:
             "stop_reasons": dict(sorted(totals.stop_reasons.items())),
             "length_correlation": length_correlation(totals),
             "over_time": [{"started_at": at, **asdict(one)} for at, one in totals.series],
+            "verdicts": {
+                name: dict(sorted(versions.items()))
+                for name, versions in sorted(totals.verdicts.items())
+            },
             "health": [asdict(one) for one in self.warnings],
             "not_read": dict(sorted(totals.unread.items())),
         }

@@ -123,6 +123,8 @@ class Totals:
     stop_reasons: Counter[str] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
     unread: Unread = field(default_factory=Counter)
+    # By `Judge.name` how many rewards each of its versions gave, where rows say it.
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     series: TimeSeries = field(default_factory=TimeSeries)
     # What health warnings are made of, counted over judged rollouts.
     cut_short: int = 0
@@ -192,6 +194,9 @@ class Totals:
             given, right = task.answers.get(one.answer, (0, 0))
             task.answers[one.answer] = (given + 1, right + solved)
         self.reward.add(reward)
+        judge, version = one.judge
+        if version:
+            self.verdicts.setdefault(judge, Counter())[version] += 1
         for name, value in one.components:
             self.components.setdefault(name, Distribution()).add(value)
         self.cut_short += one.stop_reason in CUT_SHORT

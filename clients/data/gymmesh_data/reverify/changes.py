@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gymmesh_client.means import SCALE
+
 # Rewards of a continuous kind would otherwise fill the table.
 _MOST_KINDS: Final = 12
 _COUNTS: Final = ("judged", "changed", "raised", "lowered", "failed")
@@ -20,7 +22,8 @@ class OfEnvironment:
         changed: of these, those with another reward, or with one now or before alone.
         raised, lowered: of these, those with a higher and a lower reward than before.
         failed: rollouts that could not be judged; their old verdict counts nowhere.
-        both: rollouts with a reward before and now; old_sum, new_sum: the sums of these rewards.
+        both: rollouts with a reward before and now; old_sum, new_sum: the sums of these rewards,
+            each multiplied by `means.SCALE`.
     """
 
     judged: int = 0
@@ -57,8 +60,8 @@ class VerdictChanges:
         one.judged += 1
         if old is not None and new is not None:
             one.both += 1
-            one.old_sum += old
-            one.new_sum += new
+            one.old_sum += old * SCALE
+            one.new_sum += new * SCALE
             one.raised += new > old
             one.lowered += new < old
         if old != new:
@@ -128,7 +131,7 @@ class VerdictChanges:
 
 
 def _mean(total: float, count: int) -> float | None:
-    return total / count if count else None
+    return total / count / SCALE if count else None
 
 
 def _said(reward: float | None) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gymmesh_client.means import mean_of
 from gymmesh_client.summary import SOLVED
 from gymmesh_responses import CodecError, loads
 
@@ -98,7 +98,10 @@ class Recent:
         """The measures, and begin anew."""
         found: dict[str, float] = {}
         for name, numbers in self._numbers.items():
-            found[name] = statistics.fmean(numbers)
+            mean = mean_of((one, 1) for one in numbers)
+            if mean is None:
+                continue
+            found[name] = mean
             if name in _WITH_MOST:
                 found[f"{name}_max"] = max(numbers)
         self._numbers.clear()

@@ -2,6 +2,7 @@
 //
 //	collect --agent TARGET --input tasks.jsonl --output rows.jsonl [--failures failures.jsonl]
 //	    [--num-repeats N] [--concurrency C] [--deadline-s S] [--call-per-rollout]
+//	    [--ca ca.pem] [--cert own.pem --key own.key] [--server-name NAME] [--token-file FILE]
 //
 // TARGET is host:port or any other target of gRPC, such as xds:///agent.NAME; --agent may be repeated.
 // Rows are those of gym-cli. One line of JSON on standard output sums up. It exits with 0 when every
@@ -30,6 +31,7 @@ import (
 	"github.com/gymmesh/gymmesh/clients/go/collect"
 	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 	"github.com/gymmesh/gymmesh/clients/go/mesh"
+	_ "github.com/gymmesh/gymmesh/clients/go/mesh/xds" // so that xds:///… can be dialled
 	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 	"github.com/gymmesh/gymmesh/clients/go/rows"
 )
@@ -41,7 +43,7 @@ const (
 	exitInterrupted = 130
 
 	// How long the first agent may take to say what it is.
-	firstAnswer = 30 * time.Second
+	firstAnswer = 15 * time.Second
 	// Streams to a target that may be balanced over several agents.
 	balancedStreams = 8
 )
@@ -53,6 +55,7 @@ type settings struct {
 	deadline                time.Duration
 	streams                 int
 	callPerRollout          bool
+	credentials             mesh.Credentials
 	runID                   string
 }
 
@@ -91,6 +94,13 @@ func parse(arguments []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.streams, "streams", 0, "streams to each target; 0: 1 for an address, 8 for a name")
 	flags.BoolVar(&s.callPerRollout, "call-per-rollout", false,
 		"a call of RunRollout for each rollout, which gRPC balances by itself, rather than streams")
+	flags.StringVar(&s.credentials.Authority, "ca", "",
+		"`file` of the authority that signed the agents' certificates; turns TLS on")
+	flags.StringVar(&s.credentials.Certificate, "cert", "", "`file` of the own certificate")
+	flags.StringVar(&s.credentials.Key, "key", "", "`file` of its key")
+	flags.StringVar(&s.credentials.ServerName, "server-name", "",
+		"the `name` in the agents' certificate, where it is not the host")
+	flags.StringVar(&s.credentials.TokenFile, "token-file", "", "`file` with the bearer token")
 	flags.StringVar(&s.runID, "run-id", "", "the run's id; empty: made from the time")
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err
@@ -119,7 +129,11 @@ func parse(arguments []string, stderr io.Writer) (*settings, error) {
 func (s *settings) collect(ctx context.Context, stdout, stderr io.Writer) (int, error) {
 	var agents []grpc.ClientConnInterface
 	for _, target := range s.agents {
-		conn, err := mesh.Dial(target)
+		options, err := s.credentials.DialOptions(target)
+		if err != nil {
+			return exitUsage, err
+		}
+		conn, err := mesh.Dial(target, options...)
 		if err != nil {
 			return exitUsage, fmt.Errorf("%s: %w", target, err)
 		}
@@ -163,7 +177,7 @@ func askDefaults(ctx context.Context, agent grpc.ClientConnInterface) (rows.Task
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
 	about, err := agentv1.NewAgentServiceClient(agent).
-		GetAgent(ctx, &agentv1.GetAgentRequest{}, grpc.WaitForReady(true))
+		GetAgent(ctx, &agentv1.GetAgentRequest{})
 	if err != nil {
 		return rows.TaskDefaults{}, mesherr.FromError(err)
 	}

@@ -13,9 +13,11 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_audit import AuditOptions
 from gymmesh_conformance.cases.matching import to_plain
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
+from gymmesh_mesh.authoring.auditing import audit_here
 from gymmesh_mesh.compose import make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.checks import Finding, try_out
@@ -49,6 +51,9 @@ __all__ = [
 _SQLITE = b"SQLite format 3\0"
 _MODEL = "gymmesh.model.v1.ModelService"
 _CHECK = "conformance"
+_AUDIT = "audit"
+_AUDITED = 10  # tasks
+_AUDIT_SHOWN = 3
 _LIST_S = 10.0
 
 
@@ -164,7 +169,29 @@ async def trial(
             loaded += f'; a stand-in that says "OK" answers for {", ".join(stood_in)}'
         found = await try_out(service, directory, tasks=tasks, sessions=sessions)
         found.append(await _conforms(service, directory, tasks))
-        return [Finding("loads", True, loaded), *found]
+    found.append(await _audited(name, environment, config, tasks))
+    return [Finding("loads", True, loaded), *found]
+
+
+async def _audited(
+    name: str,
+    environment: EnvironmentConfig,
+    config: MeshConfig | None,
+    tasks: Sequence[rollout_pb2.Task],
+) -> Finding:
+    """The cheap part of the audit: what answers earn that are made from nothing. A warning."""
+    options = AuditOptions(cheap=True, tasks=_AUDITED)
+    try:
+        report = await audit_here(name, environment, config, options, tasks=tasks)
+    except (MeshError, ConfigError) as error:
+        return Finding(_AUDIT, True, f"not audited: {error}", warning=True)
+    wrong = report.open_weaknesses
+    if not wrong:
+        tried = sum(share.played for share in report.shares.values())
+        return Finding(_AUDIT, True, f"{tried} cheap answers earned nothing they should not")
+    shown = "; ".join(f"{one.attack} {one.problem} ({one.detail})" for one in wrong[:_AUDIT_SHOWN])
+    more = f" and {len(wrong) - _AUDIT_SHOWN} more" if len(wrong) > _AUDIT_SHOWN else ""
+    return Finding(_AUDIT, True, f"{shown}{more}; gym-cli env audit shows all", warning=True)
 
 
 async def _conforms(

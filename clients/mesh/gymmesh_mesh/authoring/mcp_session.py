@@ -23,9 +23,10 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_mesh.authoring.placing import with_environment
 from gymmesh_mesh.compose import make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_resource.config import EnvironmentConfig, McpConfig
+from gymmesh_resource.config import McpConfig
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from gymmesh_responses import dumps, items_from_json, loads, new_message
 from gymmesh_runtime.config import ConfigError
@@ -154,10 +155,12 @@ class McpSession:
 
 @asynccontextmanager
 async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[OfferedEnvironment]:
-    """An environment of the configuration, or an installed one, opened in this process together
-    with the models that it asks, and nothing else of the mesh. Raises ConfigError.
+    """An environment of the configuration, an installed one, or that of a file, opened in this
+    process with the models that it asks, and nothing else of the mesh. Raises ConfigError.
     """
-    chosen = config.environments.get(name) or EnvironmentConfig(use=name)
+    config = with_environment(config, name)
+    name = config.defaults.environment
+    chosen = config.environments[name]
     chosen = msgspec.structs.replace(chosen, mcp=chosen.mcp or McpConfig())
     service = ResourceService(chosen, name, f"environment-{name}-mcp")
     async with AsyncExitStack() as stack:

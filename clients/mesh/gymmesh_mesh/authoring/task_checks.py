@@ -11,7 +11,8 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError, TaskInvalid
-from gymmesh_resource.registry import make_environment
+from gymmesh_resource.registry import make_environment, named_object
+from gymmesh_resource.rewards import Rewards
 from gymmesh_resource.task import Task
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.text.authors_code import as_exception
@@ -28,7 +29,7 @@ class TaskChecks:
 
     def __init__(self, environments: Mapping[str, EnvironmentConfig]) -> None:
         self._configs = environments
-        self._made: dict[str, Environment[Any]] = {}
+        self._made: dict[str, tuple[Environment[Any], Rewards]] = {}
         self._unable: Counter[str] = Counter()
 
     def problem(self, task: rollout_pb2.Task) -> tuple[str, str] | None:
@@ -41,10 +42,11 @@ class TaskChecks:
         name = task.environment
         if name not in self._configs:
             return None
-        environment = self._environment(name)
+        environment, rewards = self._environment(name)
         try:
             seen = Task(task)
             seen.check()
+            rewards.check(seen)
             environment.check_task(seen)
         except TaskInvalid as error:
             key = "" if error.field == _PAYLOAD else error.field
@@ -61,11 +63,12 @@ class TaskChecks:
         """How many tasks an environment could say nothing about, because its check failed."""
         return dict(sorted(self._unable.items()))
 
-    def _environment(self, name: str) -> Environment[Any]:
+    def _environment(self, name: str) -> tuple[Environment[Any], Rewards]:
         if name not in self._made:
             config = self._configs[name]
             try:
-                self._made[name] = make_environment(config.use, config.options)
+                made = make_environment(config.use, config.options)
+                self._made[name] = made, Rewards(made, config.rewards, named_object)
             except DefinitionError as error:
                 raise ConfigError(str(error), path=f"environments.{name}") from None
         return self._made[name]

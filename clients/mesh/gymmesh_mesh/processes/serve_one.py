@@ -2,7 +2,8 @@
 
 `up` starts every service of a configuration on one machine. Where something else starts and
 restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
-registry, and ends by itself on SIGTERM, after it has drained.
+registry, and ends by itself on SIGTERM, after it has drained. An environment or a model can also
+be served alone, without a registry; an environment then has the models that it asks in its process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gymmesh_mesh.layout import in_consul
 from gymmesh_mesh.processes import StartError
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serve import serve
+from gymmesh_runtime.serving import Service
 
 KINDS: tuple[ServiceKind, ...] = get_args(ServiceKind)
 
@@ -77,6 +79,8 @@ async def serve_one(
         hands_over=True,
     )
     services = [make_service(one) for one in specs]
+    if _is_alone(config, kind, place):
+        services = [*_models_of(services[-1], config, place), *services]
     try:
         await serve(
             services,
@@ -108,9 +112,25 @@ def _specs(
                 "--discovery"
             )
         return [registry_spec(config, f"{kind}-{name}-{place.instance}"), spec]
-    if not place.discovery_address:
+    if not place.discovery_address and not _is_alone(config, kind, place):
         raise ConfigError(
             f"the registry is a discovery service (discovery.backend: {config.discovery.backend}): "
             "give its address with --discovery HOST:PORT"
         )
     return [spec]
+
+
+def _is_alone(config: MeshConfig, kind: ServiceKind, place: ServingPlace) -> bool:
+    """Whether a service is served without a registry: one that needs no other to be found."""
+    registered = place.discovery_address or in_consul(config)
+    return kind in ("environment", "model") and not registered
+
+
+def _models_of(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:
+    """The models that an environment asks, for the process that serves it alone."""
+    called = getattr(service, "model_names", ())
+    return [
+        make_service(spec)
+        for spec in specs_of(config, suffix=place.instance)
+        if spec.kind == "model" and spec.name in called
+    ]

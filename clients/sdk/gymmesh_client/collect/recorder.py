@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
-from gymmesh_client.summary import Tally
+from gymmesh_client.summary import Counted, Tally
 from gymmesh_runtime import metrics
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
 _ROWS_A_TURN: Final = 64
+_LOG: Final = logging.getLogger("gymmesh.collect")
 _COMPLETED: Final = metrics.COLLECTOR_ROLLOUTS.labels("completed", "")
 _INPUT: Final = metrics.COLLECTOR_TOKENS.labels("input")
 _OUTPUT: Final = metrics.COLLECTOR_TOKENS.labels("output")
@@ -63,12 +65,26 @@ class Recorder:
         del parts  # as large as the row, and not needed while that goes to disk
         await self.output.completed(rollout_id, attempt, line)
         self.stored(rollout_id, attempt)
+        self._tell_new_version(counted)
         self.tally.add(counted)
         _COMPLETED.value += 1.0
         _INPUT.value += counted.input_tokens
         _OUTPUT.value += counted.output_tokens
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
+
+    def _tell_new_version(self, counted: Counted) -> None:
+        """Log a verdict of another version than those before it, as a rolling upgrade brings."""
+        judge, version = counted.judge
+        known = self.tally.verdicts.get(judge, {})
+        if version and known and version not in known:
+            _LOG.warning(
+                "a verdict of %s is of version %s, earlier ones of this run of %s: rewards of "
+                "different versions may not be comparable",
+                judge,
+                version,
+                ", ".join(sorted(known)),
+            )
 
     def versions_seen(self) -> dict[str, dict[str, list[str]]]:
         """The versions of environments and agents that completed rollouts were made with."""

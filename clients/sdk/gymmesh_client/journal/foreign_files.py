@@ -20,6 +20,7 @@ _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
 _SKIPPED: Final = b'{"line": '
 _LOG: Final = b"# gym-cli: "
+_EXAMPLES: Final = b'{"task_id":"'
 _TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
 
 
@@ -33,12 +34,14 @@ def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
         files.trace: _TRACE_BLOCK,
         files.log: _LOG,
         files.task_lines: _TASK_LINES,
+        files.examples: _EXAMPLES,
         # A kill may have left half of a draft.
         draft_of(files.journal): HEADER,
         draft_of(files.summary): _SUMMARY,
         draft_of(files.skipped): _SKIPPED,
         draft_of(files.run): _SUMMARY,
         draft_of(files.task_lines): _TASK_LINES,
+        draft_of(files.examples): _EXAMPLES,
     }
     is_ours: dict[Path, Callable[[Path], bool]] = {
         path: partial(_begins, begin=begin) for path, begin in begins.items()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +26,15 @@ from gymmesh_client.journal.reader import RunReader, open_run
 from gymmesh_client.output.run_output import check, make_folder_of, make_index
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole
-from gymmesh_client.run_file import RunDocument, RunIdentity, read_run_file, session_info
+from gymmesh_client.run_file import (
+    EnvironmentVersion,
+    RunDocument,
+    RunIdentity,
+    read_run_file,
+    session_info,
+)
 from gymmesh_client.run_file.document import merged
+from gymmesh_client.run_file.environment_versions import source_changes, version_changes
 from gymmesh_client.run_file.file import write_document
 from gymmesh_client.summary import (
     RunSummary,
@@ -35,6 +42,7 @@ from gymmesh_client.summary import (
     counts_of,
     pass_at_each,
     summary_path,
+    tasks_at_each,
     write_summary,
 )
 from gymmesh_client.tasks import Shard, shard_of
@@ -90,9 +98,21 @@ class Part:
         )
 
 
-def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False) -> RunSummary:
+def merge(
+    paths: Sequence[Path],
+    files: OutputFiles,
+    *,
+    overwrite: bool = False,
+    accept: Collection[str] = (),
+    notify: Callable[[str], None] = lambda notice: None,
+) -> RunSummary:
     """Join the outputs of all shards of a run, in any order, which are only read; the figures of
     the whole, which are also kept beside it. With `overwrite` it replaces a run that is there.
+
+    Args:
+        accept: in what shards may differ: `environments`, their versions, or nothing.
+        notify: called with each difference that was accepted, and with environments whose source
+            files differ under one version; a sentence each. The whole's NAME.run.json has them.
 
     Raises:
         UserError: the outputs are not all shards of one run, each once and finished; one is
@@ -101,27 +121,34 @@ def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False)
 
     Whatever ends it early, no output is left, unless the process is killed.
     """
-    parts = whole_run([Part.of(path) for path in paths])
-    identity = parts[0].identity
+    parts = whole_run([Part.of(path) for path in paths], accept)
+    identity = _whole_identity(parts)
     read = [file for part in parts for file in OutputFiles(part.path).everything()]
     check(files, identity, overwrite=overwrite, resume=False, inputs={"runs merge": read})
     with ExitStack() as stack:
         readers = [stack.enter_context(open_run(part.path)) for part in parts]
         for part, reader in zip(parts, readers, strict=True):
             _check_finished(part, reader)
-        counts = _write_whole(parts, readers, files)
+        notices = [one for part in parts[1:] for one in _differences(parts[0], part)]
+        counts = _write_whole(parts, readers, files, identity, notices)
     make_index(files)
+    for notice in notices:
+        notify(notice)
     return _keep_summary(counts, parts[0], files)
 
 
 def _write_whole(
-    parts: Sequence[Part], readers: Sequence[RunReader], files: OutputFiles
+    parts: Sequence[Part],
+    readers: Sequence[RunReader],
+    files: OutputFiles,
+    identity: RunIdentity,
+    notices: Sequence[str],
 ) -> _Counts:
     """Write the rows and the journal of the whole, or nothing."""
     first = parts[0]
     make_folder_of(files)
-    session = session_info(files, first.run_id, first.identity, first.repeats, first.skipped)
-    session |= {"merged": len(parts)}
+    session = session_info(files, first.run_id, identity, first.repeats, first.skipped)
+    session |= {"merged": len(parts)} | ({"notices": list(notices)} if notices else {})
     with contextlib.closing(Journal.create(files, session)) as journal, ExitStack() as undo:
         undo.callback(_remove, files)
         counts = _write(journal, _groups(parts, readers))
@@ -134,13 +161,14 @@ def _write_whole(
     return counts
 
 
-def whole_run(parts: Sequence[Part]) -> list[Part]:
+def whole_run(parts: Sequence[Part], accept: Collection[str] = ()) -> list[Part]:
     """The shards in their order. Raises UserError unless they are all shards of one run, each once,
-    made of the same.
+    made of the same but for what is accepted, as in `merge`.
     """
     first = parts[0]
     for part in parts[1:]:
         _check_same(first, part)
+        _check_versions(first, part, accept)
     found: dict[int, Part] = {}
     for part in parts:
         other = found.setdefault(part.shard.index, part)
@@ -182,6 +210,37 @@ def _check_same(first: Part, part: Part) -> None:
                 f"{part.path}: has another {what} ({said}) than {first.path} ({was}); shards of "
                 "one run are collected with the same --run-id, task file, configuration and options"
             )
+
+
+def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:
+    """Raise UserError where shards were judged by different versions, unless that is accepted."""
+    found = version_changes(first.identity.environments, part.identity.environments)
+    if found and "environments" not in accept:
+        raise UserError(
+            f"{part.path}: was collected with another version of an environment or its verifier "
+            f"than {first.path} ({'; '.join(found)}); collect it again with the same version, or "
+            "merge all the same with --accept-change environments"
+        )
+
+
+def _differences(first: Part, part: Part) -> Iterator[str]:
+    was, now = first.identity.environments, part.identity.environments
+    for change in version_changes(was, now):
+        yield f"merged although versions differ between {first.path} and {part.path}: {change}"
+    for name in source_changes(was, now):
+        yield (
+            f"the source of environment {name!r} differs between {first.path} and {part.path}, "
+            "and its version does not"
+        )
+
+
+def _whole_identity(parts: Sequence[Part]) -> RunIdentity:
+    """What the whole run is made of: environments with the versions of all shards."""
+    environments: dict[str, frozenset[EnvironmentVersion]] = {}
+    for part in parts:
+        for name, versions in part.identity.environments.items():
+            environments[name] = environments.get(name, frozenset()) | versions
+    return replace(parts[0].identity, environments=environments)
 
 
 def _check_finished(part: Part, reader: RunReader) -> None:
@@ -265,7 +324,8 @@ class _Counts:
 
 
 def _keep_summary(counts: _Counts, whole: Part, files: OutputFiles) -> RunSummary:
-    pass_at = pass_at_each(list(counts.tasks.elements()), whole.repeats)
+    per_task = list(counts.tasks.elements())
+    pass_at = pass_at_each(per_task, whole.repeats)
     summary = RunSummary(
         whole.tasks * whole.repeats,
         0.0,  # nothing was collected here
@@ -276,6 +336,8 @@ def _keep_summary(counts: _Counts, whole: Part, files: OutputFiles) -> RunSummar
         run_id=whole.run_id,
         skipped=whole.skipped,
         skipped_output=str(files.skipped),
+        tasks=whole.tasks,
+        pass_at_tasks=tasks_at_each(per_task, whole.repeats),
     )
     path = summary_path(files)
     try:

@@ -76,6 +76,7 @@ class RunOutput:
         files: where its files are.
         shard: which part of the run this is; None: all of it.
         retried: outcomes superseded because a retry was asked for.
+        notices: what the user should know of a run that is resumed, a sentence each.
         not_retried: outcomes that the retry names and that stay, since their rollouts are not
             asked for.
         traced: whether every event is kept.
@@ -91,7 +92,9 @@ class RunOutput:
         traces: TraceWriter | None,
         *,
         delay_s: float,
+        notices: Sequence[str] = (),
     ) -> None:
+        self.notices = notices
         self.run_id = str(journal.state.session["run_id"])
         self.files = journal.files
         self.shard = shard_of(journal.state.session)
@@ -245,8 +248,10 @@ def check(
     inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
     run_id: str = "",
     shard: Shard | None = None,
-) -> None:
+) -> list[str]:
     """Say early whether `prepare` would refuse; changes nothing.
+
+    Returns what the user should know of a run that is resumed, as `RunIdentity.check`.
 
     Args:
         inputs: the files that the run reads, by what they are to the user, such as `--input`.
@@ -266,6 +271,7 @@ def check(
     for path in (files.journal, *used):
         with existing_locked(path):
             pass  # no other collector is at work there
+    notices: list[str] = []
     if resume:
         # A run that has no row yet has used attempts' numbers.
         if not used and not _filled(files.journal):
@@ -277,7 +283,7 @@ def check(
         if session is None:
             raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
         check_same_run(files, session, run_id, shard)
-        identity.check(RunIdentity.of_session(session), files, accept)
+        notices = identity.check(RunIdentity.of_session(session), files, accept)
         check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
@@ -287,6 +293,7 @@ def check(
     refuse_foreign_files(files, resuming=resume)
     if overwrite and run_id:
         check_new_run(files, run_id)
+    return notices
 
 
 def prepare(
@@ -330,7 +337,9 @@ def prepare(
         OutputError: the disk takes nothing.
     """
     flags = {"overwrite": overwrite, "resume": resume}
-    check(files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard)
+    notices = check(
+        files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard
+    )
     left_out = len({problem.line for problem in skipped})
     part = session_of(shard, tasks)
     with contextlib.ExitStack() as undo:
@@ -341,8 +350,10 @@ def prepare(
             _kept(journal, on_row, on_failure)
             was = journal.state.session
             most = max(repeats, int(was.get("repeats", 1)))
-            session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
+            whole = identity.after(RunIdentity.of_session(was))
+            session = session_info(journal.files, str(was["run_id"]), whole, most, left_out)
             session["session"] = int(was.get("session", 1)) + 1
+            session["notices"] = notices
             journal.commit([RunOpened(session | part)])
         else:
             make_folder_of(files)
@@ -355,7 +366,7 @@ def prepare(
         about = _explained(journal, identity)
         traces = TraceWriter(journal.files.trace) if trace else None
         undo.pop_all()
-    return RunOutput(journal, about, retried, traces, delay_s=delay_s)
+    return RunOutput(journal, about, retried, traces, delay_s=delay_s, notices=notices)
 
 
 def _explained(journal: Journal, identity: RunIdentity) -> RunDocument:

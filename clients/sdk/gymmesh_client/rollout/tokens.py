@@ -14,7 +14,7 @@ from typing import Final
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import EnumNames
-from gymmesh_responses import TOKEN_BYTES, JsonValue, unpack_ids, unpack_logprobs
+from gymmesh_responses import TOKEN_BYTES, JsonValue, token_problem, unpack_ids, unpack_logprobs
 
 _FORK_REASONS: Final = EnumNames(tokens_pb2.ForkReason, "FORK_REASON_")
 
@@ -45,7 +45,13 @@ def call_tokens(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, CallTokens]
 
 
 def token_fields(tokens: CallTokens) -> dict[str, JsonValue]:
-    """As a row holds them, with the last item that the call wrote: NeMo Gym's three keys."""
+    """As a row holds them, with the last item that the call wrote: NeMo Gym's three keys. A log
+    probability that is not finite becomes null there. Raises ValueError for ids of a wrong length
+    or sign.
+    """
+    problem = token_problem(tokens.prompt or b"") or token_problem(tokens.output)
+    if problem:
+        raise ValueError(f"tokens: {problem}")
     fields: dict[str, JsonValue] = {}
     if tokens.prompt is not None:
         fields["prompt_token_ids"] = unpack_ids(tokens.prompt)

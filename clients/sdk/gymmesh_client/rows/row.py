@@ -35,7 +35,7 @@ from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_not
 from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.request import extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
-from gymmesh_client.summary import Counted
+from gymmesh_client.summary import Counted, judge_of
 from gymmesh_responses import JsonValue, loads
 from gymmesh_responses.jsonio import write
 from gymmesh_runtime.errors import from_status
@@ -147,6 +147,8 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         reading.output_tokens,
         len(parts.calls),
         reading.queue_us,
+        judge_of(row["environment"], row["verification"]),
+        row["verification"].get("explanation", ""),
     )
     return row_to_json(row), figures
 

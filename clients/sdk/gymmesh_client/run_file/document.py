@@ -56,6 +56,7 @@ class RunDocument:
             "ended_at": None,
             "host": host(),
             "versions": versions(),
+            **({"notices": session["notices"]} if session.get("notices") else {}),
         }
         kept = {key: earlier[key] for key in (*_SAID, *_HANDED_ON) if key in earlier}
         return RunDocument(

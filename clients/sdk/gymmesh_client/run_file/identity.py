@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,13 @@ from gymmesh_client.problems import UserError
 from gymmesh_client.run_file import task_lines
 from gymmesh_client.run_file.changes import changes, described
 from gymmesh_client.run_file.document import versions
+from gymmesh_client.run_file.environment_versions import (
+    Versions,
+    source_changes,
+    version_changes,
+    versions_of_json,
+    versions_to_json,
+)
 from gymmesh_client.run_file.file import read_run_file
 from gymmesh_client.run_file.secrets import without_secrets
 from gymmesh_client.run_file.task_lines import TaskLines
@@ -23,8 +30,10 @@ CHANGES: Final = {
     "tasks": "the tasks",
     "config": "the configuration",
     "version": "the version of gymmesh",
+    "environments": "the version of an environment or its verifier",
 }
 """What may change between a run and its resumption: the word to accept it by, and its name."""
+_TEXTS: Final = ("tasks", "config", "version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +53,15 @@ class RunIdentity:
         tasks: SHA-256 (hex) of the task file.
         config: SHA-256 (hex) of the configuration, credentials and endpoints left out.
         version: of gymmesh; empty where it is not known.
+        environments: the versions of the environments of its tasks; those that are not known, since
+            they did not answer or are behind a remote agent, are missing.
         made_of: what these are the digests of; None where it is not at hand. No part of it.
     """
 
     tasks: str
     config: str
     version: str = ""
+    environments: Versions = field(default_factory=dict)
     made_of: MadeOf | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
@@ -65,40 +77,64 @@ class RunIdentity:
             lines.sha256,
             hashlib.sha256(written).hexdigest(),
             versions().get("gymmesh", ""),
-            MadeOf(tasks, lines, without_secrets(json.loads(written))),
+            made_of=MadeOf(tasks, lines, without_secrets(json.loads(written))),
         )
 
     @staticmethod
     def of_session(session: Mapping[str, Any]) -> RunIdentity:
         """The identity that a journal's session says; what it does not say is empty."""
         said = session.get("identity") or {}
-        tasks, config, version = (str(said.get(name, "")) for name in CHANGES)
-        return RunIdentity(tasks, config, version)
+        tasks, config, version = (str(said.get(name, "")) for name in _TEXTS)
+        return RunIdentity(tasks, config, version, versions_of_json(said.get("environments")))
+
+    def after(self, was: RunIdentity) -> RunIdentity:
+        """This identity with the environments that only an earlier session knew."""
+        return replace(self, environments={**was.environments, **self.environments})
+
+    def said(self) -> dict[str, Any]:
+        """As a journal's session says it."""
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        known = versions_to_json(self.environments)
+        return texts | ({"environments": known} if known else {})
 
     def changes(self, was: RunIdentity) -> list[str]:
         """The keys of CHANGES in which two identities differ; what is not known differs not."""
-        return [
+        changed = [
             name
-            for name in CHANGES
+            for name in _TEXTS
             if getattr(self, name) != getattr(was, name)
             and (name != "version" or (self.version and was.version))
         ]
+        if version_changes(was.environments, self.environments):
+            changed.append("environments")
+        return changed
 
-    def check(self, was: RunIdentity, files: OutputFiles, accepted: Collection[str] = ()) -> None:
+    def check(
+        self, was: RunIdentity, files: OutputFiles, accepted: Collection[str] = ()
+    ) -> list[str]:
         """Refuse to go on with a run that was another one, unless each change is accepted.
+
+        Returns what the user should know of the run that is resumed: each change that was accepted,
+        and environments whose source files changed under the same version.
 
         Raises:
             UserError: something changed that is not accepted.
         """
-        changed = [name for name in self.changes(was) if name not in accepted]
+        changes = self.changes(was)
+        changed = [name for name in changes if name not in accepted]
         if changed:
-            said = [(CHANGES[name], _what_changed(files, self, was, name)) for name in changed]
-            names = " and ".join(f"{name} ({what})" if what else name for name, what in said)
+            names = " and ".join(_told(files, self, was, name) for name in changed)
             options = " ".join(f"--accept-change {name}" for name in changed)
             raise UserError(
                 f"{files.rows}: cannot be resumed, because {names} changed since; "
                 f"use the same, choose another --output, or go on all the same with {options}"
             )
+        notices = [f"resumed although {_told(files, self, was, name)} changed" for name in changes]
+        return notices + [
+            f"the source of environment {name!r} changed since the run began, and its version did "
+            "not; give the class a new `version` where tools or verdicts changed"
+            for name in source_changes(was.environments, self.environments)
+        ]
 
 
 def session_info(
@@ -109,12 +145,18 @@ def session_info(
         "format": FORMAT,
         "run_id": run_id,
         "session": 1,
-        "identity": {name: getattr(identity, name) for name in CHANGES},
+        "identity": identity.said(),
         "repeats": repeats,
         "skipped": skipped,
         "shard_rows": files.shard_rows,
         "zstd": files.compressed,
     }
+
+
+def _told(files: OutputFiles, now: RunIdentity, was: RunIdentity, name: str) -> str:
+    """The name of a change, with what changed where that is known."""
+    what = _what_changed(files, now, was, name)
+    return f"{CHANGES[name]} ({what})" if what else CHANGES[name]
 
 
 def _what_changed(files: OutputFiles, now: RunIdentity, was: RunIdentity, name: str) -> str:
@@ -123,6 +165,8 @@ def _what_changed(files: OutputFiles, now: RunIdentity, was: RunIdentity, name: 
     """
     if name == "version":
         return f"{was.version}, now {now.version}"
+    if name == "environments":
+        return "; ".join(version_changes(was.environments, now.environments))
     made_of = now.made_of
     if made_of is None:
         return ""

@@ -3,6 +3,7 @@
 reader   rows into tasks
 file     the tasks of a file, read as they are needed
 checks   what may be wrong with a row
+other_formats  files that are not JSON lines, with the command that makes tasks of them
 shards   parts of one run that collectors of their own do (pure)
 """
 

@@ -15,6 +15,11 @@ NAMING_KEYS: Final = ("environment", "agent")
 """Keys that name something in the mesh when they are strings."""
 
 _PARAMS: Final = "responses_create_params"
+# Columns of public data sets that hold the prompt.
+_PROMPT_COLUMNS: Final = (
+    *("messages", "conversations", "question", "problem", "query", "instruction", "input"),
+    *("question_stem", "ctx", "sentence"),
+)
 _ITEM_TYPES_WITH_ID: Final = ("function_call", "function_call_output")
 
 
@@ -23,11 +28,11 @@ def check_row(row: JsonValue) -> Mistakes:
     if type(row) is not dict:
         yield "", f"holds {kind_of(row)}; every line must hold one JSON object"
         return
-    if _PARAMS not in row:
+    if _PARAMS not in row and "prompt" not in row:
         near = _nearest(_PARAMS, row)
-        hint = f"rename {near!r}" if near else 'add it, with at least {"input": …}'
+        hint = f"rename {near!r}" if near else _other_shape(row)
         yield _PARAMS, f"the key is missing; {hint}"
-    elif type(row[_PARAMS]) is not dict:
+    elif _PARAMS in row and type(row[_PARAMS]) is not dict:
         yield _PARAMS, f"must be an object, not {kind_of(row[_PARAMS])}"
     if type(row.get("task_id")) is not int:
         yield from _text(row, "task_id")
@@ -50,6 +55,18 @@ def _tags(tags: JsonValue) -> Mistakes:
         )
     elif any(_has_surrogate(text) for pair in tags.items() for text in pair):
         yield "tags", "holds an unpaired surrogate, which no text of UTF-8 can hold; take it out"
+
+
+def _other_shape(row: dict[str, JsonValue]) -> str:
+    """What to do about a row without a prompt."""
+    columns = [key for key in _PROMPT_COLUMNS if key in row]
+    if not columns:
+        return 'add it, with at least {"input": …}, or add a "prompt"'
+    kind = "messages" if columns[0] == "messages" else "hf"
+    return (
+        f"this looks like a row of a data set, with the prompt under {columns[0]!r}; make tasks "
+        f"with: gym-cli import FILE --format {kind} --output tasks.jsonl"
+    )
 
 
 def check_params(params: dict[str, JsonValue]) -> Mistakes:

@@ -1,7 +1,8 @@
 """Task files: JSON lines, one task each, read one at a time.
 
 A row is NeMo Gym's: `responses_create_params` and any other keys, which go to the verifier as
-the task's payload. Five optional keys are read by gymmesh and are not part of the payload:
+the task's payload. `prompt`, a text or a list of messages, may replace `responses_create_params`.
+Five optional keys are read by gymmesh and are not part of the payload:
 `task_id`, `environment`, `agent`, `seed` and `tags`. A `task_id` that is a whole number is an id
 as text, and stays in the payload as it was; an `environment` or `agent` that is an object or a list
 names nothing here and is the verifier's.
@@ -20,15 +21,18 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, unreadable
 from gymmesh_client.tasks.checks import (
     NAMING_KEYS,
+    check_input,
     check_names,
     check_params,
     check_row,
     named,
 )
+from gymmesh_client.tasks.other_formats import refuse_other_formats
 from gymmesh_responses import CodecError, JsonValue, dumps, dumps_sorted, loads, params_from_json
 
 OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
 PARAMS_KEY: Final = "responses_create_params"
+PROMPT_KEY: Final = "prompt"
 MAX_ROW_BYTES: Final = 64 * 1024 * 1024
 """A longer line would not fit a message of the mesh."""
 # What distinguishes identical rows that name no id.
@@ -85,6 +89,7 @@ class TaskReader:
         copies: dict[bytes, int] = {}
         try:
             with path.open("rb") as file:
+                refuse_other_formats(file, path)
                 for line, offset, raw in _lines(file):
                     yield from self._row(line, raw, seen, copies, offset)
         except OSError as error:
@@ -131,7 +136,11 @@ class TaskReader:
         yield from found
         if any(key in ("", PARAMS_KEY) for key, _ in found):
             return
-        yield from check_params(row[PARAMS_KEY])
+        if PARAMS_KEY in row:
+            yield from check_params(row[PARAMS_KEY])
+        else:
+            for key, problem in check_input(_params(row)):
+                yield key.replace(f"{PARAMS_KEY}.input", PROMPT_KEY, 1), problem
         for key, default, known in (
             ("environment", self.defaults.environment, self.environments),
             ("agent", self.defaults.agent, self.agents),
@@ -140,23 +149,32 @@ class TaskReader:
                 yield from check_names(key, named(row, key) or default, known)
 
     def _task(self, row: dict[str, JsonValue], copies: dict[bytes, int]) -> rollout_pb2.Task:
+        conversation = PARAMS_KEY if PARAMS_KEY in row else PROMPT_KEY
         payload = {
             key: value
             for key, value in row.items()
-            if key != PARAMS_KEY and (key not in OWN_KEYS or _is_verifiers(key, value))
+            if key != conversation and (key not in OWN_KEYS or _is_verifiers(key, value))
         }
         given = row.get("task_id")
         task = rollout_pb2.Task(
             task_id=_content_id(row, copies) if given is None else str(given),
             environment=named(row, "environment") or self.defaults.environment,
             agent=named(row, "agent") or self.defaults.agent,
-            params=params_from_json(row[PARAMS_KEY]),
+            params=params_from_json(_params(row)),
             payload_json=dumps(payload),
             tags=row.get("tags") or {},
         )
         if row.get("seed") is not None:
             task.seed = row["seed"]
         return task
+
+
+def _params(row: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The Responses parameters of a row that was checked."""
+    if PARAMS_KEY in row:
+        params: dict[str, JsonValue] = row[PARAMS_KEY]
+        return params
+    return {"input": row[PROMPT_KEY]}
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:

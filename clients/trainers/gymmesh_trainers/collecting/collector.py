@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
+from gymmesh_mesh.described import environment_versions
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
@@ -50,6 +52,7 @@ from gymmesh_trainers.collecting.stored import KeptRollouts
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
+_LOG: Final = logging.getLogger("gymmesh.trainers")
 _BLOCK: Final = 256  # tasks of an asynchronous iterable that are read at a time
 
 
@@ -207,7 +210,7 @@ class TrainerCollector:
     async def _start(self, tasks: Iterable[TaskLike] | Path | str, number: int) -> None:
         policy, settings = self._opened(), self.settings
         kept = KeptRollouts(settings.repeats)
-        output = self._output(kept)
+        output = await self._output(kept, policy)
         for version in kept.versions:
             self._see(version)
         options = CollectOptions(
@@ -225,7 +228,7 @@ class TrainerCollector:
         messages = kept.watch(messages_of(tasks, _defaults(policy)))
         self._runs.add(_Run(collector, messages, kept, number, self._queue))
 
-    def _output(self, kept: KeptRollouts) -> Outcomes:
+    async def _output(self, kept: KeptRollouts, policy: Policy) -> Outcomes:
         path = self.settings.output
         if path is None:
             return MemoryOutput()
@@ -235,15 +238,21 @@ class TrainerCollector:
         files = OutputFiles(path)
         said = f"{self.settings.repeats}\n{self.settings.params!r}\n{_named(self._open[0])}"
         identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
-        return prepare(
+        known = await environment_versions(policy.mesh.directory, None)
+        identity = replace(identity, environments=known)
+        output = prepare(
             files,
             identity,
             overwrite=False,
             resume=self.settings.resume and files.journal.exists(),
+            accept=self.settings.accept_change,
             repeats=self.settings.repeats,
             on_row=kept.completed,
             on_failure=kept.failed,
         )
+        for notice in output.notices:
+            _LOG.warning("%s: %s", files.shown, notice)
+        return output
 
     async def _next(self, number: int) -> RolloutGroup | None:
         """The next group that a run finished; None: a run ended. Raises what a run raised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,8 @@ class Settings:
         output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
             `NAME.step-N.jsonl` beside it.
         resume: go on with the files that are there: what they hold is not collected again.
+        accept_change: with `resume`, what may have changed since: `config`, `version` (of gymmesh),
+            `environments` (versions of environments or their verifiers).
     """
 
     repeats: int = 8
@@ -45,6 +48,7 @@ class Settings:
     allow_token_divergence: bool = False
     output: Path | None = None
     resume: bool = False
+    accept_change: Collection[str] = ()
 
     def __post_init__(self) -> None:
         for key in ("repeats", "concurrency", "max_attempts"):

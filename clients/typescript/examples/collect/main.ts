@@ -3,18 +3,20 @@
  *
  *   collect --agent TARGET --input tasks.jsonl --output rows.jsonl
  *           [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]
- *           [--call-per-rollout]
+ *           [--call-per-rollout] [--ca ca.pem] [--cert own.pem --key own.key] [--server-name NAME]
+ *           [--token-file FILE]
  *
  * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. With
  * --call-per-rollout each rollout is a call of its own, which gRPC balances. Exit codes: 0 all
  * completed, 1 nothing did, 2 usage, 3 some failed.
  */
 import { once } from "node:events";
-import { createWriteStream, type WriteStream } from "node:fs";
+import { createWriteStream, readFileSync, type WriteStream } from "node:fs";
 import { finished } from "node:stream/promises";
 import { parseArgs } from "node:util";
 import {
   connectAgent,
+  type DialOptions,
   MeshError,
   type Outcome,
   readTasks,
@@ -32,6 +34,11 @@ const OPTIONS = {
   concurrency: { type: "string", default: "64" },
   "deadline-s": { type: "string", default: "900" },
   "call-per-rollout": { type: "boolean", default: false },
+  ca: { type: "string" },
+  cert: { type: "string" },
+  key: { type: "string" },
+  "server-name": { type: "string" },
+  "token-file": { type: "string" },
 } as const;
 
 class UsageError extends Error {}
@@ -47,7 +54,7 @@ async function main(): Promise<number> {
   process.once("SIGINT", () => stop.abort());
   process.once("SIGTERM", () => stop.abort());
 
-  const agent = await connectAgent(target);
+  const agent = await connectAgent(target, dialOptions(given));
   const tasks: Task[] = [];
   for await (const task of readTasks(input, agent.defaults)) tasks.push(task);
   const rows = await created(output);
@@ -109,10 +116,36 @@ function optionsOf(args: string[]) {
   }
 }
 
+type Given = { [K in "ca" | "cert" | "key" | "server-name" | "token-file"]?: string | undefined };
+
+function dialOptions({ ca, cert, key, ...others }: Given): DialOptions {
+  const { "server-name": serverName, "token-file": tokenFile } = others;
+  if (!cert !== !key) throw new UsageError("--cert and --key go together");
+  if (!ca && (cert || serverName)) throw new UsageError("--cert and --server-name need --ca");
+  const tls = ca && {
+    authority: contentOf(ca),
+    ...(cert && key && { certificate: contentOf(cert), key: contentOf(key) }),
+    ...(serverName && { serverName }),
+  };
+  return { ...(tls && { tls }), ...(tokenFile && { token: `${contentOf(tokenFile)}`.trim() }) };
+}
+
+function contentOf(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : path);
+  }
+}
+
 function positive(name: string, text: string, whole = true): number {
   const value = Number(text);
   if (value > 0 && Number.isFinite(value) && (!whole || Number.isInteger(value))) return value;
   throw new UsageError(`--${name} ${text}: must be a ${whole ? "whole " : ""}number above 0`);
+}
+
+function textOf(error: MeshError | TaskError): string {
+  return `${error instanceof MeshError ? error.reason : error.name}: ${error.message}`;
 }
 
 main().then(
@@ -121,7 +154,7 @@ main().then(
   },
   (error: unknown) => {
     const isTheirs = error instanceof MeshError || error instanceof TaskError;
-    console.error(isTheirs ? `${error.name}: ${error.message}` : error);
+    console.error(isTheirs ? textOf(error) : error);
     process.exitCode = error instanceof UsageError || error instanceof TaskError ? 2 : 1;
   },
 );

@@ -78,7 +78,7 @@ export async function connectAgent(
   try {
     const about = await serviceClient(AgentService, connection).getAgent(
       {},
-      { timeoutMs: options.timeoutMs ?? 30_000, signal: options.signal },
+      { timeoutMs: options.timeoutMs ?? 15_000, signal: options.signal },
     );
     checkContract(about.contractVersion, `the agent at ${target}`);
     const defaults = { environment: about.defaultEnvironment, agent: about.name };

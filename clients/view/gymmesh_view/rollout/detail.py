@@ -132,7 +132,10 @@ def _verification(row: Json) -> Json | None:
     if not isinstance(said, dict):
         return None
     evidence = said.get("evidence")
-    return _texts(said, "status", "reason", "verifier", "version") | {
+    texts = _texts(said, "status", "reason", "verifier", "version")
+    # A verdict with a reward has no reason for its status, and perhaps a line that explains it.
+    texts["reason"] = texts["reason"] or text_of(said, "explanation")
+    return texts | {
         "components": [
             {"name": text_of(one, "name")}
             | {key: _float(one.get(key)) for key in ("value", "weight")}

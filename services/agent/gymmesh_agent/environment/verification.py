@@ -39,8 +39,9 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     if not math.isfinite(reward):
         raise violated("reward", f"the reward is {reward}, not a finite number")
     for part in verdict.components:
-        if not math.isfinite(part.value):
-            raise violated("components", f"component {part.name!r} is {part.value}")
+        for number in (part.value, part.weight):
+            if not math.isfinite(number):
+                raise violated("components", f"component {part.name!r} is {number}")
     evidence = verdict.evidence_json
     if evidence:
         _check_evidence(evidence)
@@ -80,7 +81,10 @@ def add_turn_rewards(
         return verdict
     if verdict.status != rollout_pb2.VERIFICATION_STATUS_VERIFIED:
         return verdict
-    of_turns = math.fsum(turn_rewards)
+    try:
+        of_turns = math.fsum(turn_rewards)
+    except (OverflowError, ValueError):  # beyond the range of a float, or infinities of both signs
+        of_turns = math.nan
     total = verdict.reward + of_turns
     if not math.isfinite(total):
         raise violated("reward", "the sum of turn rewards and the verifier's is not finite")

@@ -10,7 +10,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.loop import function_calls
-from gymmesh_responses import overlay_without, text_of
+from gymmesh_responses import Finish, finish_of, overlay_without, text_of
 from gymmesh_runtime.errors import MeshError
 
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
@@ -55,12 +55,15 @@ def read_answer(
 
     Raises:
         MeshError: MODEL_ANSWER_INVALID, for a response that is no answer, with the endpoint's own
-            code where there is one; model services turn most of these into errors themselves.
+            code where there is one; MODEL_SERVER_ERROR, for one whose reason is a failure. Model
+            services turn most of these into errors themselves.
     """
     response = reply.response
     status = response.status
     if status in _NO_ANSWER or response.HasField("error"):
         raise _no_answer(response)
+    if status == "incomplete" and finish_of(response.incomplete_details.reason) is Finish.FAILED:
+        raise _failed(response)
     output = tuple(response.output)
     calls = function_calls(output)
     given = {call.call_id for call in calls}
@@ -130,6 +133,16 @@ def _no_answer(response: responses_pb2.Response) -> MeshError:
         f"the model service returned a response that is no answer ({code}): "
         f"{response.error.message or 'no message'}",
         metadata={"cause": code},
+    )
+
+
+def _failed(response: responses_pb2.Response) -> MeshError:
+    why = response.incomplete_details.reason[:100]
+    return MeshError(
+        errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR,
+        f"the model service returned an answer that ended with {why!r}, which is a failure and "
+        "not an answer",
+        metadata={"finish_reason": why},
     )
 
 

@@ -25,7 +25,7 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.model.answer import ModelCall
-from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens, diverged
+from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens, diverged, invalid_tokens
 from gymmesh_agent.plan import RolloutPlan
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
@@ -308,6 +308,9 @@ class Continuations:
     ) -> tuple[tokens_pb2.TokenCapture | None, MeshError | None]:
         """Record an answer: the tokens for the rollout's event, and the breach of the law, if any.
 
+        Tokens that are none, by their length or their numbers, are a fault of the model service:
+        CONTRACT_VIOLATED.
+
         Args:
             request: as it was sent.
             call: the answer as it stands in the conversation from now on.
@@ -325,6 +328,8 @@ class Continuations:
         capture = reply.tokens
         if not (capture.output_token_ids or capture.prompt_token_ids):
             return capture, None
+        if (wrong := invalid_tokens(capture)) is not None:
+            return None, wrong
         settled = self._tokens.settle(
             call.call_id, request.parent, capture, prompt_items=asked, output_items=output
         )

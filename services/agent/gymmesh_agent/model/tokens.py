@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
-from gymmesh_responses import TOKEN_BYTES, common_tokens
+from gymmesh_responses import TOKEN_BYTES, common_tokens, token_problem
 from gymmesh_runtime.errors import MeshError
 
 
@@ -184,6 +184,22 @@ def diverged(call_id: str, position: int) -> MeshError:
         f"the prompt of call {call_id} leaves the tokens of the call before it at token "
         f"{position}, and the model service declared no fork",
         metadata={"call_id": call_id, "position": str(position)},
+    )
+
+
+def invalid_tokens(capture: tokens_pb2.TokenCapture) -> MeshError | None:
+    """CONTRACT_VIOLATED where captured tokens cannot be trained on: ids or log probabilities of a
+    wrong length, sign, or that are not finite. None where they can.
+    """
+    problem = token_problem(capture.prompt_token_ids) or token_problem(
+        capture.output_token_ids, capture.logprobs
+    )
+    if not problem:
+        return None
+    return MeshError(
+        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+        f"the model service captured tokens that cannot be used: {problem}",
+        metadata={"rule": "tokens"},
     )
 
 

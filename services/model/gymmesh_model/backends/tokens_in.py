@@ -24,12 +24,23 @@ from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.render import ConversationViews, go_on
-from gymmesh_model.convert import ChatOptions, lift_thinking
-from gymmesh_model.errors import AnswerInvalid, answer_invalid, refused, timed_out
+from gymmesh_model.convert import (
+    ChatOptions,
+    has_several_calls,
+    lift_thinking,
+    one_call_each,
+)
+from gymmesh_model.errors import (
+    AnswerInvalid,
+    answer_failed,
+    answer_invalid,
+    refused,
+    timed_out,
+)
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import pack_ids, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
-from gymmesh_responses import CodecError, loads, unpack_ids
+from gymmesh_responses import CodecError, Finish, finish_of, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 _OPTIONS: Final = ChatOptions()
@@ -93,6 +104,21 @@ class Generation:
     logprobs: Sequence[float] = ()
     finished: bool | None = None
     weights: Sequence[tuple[int, int]] = field(default=())
+
+    @staticmethod
+    def ended(
+        token_ids: Sequence[int], logprobs: Sequence[float], finish_reason: object
+    ) -> Generation:
+        """What an engine sampled that says why it ended, in whatever spelling.
+
+        Raises MeshError MODEL_SERVER_ERROR where that is a failure, or an abort: no answer.
+        """
+        finish = finish_of(finish_reason)
+        if finish in (Finish.FAILED, Finish.ABORTED):
+            raise answer_failed("policy", finish_reason)
+        if finish is Finish.UNKNOWN:
+            return Generation(token_ids, logprobs)
+        return Generation(token_ids, logprobs, finished=finish is Finish.DONE)
 
 
 Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
@@ -206,6 +232,19 @@ class TokenBackend:
         }
         options |= self._template | (body.get("chat_template_kwargs") or {})
         messages = [_for_template(message) for message in body["messages"]]
+        try:
+            return self._templated(messages, options)
+        except MeshError as error:
+            # Some templates take one tool call an answer.
+            if not has_several_calls(messages):
+                raise
+            try:
+                return self._templated(one_call_each(messages), options)
+            except MeshError:
+                raise error from None
+
+    def _templated(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
+        """The ids of the messages. Raises MeshError MODEL_REQUEST_REFUSED."""
         try:
             ids = self._tokenizer.apply_chat_template(
                 messages, tokenize=True, return_dict=False, **options

@@ -5,6 +5,7 @@ the Responses document. Neither changes what it is given. What Chat Completions 
 for is refused by name; `to_chat` says what has no effect there, and why.
 """
 
+from gymmesh_model.convert.arrange import has_several_calls, one_call_each
 from gymmesh_model.convert.from_chat import from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
 from gymmesh_model.convert.sent import whole, with_sent_calls, write_whole
@@ -14,11 +15,13 @@ from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 __all__ = [
     "ChatOptions",
     "from_chat",
+    "has_several_calls",
     "items_from_message",
     "lift_thinking",
     "lower_thinking",
     "messages_from_input",
     "messages_from_items",
+    "one_call_each",
     "settings_to_chat",
     "to_chat",
     "whole",

@@ -13,16 +13,20 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gymmesh_model.errors import AnswerInvalid
+from gymmesh_model.convert.content import content_pieces
+from gymmesh_model.convert.sent import is_object
+from gymmesh_model.errors import AnswerInvalid, spelled_out
+from gymmesh_responses import Finish, finish_of, promises_calls
 
 Json = dict[str, Any]
 NewId = Callable[[str], str]
 """Makes an id that begins with the given prefix, such as `msg_`."""
 
-DONE: Final = frozenset(
-    ("stop", "tool_calls", "function_call", "eos", "eos_token", "stop_sequence", "end_turn")
-)
-_CUT_SHORT: Final[Mapping[str, str]] = {"length": "max_output_tokens", "abort": "aborted"}
+_CUT_SHORT: Final[Mapping[Finish, str]] = {
+    Finish.LENGTH: "max_output_tokens",
+    Finish.FILTERED: "content_filter",
+    Finish.ABORTED: "aborted",
+}
 CARRIED: Final = ("service_tier", "system_fingerprint")
 # Parameters that a Responses document repeats, and what they are when the request left them out.
 ECHO: Final[Mapping[str, Any]] = {
@@ -60,12 +64,10 @@ def from_chat(
     choice = choices[0]
     if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
         raise AnswerInvalid("its first choice has no message")
-    finish = choice.get("finish_reason")
-    # A reason that is not known here did end the answer early, for all that can be told.
-    ended = finish is None or (isinstance(finish, str) and finish in DONE)
-    reason = None if ended else _CUT_SHORT.get(str(finish), str(finish))
+    reason = _cut_short(choice)
     status = "completed" if reason is None else "incomplete"
     output = items_from_message(choice["message"], status=status, new_id=new_id)
+    _check_whole(output, choice.get("finish_reason"))
     _attach_logprobs(output, choice.get("logprobs"))
     created = answer.get("created")
     response: Json = {
@@ -89,6 +91,46 @@ def from_chat(
     return response
 
 
+def _cut_short(choice: Mapping[str, Any]) -> str | None:
+    """Why the answer is incomplete; None when it is whole. Raises AnswerInvalid.
+
+    A failure, and an abort that nobody asked for, are no answers: `failure_in` finds them first.
+    """
+    given = choice.get("finish_reason")
+    finish = finish_of(given)
+    if finish is Finish.FAILED:
+        raise AnswerInvalid(f"it ended with finish_reason {spelled_out(given)!r}")
+    if finish is Finish.CUT:
+        return spelled_out(given)
+    return _CUT_SHORT.get(finish)
+
+
+def _check_whole(output: list[Json], given: object) -> None:
+    """Raises AnswerInvalid where the finish reason promises what is not there, or does not say
+    that the answer is whole, and the answer does not show it.
+    """
+    finish = finish_of(given)
+    calls = [item for item in output if item["type"] == "function_call"]
+    said = any(part.get("text") or part.get("refusal") for part in _parts(output))
+    if promises_calls(given) and not calls and not said:
+        raise AnswerInvalid(f"it ended with finish_reason {spelled_out(given)!r}, without a call")
+    if finish is not Finish.UNKNOWN:
+        return
+    why = f"its finish_reason {spelled_out(given)!r} does not say why it ended"
+    if not calls and not said:
+        raise AnswerInvalid(f"it is empty, and {why}")
+    if given and not all(_is_whole(call["arguments"]) for call in calls):
+        raise AnswerInvalid(f"one of its tool calls is cut off, and {why}")
+
+
+def _is_whole(arguments: str) -> bool:
+    return not arguments.strip() or is_object(arguments)
+
+
+def _parts(output: list[Json]) -> list[Json]:
+    return [part for item in output if item["type"] == "message" for part in item["content"]]
+
+
 def items_from_message(
     message: Mapping[str, Any], *, new_id: NewId, status: str = "completed"
 ) -> list[Json]:
@@ -98,12 +140,13 @@ def items_from_message(
     An answer without anything in it is a message with empty text. Raises AnswerInvalid.
     """
     items: list[Json] = []
+    content, within = _content(message)
     reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
+    reasoning = (reasoning if isinstance(reasoning, str) else "") + within
+    if reasoning:
         part = {"type": "reasoning_text", "text": reasoning}
         items.append({"type": "reasoning", "id": new_id("rs_"), "summary": [], "content": [part]})
     calls = [_call(call, new_id) for call in _calls(message)]
-    content = _content(message)
     if content or not (items or calls):
         items.append(
             {
@@ -120,29 +163,28 @@ def items_from_message(
     return items
 
 
-def _content(message: Mapping[str, Any]) -> list[Json]:
-    content = message.get("content")
+def _content(message: Mapping[str, Any]) -> tuple[list[Json], str]:
+    """The parts of the message's content, and the reasoning among them."""
     given = message.get("annotations")
     annotations = [_annotation(one) for one in given] if isinstance(given, list) else []
-    if content is None or isinstance(content, str):
-        parts = [_output_text(content, annotations)] if content else []
-    elif isinstance(content, list):
-        parts = [_content_part(part) for part in content]
-    else:
-        raise AnswerInvalid("its message's content is neither text nor a list of parts")
+    parts: list[Json] = []
+    reasoning: list[str] = []
+    for kind, said in content_pieces(message.get("content")):
+        if kind == "reasoning":
+            reasoning.append(said)
+        elif kind == "refusal":
+            parts.append({"type": "refusal", "refusal": said})
+        elif kind == "note":
+            annotations.append(dict(said))
+        elif said:
+            parts.append(_output_text(said, []))
+    texts = [part for part in parts if part["type"] == "output_text"]
+    if texts:
+        texts[-1]["annotations"] = annotations
     refusal = message.get("refusal")
     if isinstance(refusal, str) and refusal:
         parts.append({"type": "refusal", "refusal": refusal})
-    return parts
-
-
-def _content_part(part: object) -> Json:
-    if isinstance(part, Mapping):
-        if part.get("type") == "text" and isinstance(part.get("text"), str):
-            return _output_text(part["text"], [])
-        if part.get("type") == "refusal" and isinstance(part.get("refusal"), str):
-            return {"type": "refusal", "refusal": part["refusal"]}
-    raise AnswerInvalid("its message has a part that is neither text nor a refusal")
+    return parts, "".join(reasoning)
 
 
 def _output_text(text: str, annotations: list[Any]) -> Json:

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_model.convert.arrange import SystemMessages, with_system_messages
 from gymmesh_model.convert.parts import check_keys, content_of, text_content
 from gymmesh_model.convert.sent import sent_arguments, sent_name
 from gymmesh_model.errors import unreadable, unsupported
@@ -47,11 +48,16 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     developer_role: what a developer message becomes; few chat templates know `developer`.
     reasoning_key: under which key earlier reasoning is sent back, or null not to send it. Both
         spellings are understood in answers.
+    system_messages: what becomes of several system messages, `instructions` and developer messages
+        included, which few chat templates take: `merge`, those at the beginning are one, joined by
+        blank lines, and a later one is a user message in its place; `first`, all are one, at the
+        beginning; `keep`, each stays as it is.
     """
 
     max_tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     developer_role: Literal["system", "developer"] = "system"
     reasoning_key: Literal["reasoning_content", "reasoning"] | None = "reasoning_content"
+    system_messages: SystemMessages = "merge"
 
 
 DEFAULT: Final = ChatOptions()
@@ -84,7 +90,7 @@ def messages_from_input(
             raise field_invalid(f"params.input[{index}]", "must be an object")
         transcript.add(item, f"input[{index}]")
     transcript.close()
-    return messages + transcript.messages
+    return with_system_messages(messages + transcript.messages, options.system_messages)
 
 
 def messages_from_items(

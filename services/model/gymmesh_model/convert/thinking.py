@@ -1,8 +1,12 @@
 """Reasoning that a model writes into its text, between `<think>` and `</think>`.
 
-Only a block at the very beginning counts, blanks before it aside. Everything between the tags
-is the reasoning, everything after them the text, both to the letter: written back in the
-same form they are what the model wrote.
+- A block at the beginning is reasoning, blanks before it aside, to the letter: written back in
+  the same form it is what the model wrote. One that never ends is reasoning to the end.
+- Where the chat template has written `<think>` already, the model writes none: then everything up
+  to the first `</think>` is reasoning.
+- A whole block further on is reasoning too; blocks are joined by a blank line. A `<think>` further
+  on that is never closed is text, and so is a `</think>` after the first block: an answer may
+  speak of these tags.
 """
 
 from __future__ import annotations
@@ -12,46 +16,92 @@ from typing import Any, Final, Literal
 
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
+_BETWEEN: Final = "\n\n"
 ThinkingPiece = tuple[Literal["reasoning", "text"], str]
 
 
 class ThinkSplitter:
-    """Splits text that arrives in pieces, handing each part on as soon as its kind is known."""
+    """Splits text that arrives in pieces, handing each part on as soon as its kind is known.
+
+    What comes before a `</think>` that nothing opened is handed on as text: only the whole text
+    shows what it is, see `split_thinking`.
+    """
 
     def __init__(self) -> None:
-        self._state: Literal["start", "reasoning", "text"] = "start"
+        self._state: Literal["start", "reasoning", "text", "block"] = "start"
         self._held = ""
+        self._reasoned = False
 
     def feed(self, piece: str) -> list[ThinkingPiece]:
-        text, self._held = self._held + piece, ""
+        """The parts whose kind is known now."""
+        self._held += piece
         found: list[ThinkingPiece] = []
-        if self._state == "start":
-            begun = text.lstrip()
-            if len(begun) < len(OPEN) and OPEN.startswith(begun):
-                self._held = text
-                return []
-            self._state = "reasoning" if begun.startswith(OPEN) else "text"
-            text = begun.removeprefix(OPEN) if self._state == "reasoning" else text
-        if self._state == "reasoning":
-            reasoning, closed, rest = text.partition(CLOSE)
-            if not closed:
-                keep = _overlap(reasoning)
-                self._held = reasoning[len(reasoning) - keep :]
-                return _piece("reasoning", reasoning[: len(reasoning) - keep])
-            found += _piece("reasoning", reasoning)
-            self._state, text = "text", rest
-        return found + _piece("text", text)
+        while (step := self._step()) is not None:
+            found += step
+        return found
 
     def end(self) -> list[ThinkingPiece]:
         """What was held back, in case it was the beginning of a tag."""
         held, self._held = self._held, ""
-        return _piece("reasoning" if self._state == "reasoning" else "text", held)
+        return self._said("reasoning" if self._state == "reasoning" else "text", held)
+
+    def _step(self) -> list[ThinkingPiece] | None:
+        """Takes one part of what is held; None where nothing more is known."""
+        if self._state == "start":
+            begun = self._held.lstrip()
+            if len(begun) < len(OPEN) and OPEN.startswith(begun):
+                return None
+            self._state = "text"
+            if begun.startswith(OPEN):
+                self._state, self._held = "reasoning", begun.removeprefix(OPEN)
+            return []
+        if self._state == "block":
+            if CLOSE not in self._held:
+                return None  # kept whole: unclosed, it is text
+            self._state, self._held = "reasoning", self._held.removeprefix(OPEN)
+            return []
+        tag = CLOSE if self._state == "reasoning" else OPEN
+        before, found, rest = self._held.partition(tag)
+        if found:
+            said = self._said(self._state, before)
+            if self._state == "reasoning":
+                self._reasoned = True
+                self._state, self._held = "text", rest
+            else:
+                self._state, self._held = "block", OPEN + rest
+            return said
+        keep = _overlap(before, tag)
+        if len(before) == keep:
+            return None
+        self._held = before[len(before) - keep :]
+        return self._said(self._state, before[: len(before) - keep])
+
+    def _said(self, kind: Literal["reasoning", "text"], text: str) -> list[ThinkingPiece]:
+        if not text:
+            return []
+        if kind == "reasoning" and self._reasoned:
+            self._reasoned = False
+            text = _BETWEEN + text
+        return [(kind, text)]
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """The reasoning in a whole text, and the rest of the text."""
+    begins = text.lstrip().startswith(OPEN)
+    opened, closed = text.find(OPEN), text.find(CLOSE)
+    if not begins and closed >= 0 and (opened < 0 or closed < opened):
+        text = OPEN + text
+    splitter = ThinkSplitter()
+    said: dict[str, str] = {"reasoning": "", "text": ""}
+    for kind, piece in splitter.feed(text) + splitter.end():
+        said[kind] += piece
+    return said["reasoning"], said["text"]
 
 
 def lift_thinking(answer: Mapping[str, Any]) -> dict[str, Any]:
     """A chat answer whose message has its reasoning apart. The given one is not changed.
 
-    A message that has reasoning apart already, or whose content is no text, stays as it is.
+    A message that has reasoning apart already, or whose content has no text, stays as it is.
     """
     choices = answer.get("choices")
     if not isinstance(choices, list):
@@ -82,26 +132,33 @@ def _lowered(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lifted(choice: Any) -> Any:
     message = choice.get("message") if isinstance(choice, Mapping) else None
-    if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+    if not isinstance(message, Mapping):
         return choice
     if message.get("reasoning_content") or message.get("reasoning"):
         return choice
-    splitter = ThinkSplitter()
-    pieces = splitter.feed(message["content"]) + splitter.end()
-    parts = {kind: "".join(text for one, text in pieces if one == kind) for kind, _ in pieces}
-    lifted = {**message, "content": parts.get("text", "")}
-    if "reasoning" in parts:
-        lifted["reasoning_content"] = parts["reasoning"]
+    content = message.get("content")
+    if isinstance(content, list) and all(_is_plain(part) for part in content):
+        content = "".join(part["text"] for part in content)
+    if not isinstance(content, str):
+        return choice
+    reasoning, text = split_thinking(content)
+    lifted = {**message, "content": text}
+    if reasoning:
+        lifted["reasoning_content"] = reasoning
     return {**choice, "message": lifted}
 
 
-def _piece(kind: Literal["reasoning", "text"], text: str) -> list[ThinkingPiece]:
-    return [(kind, text)] if text else []
+def _is_plain(part: Any) -> bool:
+    return (
+        isinstance(part, Mapping)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
+    )
 
 
-def _overlap(text: str) -> int:
-    """How many characters at the end may be the beginning of the closing tag."""
-    for size in range(min(len(CLOSE) - 1, len(text)), 0, -1):
-        if CLOSE.startswith(text[len(text) - size :]):
+def _overlap(text: str, tag: str) -> int:
+    """How many characters at the end may be the beginning of the tag."""
+    for size in range(min(len(tag) - 1, len(text)), 0, -1):
+        if tag.startswith(text[len(text) - size :]):
             return size
     return 0

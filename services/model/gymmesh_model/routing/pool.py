@@ -197,7 +197,9 @@ class Pool:
             and endpoint.answered < started
             and self.clock() - started >= _SILENT_S
         )
-        if error.reason in _DOWN or silent:
+        # One that says why it gave no answer is there.
+        answered = "finish_reason" in error.metadata
+        if (error.reason in _DOWN and not answered) or silent:
             endpoint.breaker.failed(self.clock())
             endpoint.down.set(1 if endpoint.breaker.is_open else 0)
         elif error.reason != _TIMEOUT:

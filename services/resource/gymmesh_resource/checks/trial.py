@@ -26,9 +26,9 @@ from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
+from ..made_up import CannotMakeUp, made_up
 from ..service import ResourceService
 from .calls import CALL_S, FAULTS, REWARD, EnvironmentCalls, Finding, Flaw, Warned
-from .made_up import CannotMakeUp, made_up
 
 _IN_FLIGHT = 64
 _SHOWN = 200  # characters

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import CodecError, dumps, loads, params_from_json
+from gymmesh_responses import CodecError, loads
 
 from ..environment import Environment
-from ..errors import DefinitionError
+from ..errors import DefinitionError, TaskInvalid
+from ..task import Task
 
 _LOGGER = logging.getLogger("gymmesh.resource")
-_OWN_KEYS = frozenset(
-    {"task_id", "environment", "agent", "seed", "tags", "responses_create_params"}
-)
 
 
 def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.Task]:
@@ -24,17 +22,18 @@ def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.
     Raises `DefinitionError`, which names the row.
     """
     tasks: list[rollout_pb2.Task] = []
-    for number, row in enumerate(_rows(environment), start=1):
+    for number, row in enumerate(example_rows(environment), start=1):
         try:
             tasks.append(_task(row, name, f"{name}-example-{number}"))
-        except (CodecError, TypeError, ValueError) as error:
+        except TaskInvalid as error:
             raise DefinitionError(
                 f"Example task {number} of {name!r} is broken: {error}."
             ) from None
     return tasks
 
 
-def _rows(environment: Environment[Any]) -> Iterator[Any]:
+def example_rows(environment: Environment[Any]) -> Iterator[Any]:
+    """The example tasks, as their author wrote them. Raises `DefinitionError`."""
     yield from environment.tasks()
     file = environment.examples_file()
     if file is None:
@@ -56,17 +55,9 @@ def _rows(environment: Environment[Any]) -> Iterator[Any]:
 
 
 def _task(row: Any, environment: str, task_id: str) -> rollout_pb2.Task:
-    if not isinstance(row, Mapping):
-        raise TypeError("it is no JSON object")
-    if "responses_create_params" not in row:
-        raise ValueError("it has no responses_create_params")
-    payload = {key: value for key, value in row.items() if key not in _OWN_KEYS}
-    return rollout_pb2.Task(
-        task_id=row.get("task_id", task_id),
-        environment=environment,
-        agent=row.get("agent", ""),
-        params=params_from_json(row["responses_create_params"]),
-        payload_json=dumps(payload) if payload else b"",
-        seed=row.get("seed"),
-        tags=row.get("tags", {}),
-    )
+    message = rollout_pb2.Task()
+    message.CopyFrom(Task.of(row).message)
+    message.environment = environment
+    if row.get("task_id") is None:
+        message.task_id = task_id
+    return message

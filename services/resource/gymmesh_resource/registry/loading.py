@@ -1,6 +1,6 @@
 """Finds environments by what an author points at, and makes their objects from options.
 
-That may be a name, a class, a file, or a package's folder.
+That may be a name, a class, a plain reward function, a file, or a package's folder.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import importlib
 import importlib.util
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import msgspec
@@ -24,9 +25,12 @@ from gymmesh_runtime.text.faults import place_of
 
 from ..environment import Environment
 from ..errors import FILE_MODULE, DefinitionError
+from ..rewards.function import function_environment
 from ..tools import arguments_type
 
 GROUP = "gymmesh.environments"
+# The folders of the files that were loaded.
+_FOLDERS: set[Path] = set()
 
 
 def environment_names() -> list[str]:
@@ -35,14 +39,19 @@ def environment_names() -> list[str]:
 
 
 def environment_class(use: str) -> type[Environment[Any]]:
-    """The class for a name, `package.module:Class` or `folder/file.py:Class`.
+    """The class for a name, `package.module:Class` or `folder/file.py:Class`. A plain function
+    there becomes the environment that rewards by it.
 
     Modules are found as by `python -m`: the working directory counts. Raises `DefinitionError`.
     """
-    found = _by_place(use) if ":" in use else _by_name(use)
-    if not (isinstance(found, type) and issubclass(found, Environment)):
-        raise DefinitionError(f"{use!r} is not a subclass of gymmesh_resource.Environment.")
-    return found
+    found = named_object(use) if ":" in use else _by_name(use)
+    if isinstance(found, type) and issubclass(found, Environment):
+        return found
+    if callable(found) and not isinstance(found, type):
+        return function_environment(found)
+    raise DefinitionError(
+        f"{use!r} is neither a subclass of gymmesh_resource.Environment nor a reward function."
+    )
 
 
 def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
@@ -99,11 +108,16 @@ def _by_name(use: str) -> object:
     )
 
 
-def _by_place(use: str) -> object:
+def named_object(use: str) -> object:
+    """What `package.module:name` or `folder/file.py:name` names. Raises `DefinitionError`."""
     place, _, name = use.rpartition(":")
+    if not place or not name:
+        raise DefinitionError(
+            f"{use!r} must be written package.module:name or folder/file.py:name."
+        )
     module = load_file(place, use) if place.endswith(".py") else _module(place, use)
     if not hasattr(module, name):
-        offered = [key for key, value in vars(module).items() if _is_environment(value)]
+        offered = _offered(module)
         raise DefinitionError(
             f"{use!r}: {place} has no {name!r}; its environments: {', '.join(offered) or 'none'}."
         )
@@ -124,7 +138,8 @@ def _module(place: str, use: str) -> ModuleType:
 
 
 def load_file(place: str, use: str) -> ModuleType:
-    """The module of a Python file, imported once. `use`: what errors name.
+    """The module of a Python file, imported once; modules beside it can be imported as from a
+    script. `use`: what errors name.
 
     Raises `DefinitionError`.
     """
@@ -138,15 +153,51 @@ def load_file(place: str, use: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _importable(path.parent):
+            spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         raise DefinitionError(_not_loaded(use, place, error)) from error
     return module
 
 
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Modules of a folder come first while a file of it is loaded, and last afterwards, for what
+    its functions import later.
+
+    Modules of the same name that files of another folder imported are loaded anew.
+    """
+    here = str(folder)
+    for beside in folder.iterdir():
+        known = sys.modules.get(beside.stem)
+        origin = Path(getattr(known, "__file__", None) or ".").parent
+        if known is not None and origin != folder and origin in _FOLDERS:
+            del sys.modules[beside.stem]
+    _FOLDERS.add(folder)
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+        if here not in sys.path:
+            sys.path.append(here)
+
+
 def _not_loaded(use: str, place: str, error: BaseException) -> str:
     return f"{use!r}: {place} cannot be imported: {described(error)}."
+
+
+def _offered(module: ModuleType) -> list[str]:
+    """The names of a module's own environments: its classes, else its public functions."""
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
+    }
+    classes = [name for name, value in own.items() if _is_environment(value)]
+    return classes or [name for name, value in own.items() if isinstance(value, FunctionType)]
 
 
 def _is_environment(value: object) -> bool:
@@ -220,11 +271,9 @@ def _in_package(folder: Path) -> list[str]:
 
 def _in_file(path: Path) -> list[str]:
     module = load_file(str(path), str(path))
-    names = [
-        name
-        for name, value in vars(module).items()
-        if _is_environment(value) and value.__module__ == module.__name__
-    ]
+    names = _offered(module)
     if not names:
-        raise DefinitionError(f"{path} has no subclass of gymmesh_resource.Environment.")
+        raise DefinitionError(
+            f"{path} has neither a subclass of gymmesh_resource.Environment nor a reward function."
+        )
     return [f"{path}:{name}" for name in names]

@@ -22,6 +22,7 @@ from gymmesh_runtime.telemetry.current_rollout import for_rollout
 from ..environment import Said, Turn
 from ..errors import WrongResult
 from ..models import UsageCounter, merged
+from ..registry import source_digest
 from ..rollout import Transcript
 from ..session import Session
 from ..task import Task
@@ -68,6 +69,9 @@ class ResourceServicer:
             verifier_version=served.verifier_version(environment.compat),
             compat=environment.compat,
             references=environment.references,
+            offers_expected=served.config.audit and served.defines("expected"),
+            win_reward=environment.win_reward,
+            source_digest=source_digest(type(environment)),
         )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(

@@ -20,7 +20,8 @@ from ..config import EnvironmentConfig
 from ..environment import Environment
 from ..errors import WrongResult
 from ..models import Models
-from ..registry import example_tasks
+from ..registry import example_tasks, named_object
+from ..rewards import Rewards
 from ..session import Session
 from ..task import Task
 from ..tools import Toolset
@@ -66,6 +67,7 @@ class ServedEnvironment:
             declared=environment.models,
             mapped=config.models,
         )
+        self.rewards = Rewards(environment, config.rewards, named_object)
         self.threads = Threads(config.threads)
         self._checks_tasks = self.defines("check_task")
         self._creates_state = self.defines("create_state")
@@ -114,6 +116,7 @@ class ServedEnvironment:
         """Have the environment check a task. Raises TASK_INVALID, ENVIRONMENT_FAULT."""
         try:
             task.check()
+            self.rewards.check(task)
             self.environment.compat_of(task)
             if self._checks_tasks:
                 self._check(task)

@@ -31,6 +31,7 @@ from ..verdicts import Pending, Stage, write_verification
 from .faults import callers_fault, environment_fault, raise_from
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
+from .verifier import Verifier
 
 _STATUSES = {
     rollout_pb2.VERIFICATION_STATUS_VERIFIED: "verified",
@@ -58,9 +59,8 @@ class VerifyServicer:
 
     def __init__(self, served: ServedEnvironment) -> None:
         self._served = served
-        self._has_verify = served.defines("verify")
+        self._verifier = Verifier(served)
         environment, limit_s = served.environment, served.config.verify_timeout_s
-        self._verify = served.method(environment.verify, limit_s)
         self._verify_group = served.method(environment.verify_group, limit_s)
         self._adds_turns = environment.reward_rule == resource_pb2.REWARD_RULE_SUM
         name = served.name
@@ -144,13 +144,11 @@ class VerifyServicer:
         usages = (session.usage, rollout.usage) if self._served.calls_models else ()
         outcome: object = _WITH_GROUP
         started = time.perf_counter()
-        if self._has_verify:
+        if self._verifier:
             with for_rollout(rollout.rollout_id):
                 try:
-                    outcome = await self._verify.call(
-                        (session, rollout),
-                        deadline=deadline,
-                        usage=rollout.usage if usages else None,
+                    outcome = await self._verifier.judge(
+                        session, rollout, deadline, rollout.usage if usages else None
                     )
                 except Exception as error:
                     items = {"transcript": rollout.items}

@@ -13,8 +13,15 @@ import msgspec
 
 from gymmesh_responses import CodecError, loads
 
+from .other_types import value_of_other
+
 # More than this of a schema is no help to a model that is being corrected.
 _MAX_PARAMETERS = 12
+_EXAMPLES = {
+    "date-time": "date-time, such as 2030-01-31T09:30:00",
+    "date": "date, such as 2030-01-31",
+    "time": "time, such as 09:30:00",
+}
 
 
 class BadArguments(Exception):
@@ -32,9 +39,9 @@ def read_arguments(
     value = read_object(raw, schema, tool)
     try:
         try:
-            converted = msgspec.convert(value, kind)
+            converted = _convert(value, kind)
         except msgspec.ValidationError:
-            converted = msgspec.convert(_whole_numbers(value), kind)
+            converted = _convert(_whole_numbers(value), kind)
     except (
         msgspec.ValidationError,
         OverflowError,
@@ -46,7 +53,47 @@ def read_arguments(
         raise BadArguments(
             f"The arguments of {tool} do not fit: {problem}. {describe_parameters(schema)}"
         ) from None
+    if _has_objects(schema) and (problem := _unknown_key(value, schema)):
+        raise BadArguments(
+            f"The arguments of {tool} do not fit: {problem}. {describe_parameters(schema)}"
+        )
     return msgspec.structs.asdict(converted)
+
+
+def _convert(value: Any, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    # JSON has only text for keys: `str_keys` makes numbers of them where the type has numbers.
+    return msgspec.convert(value, kind, str_keys=True, dec_hook=value_of_other)
+
+
+def _has_objects(schema: Any) -> bool:
+    """Whether there are objects with known keys within a schema."""
+    if isinstance(schema, list):
+        return any(map(_has_objects, schema))
+    if not isinstance(schema, dict):
+        return False
+    inner = (*schema.get("properties", {}).values(), schema.get("items"), schema.get("anyOf"))
+    return "$defs" in schema or any(
+        (isinstance(part, dict) and "properties" in part) or _has_objects(part) for part in inner
+    )
+
+
+def _unknown_key(value: Any, schema: Mapping[str, Any]) -> str:
+    """What is wrong with a key of an inner object that its schema does not name; else empty.
+
+    msgspec checks the outermost object, and leaves out what inner ones do not know.
+    """
+    # Slow to import, and most tools have plain parameters.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    if error is None or error.validator != "additionalProperties":
+        return ""
+    place = "".join(
+        f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.absolute_path
+    )
+    known = ", ".join(error.schema.get("properties", {}))
+    return f"unknown key in `{place.lstrip('.')}`, which has: {known}"
 
 
 def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, Any]:
@@ -97,6 +144,8 @@ def _type_name(part: Any) -> str:
         return " or ".join(dict.fromkeys(map(_type_name, part["anyOf"])))
     if part.get("type") == "array" and isinstance(part.get("items"), dict) and part["items"]:
         return f"array of {_type_name(part['items'])}"
+    if "format" in part:
+        return f"string ({_EXAMPLES.get(part['format'], part['format'])})"
     if "pattern" in part:
         return f"string matching {part['pattern']}"
     return str(part.get("type", "object" if "$ref" in part else "any value"))

@@ -14,6 +14,7 @@ from gymmesh_responses import TOOL_NAME_RULE, dumps, is_tool_name, text_to_bytes
 
 from ..errors import DefinitionError, WrongResult
 from .docstrings import read_docstring
+from .other_types import plain_of_other
 from .signatures import arguments_schema, arguments_type, takes_session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,8 +116,12 @@ def answer_of(
     if value is None:
         return b""
     try:
-        return dumps(msgspec.to_builtins(value, str_keys=True, builtin_types=_NO_BASE64))
-    except (TypeError, ValueError, RecursionError) as error:
+        return dumps(
+            msgspec.to_builtins(
+                value, str_keys=True, builtin_types=_NO_BASE64, enc_hook=plain_of_other
+            )
+        )
+    except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
         raise WrongResult(
             f"returned what JSON cannot hold ({error}): return text, ContentParts, or plain values",
             function,

@@ -6,19 +6,22 @@ type, so they cannot disagree.
 
 from __future__ import annotations
 
+import datetime
 import enum
 import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from ..errors import DefinitionError
+from .other_types import schema_of_other
 
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 SESSION = "session"
+_FORMATS: Final[dict[Any, str]] = {datetime.datetime: "date-time", datetime.time: "time"}
 _JSON_TYPES = {str: "string", int: "integer", bool: "boolean", float: "number", type(None): "null"}
 
 
@@ -55,7 +58,10 @@ def arguments_type(
                 f"{where}: the parameter {parameter.name!r} cannot be passed by name; "
                 "write each argument as a named parameter with a type."
             )
-        kind = _described(hints[parameter.name], described.get(parameter.name))
+        kind = hints[parameter.name]
+        if parameter.default is None and not _admits_none(kind):
+            kind = typing.Union[kind, None]  # noqa: UP007  # some kinds have no `|`
+        kind = _described(kind, described.get(parameter.name))
         fields.append((parameter.name, kind, _default(parameter)))
     try:
         return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
@@ -69,8 +75,8 @@ def arguments_schema(arguments: type[msgspec.Struct], where: str) -> dict[str, A
     Raises `DefinitionError` for a type that has no JSON form.
     """
     try:
-        document = msgspec.json.schema(arguments)
-    except (TypeError, RuntimeError) as error:
+        document = msgspec.json.schema(arguments, schema_hook=schema_of_other)
+    except (TypeError, RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise DefinitionError(
             f"{where}: a parameter's type cannot be written as JSON Schema ({reason})."
@@ -79,13 +85,71 @@ def arguments_schema(arguments: type[msgspec.Struct], where: str) -> dict[str, A
     # The struct is known by its title too: a type of the author's may have the same name.
     schema: dict[str, Any] = dict(definitions.pop(document["$ref"].rsplit("/", 1)[1]))
     schema.pop("title", None)
+    _lift_definitions(schema, definitions)
     if definitions:
         schema["$defs"] = definitions
     written: dict[frozenset[Any], list[Any]] = {}
     for kind in typing.get_type_hints(arguments, include_extras=True).values():
         _note_choices(kind, written, set())
     _write_choices(schema, written)
+    close_objects(schema)
+    _write_formats(arguments, schema, schema, set())
     return schema
+
+
+def _lift_definitions(node: Any, definitions: dict[str, Any]) -> None:
+    """Move the definitions of inner schemas to the root, which their references name."""
+    for part in _parts(node):
+        if isinstance(part, dict) and (inner := part.pop("$defs", None)):
+            definitions.update(inner)
+        _lift_definitions(part, definitions)
+
+
+def close_objects(node: Any) -> None:
+    """Say of each object with known keys that it has no others, unless it says so itself."""
+    if isinstance(node, dict) and isinstance(node.get("properties"), dict):
+        node.setdefault("additionalProperties", False)
+    for part in _parts(node):
+        close_objects(part)
+
+
+def _parts(node: Any) -> list[Any]:
+    """The schemas within a schema, or within a list of them; not its values."""
+    if isinstance(node, list):
+        return node
+    if not isinstance(node, dict):
+        return []
+    return [part for key, part in node.items() if key not in ("default", "enum", "examples")]
+
+
+def _write_formats(kind: Any, node: Any, root: dict[str, Any], seen: set[int]) -> None:
+    """Give each date and time its format, which msgspec leaves out where a zone is optional."""
+    if not isinstance(node, dict):
+        return
+    while "$ref" in node:
+        node = root.get("$defs", {}).get(str(node["$ref"]).rpartition("/")[2], {})
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _FORMATS and node.get("type") == "string":
+        node.setdefault("format", _FORMATS[kind])
+    elif origin is typing.Annotated:
+        _write_formats(inner[0], node, root, seen)
+    elif _is_union(kind):
+        choices = node.get("anyOf", [node])
+        for one in inner:
+            for choice in choices if one in _FORMATS or len(choices) == len(inner) else ():
+                _write_formats(one, choice, root, seen)
+    elif origin is not None:
+        for below in (node.get("items"), node.get("additionalProperties")):
+            for one in inner:
+                _write_formats(one, below, root, seen)
+    elif isinstance(kind, type) and hasattr(kind, "__annotations__") and id(kind) not in seen:
+        seen.add(id(kind))
+        try:
+            hints = typing.get_type_hints(kind, include_extras=True)
+        except (NameError, TypeError):  # msgspec could read it
+            return
+        for name, hint in hints.items():
+            _write_formats(hint, node.get("properties", {}).get(name), root, seen)
 
 
 def _note_choices(kind: Any, written: dict[frozenset[Any], list[Any]], seen: set[int]) -> None:
@@ -144,6 +208,20 @@ def _hints(function: Callable[..., object], where: str, names: list[str]) -> dic
         return typing.get_type_hints(wanted, globalns=scope, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
         raise DefinitionError(f"{where}: a parameter's type cannot be found ({error}).") from None
+
+
+def _admits_none(kind: Any) -> bool:
+    """Whether None is a value of a type."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _admits_none(typing.get_args(kind)[0])
+    if typing.get_origin(kind) is typing.Literal:
+        return None in typing.get_args(kind)
+    parts = typing.get_args(kind) if _is_union(kind) else (kind,)
+    return any(part in (None, type(None), Any, object) for part in parts)
+
+
+def _is_union(kind: Any) -> bool:
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
 
 
 def _described(kind: Any, described: str | None) -> Any:

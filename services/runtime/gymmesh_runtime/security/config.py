@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 #: What callers may do: run rollouts and take them; steer runs and weights; register services; call
-#: models, environments and verifiers, as agents do; look at what there is.
-Permission: TypeAlias = Literal["collect", "control", "register", "serve", "observe"]
+#: models, environments and verifiers, as agents do; look at what there is; have right answers.
+Permission: TypeAlias = Literal["collect", "control", "register", "serve", "observe", "audit"]
 
 _MIB: Final = 1024 * 1024
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]

@@ -35,6 +35,8 @@ _METHODS: Final[dict[str, dict[Permission, str]]] = {
         "observe": "GetEnvironment ListTools",
     },
     "gymmesh.verify.v1.VerifyService": {"serve": "Verify VerifyGroup"},
+    # The right answers: no policy, and no agent, may have them.
+    "gymmesh.verify.v1.AuditService": {"audit": "GetExpected"},
     "gymmesh.discovery.v1.DiscoveryService": {
         "register": "Register Renew Deregister",
         "observe": "ListInstances WatchInstances",

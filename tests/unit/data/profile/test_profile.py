@@ -196,10 +196,17 @@ def test_values_that_cannot_be_counted_are_counted(tmp_path: Path) -> None:
     json.dumps(made.to_dict(), allow_nan=False)
 
 
-def test_a_reward_beyond_all_sense_is_named(tmp_path: Path) -> None:
-    rows = runs({"a": [0.0], "b": [1e300]})
-    with pytest.raises(UserError, match=r"a.jsonl:2: reward: is too large for statistics: 1e\+300"):
-        profile([write_rows(tmp_path / "a.jsonl", rows)], FAST)
+@pytest.mark.parametrize("huge", [1e300, 1e308, -1.7976931348623157e308])
+def test_a_reward_that_is_too_large_is_counted_and_the_others_are_profiled(
+    tmp_path: Path, huge: float
+) -> None:
+    rows = runs({"a": [0.0, 1.0], "b": [huge]})
+    made = profile([write_rows(tmp_path / "a.jsonl", rows)], FAST)
+    assert made.totals.unread == {"reward": 1}
+    assert made.totals.unjudged == {"reward too large for statistics": 1}
+    assert made.mean is not None
+    assert made.mean.value == 0.5
+    json.dumps(made.to_dict(), allow_nan=False)
 
 
 def test_no_rows_is_one_sentence(tmp_path: Path) -> None:

@@ -26,9 +26,20 @@ def _row(**changes: Any) -> dict[str, Any]:
 
 
 async def _verify(row: dict[str, Any], *texts: str, **options: Any) -> rollout_pb2.Verification:
+    compat = row.get("compat", "")
     async with served(InstructionFollowingEnvironment(**options)) as environment:
         transcript = [new_message("assistant", text) for text in texts]
-        return await environment.verify(of=task(**row), transcript=transcript)
+        verification = await environment.verify(of=task(**row), transcript=transcript)
+        assert verification.compat == compat
+        return verification
+
+
+async def test_a_row_may_ask_for_ifevals_own_verdicts() -> None:
+    row = {"instruction_id_list": ["detectable_format:json_format"], "kwargs": [None]}
+
+    assert (await _verify(row, '{"a": NaN}')).reward == 0.0
+    assert (await _verify(row | {"compat": "ifeval"}, '{"a": NaN}')).reward == 1.0
+    assert (await _verify(row | {"compat": "nemo"}, '{"a": NaN}')).reward == 1.0
 
 
 async def test_all_instructions_or_a_part() -> None:
@@ -87,6 +98,11 @@ async def test_arguments_that_a_table_left_empty() -> None:
         ({"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": []}]}, "keywords"),
         ({"instruction_id_list": ["keywords:word_once"], "kwargs": [{"keyword": " "}]}, "keyword"),
         (
+            {"instruction_id_list": ["language:response_language"],
+             "kwargs": [{"language": "tlh"}]},
+            "kwargs[0].language",
+        ),
+        (
             {"instruction_id_list": ["letters:letter_counting2"],
              "kwargs": [{"letter": "ab", "let_frequency": 1, "let_relation": "at least"}]},
             "kwargs[0].letter",
@@ -110,6 +126,7 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
 
     for rollout in recorded:
         row = {key: rollout[key] for key in ("instruction_id_list", "kwargs", "prompt")}
+        row["compat"] = "nemo"
         verification = await _verify(row, rollout["response"]["output"][-1]["content"][0]["text"])
         evidence = json.loads(verification.evidence_json)
         assert verification.reward == rollout["reward"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_resource.environments.instruction_following.formats import (
+from gymmesh_resource.environments.instruction_following.formats import title
+from gymmesh_resource.environments.instruction_following.ifeval import (
     bullets,
     highlights,
     placeholders,
-    title,
 )
 from gymmesh_resource.environments.instruction_following.language import split_sentences
-from gymmesh_resource.environments.instruction_following.registry import INSTRUCTIONS
+from gymmesh_resource.environments.instruction_following.languages import DETECTED
+from gymmesh_resource.environments.instruction_following.registry import (
+    INSTRUCTIONS,
+    REFERENCE,
+    ArgumentError,
+)
 from gymmesh_resource.environments.instruction_following.verdict import (
     bind,
     followed,
@@ -29,22 +35,41 @@ ENTRIES: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("followed.yaml").read_text(encoding="utf-8")
 )
 CASES = [
-    (entry["id"], entry.get("args", {}), str(text), follows)
+    (entry["id"], entry.get("args", {}), str(text), follows, text in entry.get("differs", ()))
     for entry in ENTRIES
     for follows in (True, False)
     for text in entry["follow" if follows else "fail"]
 ]
+CHECKS = [
+    bind(entry["id"], entry.get("args", {}), as_ifeval)
+    for entry in ENTRIES
+    for as_ifeval in (False, True)
+]
 MARKS = st.text(alphabet="*- \n\tab<>[]\x0b", max_size=14)
 
 
-@pytest.mark.parametrize(("name", "args", "text", "follows"), CASES)
-def test_case(name: str, args: dict[str, Any], text: str, follows: bool) -> None:
+@pytest.mark.parametrize(("name", "args", "text", "follows", "differs"), CASES)
+def test_case(name: str, args: dict[str, Any], text: str, follows: bool, differs: bool) -> None:
     assert bind(name, args)(text) is follows
+    assert bind(name, args, as_ifeval=True)(text) is (follows != differs)
+
+
+def test_the_languages_are_those_that_the_detector_has_a_profile_of() -> None:
+    profiles = resources.files("langdetect") / "profiles"
+    assert {profile.name for profile in profiles.iterdir() if profile.is_file()} == DETECTED
+
+
+@pytest.mark.parametrize("code", ["xx", "tlh", "pig latin", "eo", 5])
+def test_a_language_that_no_response_can_be_told_to_be_in_is_refused(code: object) -> None:
+    with pytest.raises(ArgumentError, match="language"):
+        bind("language:response_language", {"language": code})
 
 
 def test_the_table_has_every_instruction() -> None:
     assert {entry["id"] for entry in ENTRIES} == set(INSTRUCTIONS)
     assert len(INSTRUCTIONS) == 54
+    differing = {entry["id"] for entry in ENTRIES if entry.get("differs")}
+    assert set(REFERENCE) >= differing
     assert len(CASES) >= 40
 
 
@@ -93,11 +118,9 @@ def test_counting_agrees_with_the_patterns_that_define_it(text: str) -> None:
 
 @given(st.text())
 def test_any_text_can_be_judged(text: str) -> None:
-    checks = [bind(entry["id"], entry.get("args", {})) for entry in ENTRIES]
+    results = followed(text, CHECKS)
 
-    results = followed(text, checks)
-
-    assert len(results) == len(checks)
+    assert len(results) == len(CHECKS)
     assert all(isinstance(result, bool) for result in results)
 
 
@@ -118,10 +141,8 @@ def test_a_language_is_told_the_same_way_each_time() -> None:
          "quotes", "phrases", "odd", "postscripts"],
 )  # fmt: skip
 def test_long_and_odd_text_is_judged_in_the_end(text: str) -> None:
-    checks = [bind(entry["id"], entry.get("args", {})) for entry in ENTRIES]
-
     # What is quadratic would outlast the test's time limit.
-    assert len(followed(text, checks)) == len(checks)
+    assert len(followed(text, CHECKS)) == len(CHECKS)
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "\u3000"])

@@ -255,6 +255,8 @@ def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
         ({"rubric": [{"question": "a", "weight": "3"}]}, {}, "rubric[0].weight"),
         ({"rubric": [{"question": "a", "points": -1}]}, {}, "rubric"),
         ({"rubric": [{"question": "a", "pass_criteria": True}]}, {}, "rubric[0].pass_criteria"),
+        ({"rubric": [{"question": "a", "pass_criteria": "No."}]}, {}, "rubric[0].pass_criteria"),
+        ({"rubric": [{"question": "a", "pass_criteria": "FAIL"}]}, {}, "rubric[0].pass_criteria"),
         ({"expected_answer": "a", "template_metadata": {"output_regex": "("}}, {}, "output_regex"),
         ({"judge_instructions": 5}, {}, "judge_instructions"),
         ({"expected_answer": "a"}, {"mode": "rubric"}, "rubric"),
@@ -353,6 +355,7 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path, mode: Any) -> None
     assert {rollout["reward"] for rollout in rollouts} == {0.0, 1.0}
     own = ("responses_create_params", "response", "reward")
     environment = LlmJudgeEnvironment(mode=mode)
+    environment.compat = "nemo"
     async with served(environment, model_services={"judge": ScriptedJudge(reply)}) as mesh:
         for rollout in rollouts:
             row = {key: value for key, value in rollout.items() if key not in own}

@@ -42,6 +42,19 @@ def test_reply(case: dict[str, Any]) -> None:
     assert (verdict is None) == (case["verdict"] is None)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case["mode"] != "score"],
+    ids=lambda case: f"{case['mode']}: {case['why']}",
+)
+def test_reply_as_nemo_gym_reads_it(case: dict[str, Any]) -> None:
+    readers: dict[str, Callable[[str], Any]] = {
+        "equivalence": lambda reply: read_equivalence(reply, EQUAL, NOT_EQUAL, as_nemo=True),
+        "criterion": lambda reply: read_criterion(reply, as_nemo=True),
+    }
+    assert readers[case["mode"]](case["reply"]) is case.get("nemo", case["verdict"])
+
+
 def test_the_table_is_large() -> None:
     assert len(CASES) >= 40
 
@@ -68,6 +81,43 @@ def test_negative_weights_count_against_and_stay_within_bounds() -> None:
     assert aggregate(criteria, [True, True], "weighted") == 0.5
     assert aggregate(criteria, [True, False], "weighted") == 1.0
     assert aggregate(criteria, [False, True], "weighted") == 0.0
+
+
+INSULT = [Criterion("insults", weight=-2.0), Criterion("right", weight=1.0)]
+
+
+@pytest.mark.parametrize(
+    ("how", "met", "reward", "nemo"),
+    [
+        ("all", [True, True], 0.0, 1.0),
+        ("all", [False, True], 1.0, 0.0),
+        ("all", [False, False], 0.0, 0.0),
+        ("min", [True, True], 0.0, 1.0),
+        ("min", [False, True], 1.0, 0.0),
+        ("any", [True, False], 0.0, 1.0),
+        ("any", [True, True], 1.0, 1.0),
+        ("max", [True, False], 0.0, 1.0),
+        ("max", [False, True], 1.0, 1.0),
+        ("mean", [True, True], 0.5, 1.0),
+        ("mean", [False, True], 1.0, 0.5),
+        ("mean", [True, False], 0.0, 0.5),
+        ("weighted", [True, True], 0.0, 0.0),
+        ("weighted", [False, True], 1.0, 1.0),
+        ("weighted", [True, False], 0.0, 0.0),
+    ],
+)
+def test_a_criterion_of_negative_weight_is_fulfilled_when_it_does_not_apply(
+    how: Any, met: list[bool], reward: float, nemo: float
+) -> None:
+    assert aggregate(INSULT, met, how) == reward
+    assert aggregate(INSULT, met, how, as_nemo=True) == nemo
+
+
+@pytest.mark.parametrize("how", ["all", "min", "any", "max", "mean", "weighted"])
+def test_a_criterion_without_weight_does_not_count(how: Any) -> None:
+    criteria = [Criterion("style", weight=0.0), Criterion("right")]
+    assert aggregate(criteria, [True, False], how) == 0.0
+    assert aggregate(criteria, [False, True], how) == 1.0
 
 
 pieces = st.dictionaries(

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from gymmesh_resource.environments.mcqa.environment import McqaEnvironment
-from gymmesh_resource.environments.mcqa.verdict import MODES, ChoiceQuestion, by_patterns, choose
+from gymmesh_resource.environments.mcqa.nemo import by_patterns, choose
+from gymmesh_resource.environments.mcqa.question import MODES, ChoiceQuestion
 from gymmesh_responses import new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.served import served, task

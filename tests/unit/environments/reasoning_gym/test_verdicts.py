@@ -31,7 +31,9 @@ CASES: list[dict[str, Any]] = yaml.safe_load(
 
 
 async def _reward(mesh: Served, row: dict[str, Any], *texts: str) -> float:
-    of = task(**{key: row[key] for key in ("question", "answer", "metadata") if key in row})
+    of = task(
+        **{key: row[key] for key in ("question", "answer", "metadata", "compat") if key in row}
+    )
     transcript = [new_message("assistant", text) for text in texts]
     verification = await mesh.verify(of=of, transcript=transcript, timeout=PATIENT)
     assert verification.HasField("reward"), verification
@@ -45,7 +47,8 @@ async def _session_and_reward(mesh: Served, row: dict[str, Any]) -> float:
 
 def _row(case: dict[str, Any]) -> dict[str, Any]:
     metadata = {"source_dataset": case["dataset"], **case.get("metadata", {})}
-    return {"question": "?", "answer": case["answer"], "metadata": metadata}
+    compat = {"compat": case["compat"]} if "compat" in case else {}
+    return {"question": "?", "answer": case["answer"], "metadata": metadata, **compat}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,9 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
     }
     assert recorded
 
-    async with served(ReasoningGymEnvironment(score_workers=1)) as mesh:
+    environment = ReasoningGymEnvironment(score_workers=1)
+    environment.compat = "nemo"
+    async with served(environment) as mesh:
         for rollout in recorded:
             row = tasks[rollout["responses_create_params"]["input"][0]["content"]]
             verification = await mesh.verify(
@@ -142,6 +147,15 @@ async def test_messages_are_joined_as_the_field_does() -> None:
             "metadata",
         ),
         ({"question": "?", "answer": "1", "metadata": {"source_dataset": "arc_agi"}}, "metadata"),
+        # Nothing was computed.
+        (
+            {
+                "question": "?",
+                "answer": "3*Integral(x**3*cos(3*x), x) + C",
+                "metadata": {"source_dataset": "intermediate_integration"},
+            },
+            "answer",
+        ),
     ],
 )
 async def test_a_broken_row_is_refused_by_key(row: dict[str, Any], field: str) -> None:

@@ -22,7 +22,7 @@ from gymmesh_resource import Task, TaskInvalid
 from gymmesh_resource.environments.sql import SqlEnvironment
 from gymmesh_resource.environments.sql.bounds import Database, QueryError, QueryLimits
 from gymmesh_resource.environments.sql.execution import judge, run_query, warm_up
-from gymmesh_resource.environments.sql.reading import find_query, orders_rows
+from gymmesh_resource.environments.sql.reading import find_query, find_query_as_nemo, orders_rows
 from gymmesh_resource.environments.sql.results import ComparisonRules, QueryResult, compare
 from gymmesh_resource.environments.sql.table import shown
 from gymmesh_resource.registry import example_tasks
@@ -162,7 +162,22 @@ def test_settings_in_a_dump_do_no_harm_and_full_text_is_found() -> None:
         ("```sql\n\n```", None),
         ("```python\nprint(1)\n```", None),
         ("The query is SELECT 1.", None),
-        ("```sql\nSELECT 1", None),
+        ("```sql\nSELECT 1", "SELECT 1"),
+        ("```mysql\nSELECT 1\n```", "SELECT 1"),
+        ("```postgresql\nSELECT 1\n```", "SELECT 1"),
+        ("```duckdb\nSELECT 1\n```", "SELECT 1"),
+        ("```text\nSELECT 1\n```", "SELECT 1"),
+        ("~~~sql\nSELECT 1\n~~~", "SELECT 1"),
+        ("~~~~\nSELECT 1\n~~~~", "SELECT 1"),
+        ("1. So:\n   ```sql\n   SELECT 1\n   ```", "SELECT 1"),
+        ("```sql\n-- the sum\nSELECT 1\n```", "-- the sum\nSELECT 1"),
+        ("```\n-- the sum\nSELECT 1\n```", "-- the sum\nSELECT 1"),
+        ("```sql\nSELECT '~~~'\n```", "SELECT '~~~'"),
+        ("It is `SELECT 1`, not `SELEC 1`.", "SELECT 1"),
+        ("Selections are hard.", None),
+        ("With this table you can count.", None),
+        ("```python\nwith open('f') as f: pass\n```", None),
+        ("```sql\nSELECT 1\n```\n```python\nwith open('f') as f: pass\n```", "SELECT 1"),
         ("", None),
         ("```", None),
     ],
@@ -171,8 +186,24 @@ def test_the_query_in_an_answer(text: str, query: str | None) -> None:
     assert find_query(text) == query
 
 
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("```sql\nSELECT 1\n``` no, ```SQL\nSELECT 2\n```", "SELECT 2"),
+        ("```mysql\nSELECT 1\n```", None),
+        ("```sql\nSELECT 1", None),
+        ("SELECT 1", None),
+    ],
+)
+def test_the_query_that_nemo_gym_finds(text: str, query: str | None) -> None:
+    assert find_query_as_nemo(text) == query
+
+
 def test_reading_is_linear() -> None:
     assert find_query("```" * 100_000) is None
+    assert find_query("(" * 100_000 + "/*" * 100_000) is None
+    assert find_query("/**/" * 100_000 + "`--\n" * 100_000) is None
+    assert find_query("`~`" * 100_000) is None
     assert not orders_rows("'" * 100_001 + "(" * 100_000 + "/*" * 100_000 + '[`"')
 
 

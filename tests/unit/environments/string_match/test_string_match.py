@@ -12,9 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_resource.environments.string_match import StringMatchEnvironment
-from gymmesh_resource.environments.string_match.extraction import MODES, extract
-from gymmesh_resource.environments.string_match.verdict import grade
+from gymmesh_resource.environments.string_match import StringMatchEnvironment, extraction
+from gymmesh_resource.environments.string_match.extraction import MODES
+from gymmesh_resource.environments.string_match.nemo import extract, grade
+from gymmesh_resource.environments.string_match.verdict import sameness
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.served import served, task
@@ -42,8 +43,24 @@ def test_the_table_is_large() -> None:
 
 @given(st.text(min_size=1))
 def test_an_answer_is_worth_1_to_itself(text: str) -> None:
+    assert sameness(text, text)
+    assert sameness(text, text, case_sensitive=True)
+    assert sameness(unicodedata.normalize("NFD", text), text)
     assert grade(text, text) == 1.0
     assert grade(unicodedata.normalize("NFD", text), text) == 1.0
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
+def test_numbers_are_the_same_only_where_they_are_equal(right: int, answer: int) -> None:
+    assert bool(sameness(str(right), str(answer))) == (right == answer)
+    assert bool(sameness(f"{right:,} km", f"{answer}.0 km")) == (right == answer)
+    near = sameness(str(right), str(answer), tolerance=0.01)
+    assert bool(near) == (abs(right - answer) * 100 <= abs(right))
+
+
+@given(st.text(), st.text())
+def test_sameness_has_no_direction(left: str, right: str) -> None:
+    assert sameness(left, right) == sameness(right, left)
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
@@ -80,9 +97,13 @@ def test_a_reward_is_one_of_three(expected: str, answer: str) -> None:
     ids=["boxes", "commands", "digits", "groups", "answers", "spaces", "unclosed", "dots", "odd"],
 )
 def test_long_and_odd_text_is_judged_in_the_end(mode: Any, text: str) -> None:
-    answer = extract(text, mode)  # what is quadratic would outlast the test's time limit
+    # What is quadratic would outlast the test's time limit.
+    for find in (extract, extraction.extract):
+        answer = find(text, mode)
 
-    assert answer is None or grade("15", answer) == 0.0
+        assert answer is None or grade("15", answer) == 0.0
+        assert answer is None or sameness("15", answer) is None
+        assert sameness(text, text, case_sensitive=True)
 
 
 def _row(**changes: Any) -> dict[str, Any]:
@@ -111,6 +132,19 @@ async def test_a_broken_row_is_refused_by_its_key(row: dict[str, Any], field: st
     assert field in caught.value.message
 
 
+async def test_a_reference_is_chosen_by_configuration_and_row() -> None:
+    near = [new_message("assistant", "answer: 80.1")]
+    async with served(StringMatchEnvironment()) as environment:
+        right = await environment.verify(of=task(**_row()), transcript=near)
+        nemo = await environment.verify(of=task(**_row(compat="nemo")), transcript=near)
+    async with served(StringMatchEnvironment(), compat="nemo") as environment:
+        configured = await environment.verify(of=task(**_row()), transcript=near)
+
+    assert (right.reward, nemo.reward, configured.reward) == (0.0, 0.98, 0.98)
+    assert right.explanation == "expected '80', got '80.1'"
+    assert (nemo.compat, configured.compat) == ("nemo", "nemo")
+
+
 async def test_a_row_needs_the_answer_and_its_place() -> None:
     async with served(StringMatchEnvironment()) as environment:
         row = task(**_row(case_sensitive=None))
@@ -137,7 +171,7 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
     ]
     assert len(recorded) == 5
 
-    async with served(StringMatchEnvironment()) as environment:
+    async with served(StringMatchEnvironment(), compat="nemo") as environment:
         for rollout in recorded:
             row = dict(rows[rollout["_ng_task_index"]])
             del row["responses_create_params"]

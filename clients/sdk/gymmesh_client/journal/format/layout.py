@@ -12,6 +12,7 @@ rollouts.summary.json      the figures of the run's last session
 rollouts.skipped.jsonl     the task file's rows that were left out, when asked for
 rollouts.run.json          the run explains itself: configuration, versions, times, hosts, counts
 rollouts.tasks             the task file's lines as digests, by which a change is found
+rollouts.examples.jsonl    the tasks, where they are an environment's own examples
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class OutputFiles:
     skipped = _Beside(".skipped.jsonl")
     run = _Beside(".run.json")
     task_lines = _Beside(".tasks")
+    examples = _Beside(".examples.jsonl")
 
     def of_session(self, session: Mapping[str, Any]) -> OutputFiles:
         """The same run's files, laid out as its journal says."""
@@ -130,7 +132,7 @@ class OutputFiles:
         """The files that explain the rows and the journal, there or not, and all drafts but
         compactions'.
         """
-        whole = [self.summary, self.skipped, self.run, self.task_lines]
+        whole = [self.summary, self.skipped, self.run, self.task_lines, self.examples]
         return [self.index, self.trace, self.log, *whole, *map(draft_of, (self.journal, *whole))]
 
     def everything(self) -> list[Path]:

@@ -1,6 +1,7 @@
 """Answers of the Responses API, whole and streamed.
 
-Of a stream the deltas are handed on, and its last event is the answer.
+Of a stream the deltas are handed on, and its last event is the answer. Where that event has no
+output, the items that came before it are the answer's.
 
 Format: OpenAI's API reference, "streaming events" of `POST /responses`.
 """
@@ -13,8 +14,16 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText
 from gymmesh_model.backends.endpoint.classify import failed_response
-from gymmesh_model.errors import answer_invalid
-from gymmesh_responses import CodecError, dumps, loads, response_from_json, response_to_dict
+from gymmesh_model.errors import answer_failed, answer_invalid
+from gymmesh_responses import (
+    CodecError,
+    Finish,
+    dumps,
+    finish_of,
+    loads,
+    response_from_json,
+    response_to_dict,
+)
 
 Json = dict[str, Any]
 _DELTAS: Final[dict[str, DeltaKind]] = {
@@ -45,6 +54,12 @@ def read_response(name: str, secrets: tuple[str, ...], answer: bytes) -> respons
     for index, item in enumerate(response.output):
         if item.HasField("opaque") and not item.opaque.type:
             raise answer_invalid(name, f"output[{index}] is not an item")
+    if status == "incomplete":
+        why = response.incomplete_details.reason
+        if finish_of(why) in (Finish.FAILED, Finish.ABORTED):
+            raise answer_failed(name, why)
+    if status in ("cancelled", "canceled"):
+        raise answer_failed(name, status)
     if status not in _OVER:
         raise answer_invalid(name, f"its status is '{status}'")
     return response
@@ -98,7 +113,7 @@ class ResponsesReader:
             if isinstance(event.get("response"), dict):
                 self._head = event["response"]
         elif kind in _LAST:
-            self.whole(dumps(event.get("response")))
+            self.whole(dumps(self._with_output(event.get("response"))))
         elif kind == "error":
             nested = event.get("error")
             raise failed_response(
@@ -119,6 +134,16 @@ class ResponsesReader:
         for index, (kind, text) in self._texts.items():
             self._progress.delta(index, _DELTAS[kind], text.end())
 
+    def _with_output(self, document: Any) -> Any:
+        """The last event's document; with the items that came before where it repeats none."""
+        came = self._items or self._texts
+        if not isinstance(document, dict) or document.get("output") or not came:
+            return document
+        status = "incomplete" if document.get("status") == "incomplete" else "completed"
+        places = sorted({*self._items, *self._texts})
+        output = [self._partial_item(index, status) for index in places]
+        return {**document, "output": output}
+
     def _delta(self, event: Json, kind: str) -> None:
         index, piece = event.get("output_index"), event.get("delta")
         if not isinstance(index, int) or index < 0 or not isinstance(piece, str):
@@ -129,7 +154,7 @@ class ResponsesReader:
             self._progress.delta(index, _DELTAS[kind], text.add(piece))
 
     def _partial(self) -> responses_pb2.Response | None:
-        output = [self._partial_item(index) for index in sorted(self._items)]
+        output = [self._partial_item(index, "incomplete") for index in sorted(self._items)]
         document = {
             **self._head,
             "status": "incomplete",
@@ -141,11 +166,22 @@ class ResponsesReader:
         except CodecError:
             return None
 
-    def _partial_item(self, index: int) -> Json:
-        item = copy.deepcopy(self._items[index])
+    def _partial_item(self, index: int, status: str) -> Json:
+        """The item as far as it came. Raises MeshError for arguments whose call never came."""
         if index in self._done:
-            return item
-        text = str(self._texts[index][1]) if index in self._texts else ""
+            return copy.deepcopy(self._items[index])
+        if index not in self._texts:
+            return {**copy.deepcopy(self._items[index]), "status": status}
+        event, pieces = self._texts[index]
+        said, text = _DELTAS[event], str(pieces)
+        if index in self._items:
+            item = copy.deepcopy(self._items[index])
+        elif said == "arguments":
+            raise answer_invalid(self._name, f"the function call output[{index}] never came")
+        elif said == "reasoning":
+            item = {"type": "reasoning", "summary": []}
+        else:
+            item = {"type": "message", "role": "assistant"}
         kind = item.get("type")
         if kind == "message":
             part = {"type": "output_text", "text": text, "annotations": []}
@@ -154,5 +190,5 @@ class ResponsesReader:
             item["arguments"] = text
         elif kind == "reasoning" and text:
             item["content"] = [{"type": "reasoning_text", "text": text}]
-        item["status"] = "incomplete"
+        item["status"] = status
         return item

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.endpoint.remedies import excerpt
-from gymmesh_responses import CodecError, loads
+from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.errors import MeshError
 
 # Tuples, since a code may be anything, also what cannot be looked up in a set.
@@ -66,6 +66,23 @@ def http_failure(
         metadata = {"model": model, "cause": f"HTTP {status}"}
         message = f"{endpoint} answered HTTP {status}, which is no answer{told}"
     return MeshError(reason, message, metadata=metadata, retry_after_s=again)
+
+
+def failure_inside(model: str, error: object, secrets: tuple[str, ...] = ()) -> MeshError:
+    """The error for an `error` that an answer with status 200 holds, as routers write it.
+
+    Its code may be an HTTP status; without one the endpoint failed.
+    """
+    code = error.get("code") if isinstance(error, Mapping) else None
+    kind = error.get("type") if isinstance(error, Mapping) else None
+    status = 500
+    if isinstance(code, str) and code.isdecimal() and len(code) == 3:
+        code = int(code)
+    if isinstance(code, int) and 400 <= code < 600:
+        status = code
+    elif any(isinstance(one, str) and "rate_limit" in one for one in (code, kind)):
+        status = 429
+    return http_failure(model, status, {}, dumps({"error": error}), secrets)
 
 
 def failed_response(model: str, error: Mapping[str, Any], secrets: tuple[str, ...]) -> MeshError:

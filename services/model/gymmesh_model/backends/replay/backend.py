@@ -25,8 +25,8 @@ from gymmesh_model.backends.replay.recording import (
     read_recording,
 )
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.errors import misconfigured, options_of, refused, timed_out
-from gymmesh_responses import CodecError, response_from_json
+from gymmesh_model.errors import answer_failed, misconfigured, options_of, refused, timed_out
+from gymmesh_responses import CodecError, Finish, finish_of, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 _MAX_COUNTED = 100_000
@@ -91,7 +91,12 @@ class ReplayBackend:
             raise timed_out(self._name, call.timeout)
         if self._fails(call, row, number, answer):
             raise self._failure(answer)
-        return self._responses[row.index, number]
+        response = self._responses[row.index, number]
+        why = response.incomplete_details.reason
+        # An abort is kept: it was recorded of a caller that had asked for it.
+        if response.status == "incomplete" and finish_of(why) is Finish.FAILED:
+            raise answer_failed(self._name, why)
+        return response
 
     async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         return await self.create(call)

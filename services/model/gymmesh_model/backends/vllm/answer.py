@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
@@ -24,10 +24,9 @@ from gymmesh_model.tokens import (
 )
 from gymmesh_model.tokens.continuation import rendered
 from gymmesh_model.tokens.record import Rendered
-from gymmesh_responses import TOKEN_BYTES, common_tokens, unpack_ids
+from gymmesh_responses import TOKEN_BYTES, Finish, common_tokens, finish_of, unpack_ids
 
 Json = dict[str, Any]
-_ENDED: Final = ("stop", "tool_calls", "function_call")
 
 
 class PromptIgnored(Exception):
@@ -130,7 +129,9 @@ class CapturePlan:
         finish = choice.get("finish_reason")
         if finish is not None:
             # A stop string leaves no stop token behind.
-            record.closed = finish in _ENDED and not isinstance(choice.get("stop_reason"), str)
+            record.closed = finish_of(finish) is Finish.DONE and not isinstance(
+                choice.get("stop_reason"), str
+            )
 
     def check(self) -> None:
         """To be called once the answer is whole. Raises AnswerInvalid."""

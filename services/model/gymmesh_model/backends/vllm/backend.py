@@ -32,6 +32,7 @@ from gymmesh_model.backends.chat import (
     ChatBackendOptions,
     read_answer,
     respond,
+    tool_names,
 )
 from gymmesh_model.backends.endpoint.http import Sendable
 from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
@@ -96,6 +97,7 @@ class VllmBackend(ChatBackend):
         self._render_path = TOKENIZE
         self._abort_path: str | None = None
         self._running: dict[str, str] = {}  # calls that can be ended, by request_id
+        self._aborted = set[str]()  # those of them that the caller had ended
         self._probing = asyncio.Lock()
         self.features = msgspec.structs.replace(
             self.features, abort=self.abort, follow_weights=self.follow_weights
@@ -114,16 +116,17 @@ class VllmBackend(ChatBackend):
             self._http.follow(follow_weights(self._http, self._poll_s, tell))
 
     def create(self, call: BackendCall) -> Answering:
-        return self._answer(call, None)
+        return self._sent(call, partial(self._answer, call, None))
 
     def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
-        return self._answer(call, progress)
+        return self._sent(call, partial(self._answer, call, progress))
 
     async def abort(self, request_id: str) -> bool:
         """Has the server end a call, which then returns what it has; False when it cannot."""
         path, engine_id = self._abort_path, self._running.get(request_id)
         if path is None or engine_id is None:
             return False
+        self._aborted.add(request_id)
         body = dumps_clean({"request_ids": [engine_id]})
         # Any of them may have it; the others take no notice.
         asked = (
@@ -133,9 +136,9 @@ class VllmBackend(ChatBackend):
         return any(one is True for one in await asyncio.gather(*asked, return_exceptions=True))
 
     async def _answer(
-        self, call: BackendCall, progress: CallProgress | None
+        self, call: BackendCall, progress: CallProgress | None, timeout: float
     ) -> responses_pb2.Response:
-        deadline = asyncio.get_running_loop().time() + call.timeout
+        deadline = asyncio.get_running_loop().time() + timeout
         if call.record is None:
             return await self._send(call, [], CapturePlan.of(call), progress, deadline)
         made = [self._body(call)]
@@ -169,7 +172,7 @@ class VllmBackend(ChatBackend):
             return await self._send_whole(call, body, plan, timeout)
 
         def reader() -> VllmReader:
-            fold = ChatFold(progress, think=self._lifts)
+            fold = ChatFold(progress, think=self._lifts, tools=tool_names(call))
             return VllmReader(self._name, fold, call.params, progress, self._http.secrets, plan)
 
         streamed = body() | STREAMED
@@ -194,12 +197,18 @@ class VllmBackend(ChatBackend):
                 PATH,
                 Sendable(lambda: write_whole(body() | more)),
                 timeout,
-                partial(read_answer, self._name, secrets=self._http.secrets),
+                partial(
+                    read_answer,
+                    self._name,
+                    secrets=self._http.secrets,
+                    is_aborted=lambda: call.request_id in self._aborted,
+                ),
                 key=call.rollout_id,
             )
         finally:
             if more:
                 self._running.pop(call.request_id, None)
+                self._aborted.discard(call.request_id)
         if plan.record is not None:
             take_answer(self._name, plan, answer)
         if self._lifts:

@@ -71,11 +71,11 @@ class EngineVllmBackend(VllmBackend):
             raise unreachable(self._name, str(error)) from None
 
     async def _answer(
-        self, call: BackendCall, progress: CallProgress | None
+        self, call: BackendCall, progress: CallProgress | None, timeout: float
     ) -> responses_pb2.Response:
         self._check_alive()
         with _noting_weights(call.record):
-            return await super()._answer(call, progress)
+            return await super()._answer(call, progress, timeout)
 
     async def _follow_weights(self, tell: Callable[[int], None]) -> None:
         while self._engine.failure is None:

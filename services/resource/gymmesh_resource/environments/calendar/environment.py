@@ -6,8 +6,11 @@ Task rows have `exp_cal_state`, as NeMo Gym's calendar rows: the expected events
 from __future__ import annotations
 
 from gymmesh_resource import Environment, Rollout, Session, Task, Verdict
+from gymmesh_resource.expected import Expected
+from gymmesh_responses import dumps
 
-from .verdict import Expected, judge, read_expected
+from .arranging import arranged
+from .verdict import WantedEvent, judge, read_expected
 
 
 class CalendarEnvironment(Environment[None]):
@@ -24,6 +27,11 @@ class CalendarEnvironment(Environment[None]):
         """The row must have an `exp_cal_state` that can be judged against."""
         _expected(task)
 
+    def expected(self, task: Task) -> Expected | None:
+        """A calendar that meets all constraints."""
+        events = arranged(_expected(task))
+        return None if not events else Expected(dumps(events).decode(), "json")
+
     def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the calendar of the model's last message."""
         expected = _expected(rollout.task)
@@ -35,7 +43,7 @@ class CalendarEnvironment(Environment[None]):
         return Verdict(verdict.reward, evidence=evidence)
 
 
-def _expected(task: Task) -> dict[str, Expected]:
+def _expected(task: Task) -> dict[str, WantedEvent]:
     return read_expected(task.require("exp_cal_state", dict))
 
 

@@ -24,7 +24,7 @@ from .listing import first_list
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class WantedEvent:
     """What is asked of one event; all times in minutes after midnight.
 
     duration: minutes, compared as they are. earliest, latest: for its start and its end.
@@ -51,12 +51,12 @@ class _Malformed(Exception):
     """The answer's calendar has an event that cannot be read."""
 
 
-def read_expected(state: Mapping[str, Any]) -> dict[str, Expected]:
+def read_expected(state: Mapping[str, Any]) -> dict[str, WantedEvent]:
     """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`."""
     return {event_id: _expected(entry, event_id) for event_id, entry in state.items()}
 
 
-def judge(answer: str, expected: Mapping[str, Expected]) -> CalendarScore:
+def judge(answer: str, expected: Mapping[str, WantedEvent]) -> CalendarScore:
     """The verdict on the model's last message; an empty one is wrong."""
     if not answer:
         return CalendarScore(0.0, "no_answer")
@@ -74,7 +74,7 @@ def judge(answer: str, expected: Mapping[str, Expected]) -> CalendarScore:
     return CalendarScore(float(reason is None), reason or "pass")
 
 
-def _problem(calendar: Sequence[Any], expected: Mapping[str, Expected]) -> str | None:
+def _problem(calendar: Sequence[Any], expected: Mapping[str, WantedEvent]) -> str | None:
     events = {str(_field(event, "event_id")): event for event in calendar}
     if len(events) != len(expected):
         return "different_number_of_events"
@@ -101,7 +101,7 @@ def _overlap(calendar: Sequence[Any]) -> bool:
     )
 
 
-def _satisfied(event: Any, wanted: Expected) -> bool:
+def _satisfied(event: Any, wanted: WantedEvent) -> bool:
     start, end = _span(event)
     if event["duration"] != wanted.duration:
         return False
@@ -129,7 +129,7 @@ def _field(event: Any, name: str) -> Any:
     return event[name]
 
 
-def _expected(entry: Any, event_id: str) -> Expected:
+def _expected(entry: Any, event_id: str) -> WantedEvent:
     where = f"exp_cal_state.{event_id}"
     if not isinstance(entry, dict):
         raise TaskInvalid(where, "must be an object")
@@ -142,24 +142,24 @@ def _expected(entry: Any, event_id: str) -> Expected:
     latest = _time(entry, "max_time", where)
     constraint = entry["constraint"]
     if constraint is None:
-        return Expected(duration, earliest, latest)
+        return WantedEvent(duration, earliest, latest)
     if not isinstance(constraint, str):
         raise TaskInvalid(f"{where}.constraint", "must be text or null")
     word, _, rest = constraint.partition(" ")
     try:
         match word:
             case "before":
-                return Expected(duration, earliest, min(latest, read_time(rest)))
+                return WantedEvent(duration, earliest, min(latest, read_time(rest)))
             case "after":
-                return Expected(duration, max(earliest, read_time(rest)), latest)
+                return WantedEvent(duration, max(earliest, read_time(rest)), latest)
             case "at":
-                return Expected(duration, earliest, latest, read_time(rest))
+                return WantedEvent(duration, earliest, latest, read_time(rest))
             case "between":
                 first, second = map(read_time, rest.split(" and "))
-                return Expected(duration, max(earliest, first), min(latest, second))
+                return WantedEvent(duration, max(earliest, first), min(latest, second))
     except ValueError:
         raise TaskInvalid(f"{where}.constraint", "has a time that cannot be read") from None
-    return Expected(duration, earliest, latest, understood=False)
+    return WantedEvent(duration, earliest, latest, understood=False)
 
 
 def _time(entry: Mapping[str, Any], key: str, where: str) -> int:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sandbox import (
     BubblewrapSandbox,
@@ -122,6 +123,16 @@ class CodeEnvironment(Environment[None]):
     def tasks(self) -> Iterable[Mapping[str, Any]]:
         """HumanEval's tasks where the option asks for them; otherwise the examples file is read."""
         return human_eval_rows() if self._human_eval else super().tasks()
+
+    def expected(self, task: Task) -> Expected | None:
+        """The row's own solution, where it has one."""
+        payload = task.payload
+        solution = payload.get("solution") or payload.get("canonical_solution")
+        if not isinstance(solution, str) or not solution.strip():
+            return None
+        # HumanEval's solutions are bodies that continue the prompt.
+        body = solution if "solution" in payload else str(payload.get("prompt", "")) + solution
+        return Expected(body, "code", form=f"```python\n{ANSWER}\n```")
 
     @tool
     async def python(self, code: str) -> str:

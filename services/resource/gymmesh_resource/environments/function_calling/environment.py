@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolCall, Verdict
+from gymmesh_resource.expected import Expected
 from gymmesh_responses import CodecError, loads
 
 from .comparison import Likeness
@@ -88,6 +89,13 @@ class FunctionCallingEnvironment(Environment[None]):
             session.finish()
         answers: Mapping[str, str] = session.task.payload.get("tool_answers", {})
         return answers.get(name, self._answer)
+
+    def expected(self, task: Task) -> Expected:
+        """The row's calls; a message where it expects none."""
+        _, _, calls = _expectation(task)
+        if not calls:
+            return Expected("There is nothing to call for that.")
+        return Expected(kind="calls", calls=[(one.name, one.arguments or {}) for one in calls])
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the calls that the model made with the expected ones."""

@@ -11,6 +11,7 @@ import msgspec
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of
+from gymmesh_resource.expected import Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
@@ -24,7 +25,9 @@ _SHORT = 5_000
 class InstructionFollowingEnvironment(Environment[None]):
     """Prompts with instructions; the reward tells whether, or how many, were followed."""
 
-    version = "1"
+    version = "2"
+    # NeMo Gym's checks are IFEval's.
+    references = ("ifeval", "nemo")
     examples = "tasks.jsonl"
     extra = Extra("instruction-following", ("langdetect", "nltk", "punkt"))
     # The libraries with their models, and a long response in words; beyond this it is runaway.
@@ -47,16 +50,21 @@ class InstructionFollowingEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have `instruction_id_list` and `kwargs`, one for each instruction."""
-        _checks(task)
+        self._checks(task)
         _mode(task)
+
+    def expected(self, task: Task) -> Expected | None:
+        """The row's `right_answer`: one that follows all instructions, where the row has one."""
+        answer = task.payload.get("right_answer")
+        return Expected(answer) if isinstance(answer, str) and answer.strip() else None
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Check the model's last message."""
-        bound = _checks(rollout.task)
+        bound, as_ifeval = self._checks(rollout.task)
         names = [name for name, _ in bound]
         with rollout.stage("check") as stage:
             try:
-                results = await self._followed(rollout.answer, bound)
+                results = await self._followed(rollout.answer, bound, as_ifeval)
             except AnswerTooMuch:
                 # Some checks take quadratic time. An answer must not gain by it.
                 results = [False] * len(names)
@@ -68,15 +76,25 @@ class InstructionFollowingEnvironment(Environment[None]):
         }
         if stage.note:
             evidence["problem"] = stage.note
-        return Verdict(reward(results, self._mode or _mode(rollout.task)), evidence=evidence)
+        missed = [name for name, ok in zip(names, results, strict=True) if not ok]
+        return Verdict(
+            reward(results, self._mode or _mode(rollout.task)),
+            evidence=evidence,
+            explanation=f"not followed: {', '.join(missed)}" if missed else "all are followed",
+        )
 
-    async def _followed(self, text: str, bound: Bound) -> list[bool]:
+    def _checks(self, task: Task) -> tuple[Bound, bool]:
+        """The instructions, and whether IFEval's own checks are to be used."""
+        as_ifeval = bool(self.compat_of(task))
+        return _checks(task, as_ifeval), as_ifeval
+
+    async def _followed(self, text: str, bound: Bound, as_ifeval: bool) -> list[bool]:
         """For each instruction whether it is followed. Raises `AnswerTooMuch`."""
         if len(text) <= _SHORT:  # it ends soon: a process would cost more
-            return await asyncio.to_thread(followed_by, text, bound)
+            return await asyncio.to_thread(followed_by, text, bound, as_ifeval)
 
         def check(read: str) -> Awaitable[list[bool]]:
-            return self.work_on_answer(followed_by, read, bound, cpu_s=self._timeout_s)
+            return self.work_on_answer(followed_by, read, bound, as_ifeval, cpu_s=self._timeout_s)
 
         return await unless_always(
             lambda: check(text), lambda: check("A word."), "no response could be checked"
@@ -91,7 +109,7 @@ def _field(task: Task, name: str) -> tuple[str, object]:
     return name, task.payload.get(name)
 
 
-def _checks(task: Task) -> Bound:
+def _checks(task: Task, as_ifeval: bool) -> Bound:
     """The instructions with their arguments, all of which can be checked."""
     where, names = _field(task, "instruction_id_list")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
@@ -104,7 +122,7 @@ def _checks(task: Task) -> Bound:
         if arguments is not None and not isinstance(arguments, dict):
             raise TaskInvalid(f"{place}[{index}]", "must be an object or null")
         try:
-            bind(name, arguments or {})
+            bind(name, arguments or {}, as_ifeval)
         except UnknownInstruction as error:
             raise TaskInvalid(f"{where}[{index}]", str(error)) from None
         except ArgumentError as error:

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import chain
+from collections.abc import Iterator
 from typing import Final
 
 from .language import split_sentences
 from .registry import count, instruction, text, word
 
-_HIGHLIGHT = re.compile(r"\*([^\n*]*)\*")
-_DOUBLE_HIGHLIGHT = re.compile(r"\*\*([^\n*]*)\*\*")
+# Emphasis as Markdown has it: nothing blank beside the marks, inside.
+_HIGHLIGHT = re.compile(r"(?<!\*)(\*{1,3})(?=[^\s*])[^\n*]*(?<=[^\s*])\1(?!\*)")
+_BULLET = re.compile(r"[^\S\n]*([*+-])([^\S\n]*)([^\n]*)")
+_RULE = re.compile(r"([*-])(?:[^\S\n]*\1){2,}")
 _POSTSCRIPTS: Final = {"P.S.": re.compile(r"p\.\s?s\."), "P.P.S": re.compile(r"p\.\s?p\.\s?s")}
-_OPTIONS: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+OPTIONS: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _FENCES: Final = ("```json", "```Json", "```JSON", "```")
 _RESPONSES: Final = "******"
+_AROUND: Final = ' \t\r\n"“”*_`'
+_QUOTES: Final = ('""', "“”", "„“", "«»", "””")
 
 
 @instruction("detectable_content:number_placeholders", num_placeholders=count)
 def placeholders(text: str, num_placeholders: int) -> bool:
-    """At least so many pairs of square brackets, each within a line."""
-    found = 0
+    """At least so many pairs of square brackets, each within a line and with text inside."""
+    return sum(1 for inside in bracketed(text) if inside.strip()) >= num_placeholders
+
+
+def bracketed(text: str) -> Iterator[str]:
+    """What is in each pair of square brackets, without its line's end."""
     for line in text.split("\n"):
         opening = line.find("[")
         while opening >= 0 and (closing := line.find("]", opening)) >= 0:
-            found += 1
+            yield line[opening + 1 : closing]
             opening = line.find("[", closing)
-    return found >= num_placeholders
 
 
 @instruction("detectable_content:postscript", postscript_marker=word)
@@ -41,33 +48,25 @@ def postscript(text: str, postscript_marker: str) -> bool:
 
 @instruction("detectable_format:number_bullet_lists", num_bullets=count)
 def bullets(text: str, num_bullets: int) -> bool:
-    """Exactly so many lines that start with a hyphen, or with one asterisk."""
-    return _bullets(text, "*") + _bullets(text, "-") == num_bullets
+    """Exactly so many bullets of Markdown; a rule, emphasis or a negative number is none."""
+    return sum(1 for line in text.splitlines() if _is_bullet(line)) == num_bullets
 
 
-def _bullets(text: str, mark: str) -> int:
-    """Lines that start with the mark. A lone asterisk takes the next line as its own, and two
-    asterisks are no bullet."""
-    found, position = 0, 0
-    while position < len(text):
-        start = position
-        while start < len(text) and text[start].isspace():
-            start += 1
-        after = start + 1
-        following = text[after : after + 1]
-        if text.startswith(mark, start) and (mark == "-" or following not in ("", "*")):
-            found += 1
-            start = after + (mark == "*")
-        end = text.find("\n", start)
-        position = len(text) if end < 0 else end + 1
-    return found
+def _is_bullet(line: str) -> bool:
+    """Whether a line is a bullet with a text. The space after the mark may be missing."""
+    found = _BULLET.fullmatch(line)
+    if found is None or not found[3].strip() or _RULE.fullmatch(line.strip()):
+        return False
+    mark, space, item = found.groups()
+    if space:
+        return True
+    return mark != "+" and mark not in item and not item[0].isdigit()
 
 
 @instruction("detectable_format:number_highlighted_sections", num_highlights=count)
 def highlights(text: str, num_highlights: int) -> bool:
-    """At least so many passages between asterisks, single or double."""
-    matches = chain(_HIGHLIGHT.finditer(text), _DOUBLE_HIGHLIGHT.finditer(text))
-    return sum(1 for match in matches if match.group(1).strip()) >= num_highlights
+    """At least so many passages between asterisks, up to three on each side."""
+    return sum(1 for _ in _HIGHLIGHT.finditer(text)) >= num_highlights
 
 
 @instruction("detectable_format:multiple_sections", section_spliter=word, num_sections=count)
@@ -89,21 +88,31 @@ def title(text: str) -> bool:
 
 @instruction("detectable_format:json_format")
 def json_format(text: str) -> bool:
-    """All of it is JSON, possibly in a Markdown fence."""
-    text = text.strip()
-    for fence in _FENCES:
-        text = text.removeprefix(fence)
+    """All of it is JSON as RFC 8259 has it, possibly in a Markdown fence."""
     try:
-        json.loads(text.removesuffix("```").strip())
+        # Numbers as text: one may be too long for Python. NaN and Infinity are no JSON.
+        json.loads(unfenced(text), parse_constant=_refused, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return False
     return True
 
 
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def unfenced(text: str) -> str:
+    """A text without the Markdown fence around it, as IFEval takes it away."""
+    text = text.strip()
+    for fence in _FENCES:
+        text = text.removeprefix(fence)
+    return text.removesuffix("```").strip()
+
+
 @instruction("detectable_format:constrained_response")
 def constrained_response(text: str) -> bool:
-    """One of IFEval's three answers occurs."""
-    return any(option in text for option in _OPTIONS)
+    """One of IFEval's three answers occurs, and no other one."""
+    return sum(option in text for option in OPTIONS) == 1
 
 
 @instruction("detectable_format:sentence_hyphens")
@@ -194,15 +203,21 @@ def _between(text: str, first: str, last: str) -> list[str]:
 
 @instruction("startend:end_checker", end_phrase=text)
 def ends_with(text: str, end_phrase: str) -> bool:
-    """The response ends with the phrase, case and quotes around the response aside."""
-    return text.strip().strip('"').lower().endswith(_plain(end_phrase))
+    """The response ends with the phrase, not in a longer word; case, and quotes or emphasis around
+    it, aside."""
+    said, phrase = text.rstrip(_AROUND).lower(), end_phrase.strip().rstrip(_AROUND).lower()
+    if not phrase or not said.endswith(phrase):
+        return False
+    before = said[-len(phrase) - 1 : -len(phrase)]
+    return not (before.isalnum() and phrase[0].isalnum())
 
 
 @instruction("startend:quotation")
 def quoted(text: str) -> bool:
-    """All of it stands in double quotes."""
+    """All of it stands in double quotes, straight or typographic ones."""
     text = text.strip()
-    return len(text) > 1 and text.startswith('"') and text.endswith('"')
+    inside = text[1:-1].strip()
+    return bool(inside) and text[0] + text[-1] in _QUOTES
 
 
 @instruction("punctuation:no_comma")

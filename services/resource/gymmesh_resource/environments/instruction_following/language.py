@@ -38,14 +38,31 @@ def tokens(text: str) -> list[str]:
 
 def language_of(text: str) -> str | None:
     """The language's code as langdetect has it (`en`, `zh-cn`); None when none is detected."""
+    try:
+        found: str = _detector(text).detect()
+    except _undetected():
+        return None
+    return found
+
+
+def likely_languages(text: str) -> list[str]:
+    """The codes of the languages that langdetect gives more than a tenth, the likeliest first."""
+    try:
+        return [found.lang for found in _detector(text).get_probabilities()]
+    except _undetected():
+        return []
+
+
+def _detector(text: str) -> Any:
     detector = _detectors().create()
     detector.seed = 0  # it samples the text: without a seed, verdicts would vary
     detector.append(text[:SAMPLE])
-    try:
-        found: str = detector.detect()
-    except import_module("langdetect.lang_detect_exception").LangDetectException:
-        return None
-    return found
+    return detector
+
+
+def _undetected() -> type[Exception]:
+    error: type[Exception] = import_module("langdetect.lang_detect_exception").LangDetectException
+    return error
 
 
 @cache

@@ -8,7 +8,11 @@ from .language import sentence_count, split_sentences, tokens
 from .registry import LESS_THAN, count, instruction, relation, word
 
 _WORD = re.compile(r"\w+")
-_DIVIDER = re.compile(r"\s?\*\*\*\s?")
+# Three asterisks by themselves: those around a word are emphasis.
+_DIVIDER = re.compile(r"(?<!\S)\*\*\*(?!\S)")
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
+# Around a first word: quotes, and the marks of Markdown for emphasis, headings, quotes and code.
+_MARKS = "'\"*_#>`~([{“”‘’«»„ \t"
 _LOWER_WORD = re.compile(r"\b[a-z]+\b")
 _LATIN = re.compile(r"[a-zA-Z]")
 
@@ -30,30 +34,32 @@ def number_sentences(text: str, num_sentences: int, relation: str) -> bool:
     return holds(sentence_count(text), relation, num_sentences)
 
 
-def _parts(paragraphs: list[str]) -> int | None:
-    """How many paragraphs there are, of which the outermost may be blank; None if others are."""
-    if any(not paragraph.strip() for paragraph in paragraphs[1:-1]):
-        return None
-    ends = {0, len(paragraphs) - 1}
-    return len(paragraphs) - sum(1 for index in ends if not paragraphs[index].strip())
+def _written(paragraphs: list[str]) -> list[str]:
+    """The paragraphs that are not blank; a rule or a blank line too many makes none."""
+    return [paragraph for paragraph in paragraphs if paragraph.strip()]
 
 
 @instruction("length_constraints:number_paragraphs", num_paragraphs=count)
 def number_paragraphs(text: str, num_paragraphs: int) -> bool:
     """Paragraphs are divided by three asterisks."""
-    return _parts(_DIVIDER.split(text)) == num_paragraphs
+    return len(_written(_DIVIDER.split(text))) == num_paragraphs
 
 
 @instruction("paragraphs:paragraphs")
 def two_divided_paragraphs(text: str) -> bool:
     """Exactly two paragraphs, divided by three asterisks."""
-    return _parts(_DIVIDER.split(text)) == 2
+    return len(_written(_DIVIDER.split(text))) == 2
 
 
 @instruction("paragraphs:paragraphs2")
 def two_spaced_paragraphs(text: str) -> bool:
-    """Exactly two paragraphs, with two line breaks between them."""
-    return _parts(text.split("\n\n")) == 2
+    """Exactly two paragraphs, with a blank line between them."""
+    return len(_spaced(text)) == 2
+
+
+def _spaced(text: str) -> list[str]:
+    """The paragraphs between blank lines."""
+    return _written(_BLANK_LINES.split(text.replace("\r\n", "\n")))
 
 
 @instruction(
@@ -65,28 +71,27 @@ def two_spaced_paragraphs(text: str) -> bool:
 def nth_paragraph_first_word(
     text: str, num_paragraphs: int, nth_paragraph: int, first_word: str
 ) -> bool:
-    """The word is read up to its first punctuation mark; blank paragraphs don't count, but
-    take a place."""
-    paragraphs = text.split("\n\n")
-    written = sum(1 for paragraph in paragraphs if paragraph.strip())
-    if written != num_paragraphs or not 1 <= nth_paragraph <= written:
+    """The word is compared case and marks around it aside, or up to its first punctuation mark."""
+    paragraphs = _spaced(text)
+    if len(paragraphs) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
-    words = paragraphs[nth_paragraph - 1].split(maxsplit=1)
-    if not words:
+    found = paragraphs[nth_paragraph - 1].lstrip().lstrip(_MARKS).split(maxsplit=1)
+    if not found:
         return False
-    found = words[0].lstrip("'").lstrip('"')
-    return re.split(r"[.,?!'\"]", found, maxsplit=1)[0].lower() == first_word.lower()
+    wanted = first_word.lower()
+    whole = found[0].lower().rstrip(_MARKS + ".,;:?!)]}…")
+    return wanted in (whole, re.split(r"[.,;:?!'’\"*_]", whole, maxsplit=1)[0])
 
 
 @instruction("count:counting_composition", n_sent=count, n_words=count)
 def counting_composition(text: str, n_sent: int, n_words: int) -> bool:
     """Three paragraphs of so many sentences of so many words each, marks counted as words."""
-    paragraphs = _DIVIDER.split(text)
+    paragraphs = _written(_DIVIDER.split(text))
     if len(paragraphs) != 3:
         return False
     for paragraph in paragraphs:
         sentences = split_sentences(paragraph)
-        if len(sentences) != n_sent or not paragraph.strip():
+        if len(sentences) != n_sent:
             return False
         if any(len(tokens(sentence)) != n_words for sentence in sentences):
             return False

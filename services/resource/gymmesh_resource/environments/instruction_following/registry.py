@@ -81,21 +81,34 @@ def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[st
     return values
 
 
-INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]] = {}
+Table: TypeAlias = "dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]"
+
+INSTRUCTIONS: Final[Table] = {}
 """Each instruction's check, and the kinds of its arguments."""
 
+REFERENCE: Final[Table] = {}
+"""The checks of IFEval itself, of the instructions that it judges in another way."""
 
-def instruction(
-    *ids: str, **kinds: ArgumentKind
-) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+Register: TypeAlias = Callable[[Callable[..., bool]], Callable[..., bool]]
+
+
+def instruction(*ids: str, **kinds: ArgumentKind) -> Register:
     """Register a check under its ids, with the kinds of its arguments.
 
     The check takes the response's text and the arguments by name.
     """
+    return _register(INSTRUCTIONS, ids, kinds)
 
+
+def reference(*ids: str, **kinds: ArgumentKind) -> Register:
+    """Register IFEval's own check under its ids, as `instruction` does."""
+    return _register(REFERENCE, ids, kinds)
+
+
+def _register(table: Table, ids: tuple[str, ...], kinds: dict[str, ArgumentKind]) -> Register:
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         for name in ids:
-            INSTRUCTIONS[name] = (check, kinds)
+            table[name] = (check, kinds)
         return check
 
     return register

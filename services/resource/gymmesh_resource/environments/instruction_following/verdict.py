@@ -2,6 +2,8 @@
 
 Invariant: pure, and in time about linear in the response. An empty response follows nothing, as
 in IFEval's own evaluation, though it has neither commas nor too many words.
+
+Where IFEval's check of an instruction is not right, ours is used unless its own is asked for.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from . import formats, lengths, words  # noqa: F401  # they register themselves
-from .registry import INSTRUCTIONS, read
+from . import formats, ifeval, lengths, words  # noqa: F401  # they register themselves
+from .registry import INSTRUCTIONS, REFERENCE, read
 
 Check: TypeAlias = Callable[[str], bool]
 """Whether a response follows an instruction with its arguments."""
@@ -27,8 +29,8 @@ class UnknownInstruction(ValueError):
     """An id that no check is for; the text is a clause about it."""
 
 
-def bind(name: str, given: Mapping[str, Any]) -> Check:
-    """The check of an instruction with a task's arguments.
+def bind(name: str, given: Mapping[str, Any], as_ifeval: bool = False) -> Check:
+    """The check of an instruction with a task's arguments; `as_ifeval`: by IFEval's own rule.
 
     Raises `UnknownInstruction`, or `ArgumentError` for arguments that are missing or wrong.
     """
@@ -36,7 +38,8 @@ def bind(name: str, given: Mapping[str, Any]) -> Check:
         near = difflib.get_close_matches(name, INSTRUCTIONS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise UnknownInstruction(f"names no instruction that can be checked: {name!r}{hint}")
-    check, kinds = INSTRUCTIONS[name]
+    ours = INSTRUCTIONS[name]
+    check, kinds = REFERENCE.get(name, ours) if as_ifeval else ours
     values = read(kinds, given)
     return lambda text: check(text, **values)
 
@@ -48,9 +51,9 @@ def followed(text: str, checks: Sequence[Check]) -> list[bool]:
     return [bool(check(text)) for check in checks]
 
 
-def followed_by(text: str, bound: Bound) -> list[bool]:
+def followed_by(text: str, bound: Bound, as_ifeval: bool = False) -> list[bool]:
     """`followed` in a form that a worker process can be sent."""
-    return followed(text, [bind(name, arguments) for name, arguments in bound])
+    return followed(text, [bind(name, arguments, as_ifeval) for name, arguments in bound])
 
 
 def reward(followed: Sequence[bool], mode: GradingMode) -> float:

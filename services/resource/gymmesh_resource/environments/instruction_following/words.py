@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from .language import language_of, split_sentences, tokens
+from .language import split_sentences, tokens
+from .languages import is_in, language_code, may_be_english
 from .lengths import holds
-from .registry import count, instruction, letter, relation, text, texts, word
+from .registry import count, instruction, letter, relation, texts, word
 
 _NOT_IN_WORDS = re.compile(r"[^\w\s]")
 
@@ -140,20 +141,19 @@ def last_word_of_sentences(text: str, last_word: str) -> bool:
     )
 
 
-@instruction("language:response_language", language=text)
+@instruction("language:response_language", language=language_code)
 def response_language(text: str, language: str) -> bool:
-    """The language is the wanted one; where none is detected, it passes."""
-    found = language_of(text)
-    return found is None or found == language or found.partition("-")[0] == language
+    """The language is the wanted one; a text without letters is in none."""
+    return is_in(text, language)
 
 
 @instruction("change_case:english_capital")
 def english_capitals(text: str) -> bool:
-    """All letters are capitals, and the language is English or is not detected."""
-    return text.isupper() and language_of(text) in ("en", None)
+    """All letters are capitals, and nothing says that the text is not English."""
+    return text.isupper() and may_be_english(text)
 
 
 @instruction("change_case:english_lowercase")
 def english_lower_case(text: str) -> bool:
-    """No letter is a capital, and the language is English or is not detected."""
-    return text.islower() and language_of(text) in ("en", None)
+    """No letter is a capital, and nothing says that the text is not English."""
+    return text.islower() and may_be_english(text)

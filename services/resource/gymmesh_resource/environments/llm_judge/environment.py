@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,11 +14,13 @@ import msgspec
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.expected import ANSWER, Expected, is_number
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_resource.workers import AnswerTooMuch
+from gymmesh_responses import dumps
 
 from . import prompts, rows, texts
 from .control import AnswerUnjudged
@@ -29,6 +32,7 @@ from .verdicts import (
     Aggregation,
     Criterion,
     aggregate,
+    fulfils,
     read_criterion,
     read_score,
     without_thoughts,
@@ -58,7 +62,8 @@ class LlmJudgeEnvironment(Environment[None]):
     between 0.0 and 1.0.
     """
 
-    version = "1"
+    version = "2"
+    references = ("nemo",)
     examples = "tasks.jsonl"
     models = ("judge",)
     processes = 1
@@ -134,12 +139,31 @@ class LlmJudgeEnvironment(Environment[None]):
         mode = rows.mode_of(task, self._mode)
         refuse_others(task, _SERVERS[mode], but=_KEYS)
         if mode == "rubric":
-            rows.criteria(task)
+            rows.criteria(task, as_nemo=self._as_nemo(task))
         elif mode != "score" and rows.expected(task) is None:
             raise TaskInvalid("expected_answer", "is missing; answers are compared with it")
         rows.expected(task)
         rows.instructions(task)
         rows.output_regex(task)
+
+    def expected(self, task: Task) -> Expected | None:
+        """The reference; for a rubric, which criteria an answer meets, as a JSON object, which
+        a scripted judge can read."""
+        mode = rows.mode_of(task, self._mode)
+        if mode == "rubric":
+            met = {one.text: (one.weight > 0) == one.passes for one in rows.criteria(task)}
+            aggregated = self._aggregation in ("all", "weighted", "mean")
+            return Expected(dumps(met).decode(), "json") if aggregated else None
+        reference = rows.expected(task)
+        if mode == "score" or reference is None:
+            return None
+        pattern = rows.output_regex(task) if self._row_regex else None
+        form = f"Answer: {ANSWER}" if pattern and pattern.startswith("Answer:") else ANSWER
+        return Expected(reference, "number" if is_number(reference) else "text", form)
+
+    def _as_nemo(self, task: Task) -> bool:
+        """Whether replies and rubrics are read by NeMo Gym's own rules."""
+        return self.compat_of(task) == "nemo"
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Outcome:
         mode = rows.mode_of(rollout.task, self._mode)
@@ -185,7 +209,9 @@ class LlmJudgeEnvironment(Environment[None]):
                     )
                 except AnswerTooMuch as error:
                     return _worth_nothing("rule", f"comparing this answer failed: {error}")
-        return Verdict(score, evidence={"mode": "rule", "equivalence_score": score})
+        evidence = {"mode": "rule", "equivalence_score": score}
+        explanation = f"the texts agree to {score:.0%} by the rule {self._rule}"
+        return Verdict(score, evidence=evidence, explanation=explanation)
 
     async def _by_reference(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
         """Equivalence with the expected answer, by NeMo Gym's steps."""
@@ -200,7 +226,8 @@ class LlmJudgeEnvironment(Environment[None]):
         regex = None if is_long else own or self._response_regex
         generated = answer if regex is None else await self._extract(rollout, regex, answer)
 
-        ask = partial(self._equivalence.ask, judge, question)
+        question_of = replace(self._equivalence, as_nemo=self._as_nemo(task))
+        ask = partial(question_of.ask, judge, question)
         with rollout.stage("judge"):
             verdicts = [await ask(expected, generated)]
             reward = float(verdicts[0].value)
@@ -213,15 +240,21 @@ class LlmJudgeEnvironment(Environment[None]):
         labels = {True: self._equivalence.equal, False: self._equivalence.not_equal}
         evaluations = [_evaluation(one, labels[one.value]) for one in verdicts]
         evidence = {"mode": "equivalence", "extracted_answer": generated[:_EVIDENCE]}
-        return Verdict(reward, evidence={**evidence, "judge_evaluations": evaluations})
+        said = ", then ".join("equivalent" if one.value else "not equivalent" for one in verdicts)
+        return Verdict(
+            reward,
+            evidence={**evidence, "judge_evaluations": evaluations},
+            explanation=f"the judge says: {said}",
+        )
 
     async def _by_rubric(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
         """Each criterion by a question of its own, side by side."""
-        criteria = rows.criteria(rollout.task)
+        as_nemo = self._as_nemo(rollout.task)
+        criteria = rows.criteria(rollout.task, as_nemo=as_nemo)
         before = rows.context(rollout.task)
         with rollout.stage("judge"):
             decisions = await _all(
-                [_ask_criterion(judge, before, answer, part) for part in criteria]
+                [_ask_criterion(judge, before, answer, part, as_nemo) for part in criteria]
             )
         met = [one.value == part.passes for part, one in zip(criteria, decisions, strict=True)]
         evaluations = [
@@ -233,12 +266,14 @@ class LlmJudgeEnvironment(Environment[None]):
             }
             for part, one, ok in zip(criteria, decisions, met, strict=True)
         ]
+        passed = met if as_nemo else fulfils(criteria, met)
         return Verdict(
-            aggregate(criteria, met, self._aggregation),
+            aggregate(criteria, met, self._aggregation, as_nemo=as_nemo),
+            explanation=f"{sum(passed)} of {len(passed)} criteria are fulfilled",
             evidence={
                 "mode": "rubric",
-                "num_passed": sum(met),
-                "num_total": len(met),
+                "num_passed": sum(passed),
+                "num_total": len(passed),
                 "rubric_evaluations": evaluations,
             },
         )
@@ -264,6 +299,7 @@ class LlmJudgeEnvironment(Environment[None]):
             )
         return Verdict(
             (decision.value - least) / (most - least),
+            explanation=f"the judge gave {decision.value:g} of {least:g} to {most:g}",
             evidence={
                 "mode": "score",
                 "score": decision.value,
@@ -285,14 +321,14 @@ class LlmJudgeEnvironment(Environment[None]):
 
 
 async def _ask_criterion(
-    judge: Judge, before: str, answer: str, criterion: Criterion
+    judge: Judge, before: str, answer: str, criterion: Criterion, as_nemo: bool
 ) -> JudgeDecision[bool]:
     return await judge.decide(
         answer,
         lambda given: {"context": before, "response": given, "criterion": criterion.text},
         prompts.CRITERION.format_map,
         marks=[re.compile(re.escape(label)) for label in (YES, NO)],
-        read=read_criterion,
+        read=partial(read_criterion, as_nemo=as_nemo),
         labels=f"{YES}, {NO}",
     )
 
@@ -309,7 +345,8 @@ async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _worth_nothing(mode: rows.JudgingMode, reason: str, **more: int) -> Verdict:
-    return Verdict(0.0, evidence={"mode": mode, "failure_reason": reason, **more})
+    evidence = {"mode": mode, "failure_reason": reason, **more}
+    return Verdict(0.0, evidence=evidence, explanation=reason.replace("_", " "))
 
 
 def _evaluation(decision: JudgeDecision[Any], label: str) -> Mapping[str, Any]:

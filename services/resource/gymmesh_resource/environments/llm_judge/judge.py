@@ -128,11 +128,13 @@ class Equivalence:
     """The question whether two answers are equivalent.
 
     template: the prompt, in place of our own. equal, not_equal: the labels that a judge ends with.
+    as_nemo: of several labels the first one counts.
     """
 
     template: str | None = None
     equal: str = "[[A=B]]"
     not_equal: str = "[[A!=B]]"
+    as_nemo: bool = False
 
     async def ask(
         self, judge: Judge, question: str, expected: str, answer: str, *, swapped: bool = False
@@ -152,7 +154,7 @@ class Equivalence:
             pieces,
             partial(equivalence_prompt, template=self.template, equal=equal, not_equal=not_equal),
             marks=[re.compile(re.escape(label)) for label in (equal, not_equal)],
-            read=partial(read_equivalence, equal=equal, not_equal=not_equal),
+            read=partial(read_equivalence, equal=equal, not_equal=not_equal, as_nemo=self.as_nemo),
             labels=f"{equal}, {not_equal}",
         )
 

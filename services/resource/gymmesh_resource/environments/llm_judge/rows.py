@@ -84,8 +84,11 @@ def context(task: Task) -> str:
     return "\n\n".join(f"[{item.message.role.upper()}]: {text_of(item)}" for item in messages)
 
 
-def criteria(task: Task) -> list[Criterion]:
-    """The rubric's lines. Raises `TaskInvalid`, which names the line."""
+def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
+    """The rubric's lines. Raises `TaskInvalid`, which names the line.
+
+    as_nemo: any `pass_criteria` but NO is a YES, as the field has it.
+    """
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
         if rubric.lstrip().startswith(("[{", '["')):
@@ -95,13 +98,13 @@ def criteria(task: Task) -> list[Criterion]:
         raise TaskInvalid(field, "must be a list of at least one criterion")
     if len(rubric) > _CRITERIA:
         raise TaskInvalid(field, f"has more than {_CRITERIA} criteria")
-    found = [_criterion(line, f"{field}[{number}]") for number, line in enumerate(rubric)]
+    found = [_criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)]
     if not any(part.weight > 0 for part in found):
         raise TaskInvalid(field, "has no criterion with a positive weight")
     return found
 
 
-def _criterion(line: Any, field: str) -> Criterion:
+def _criterion(line: Any, field: str, as_nemo: bool) -> Criterion:
     if isinstance(line, str):
         line = {"criterion": line}
     if not isinstance(line, Mapping):
@@ -111,17 +114,22 @@ def _criterion(line: Any, field: str) -> Criterion:
         raise TaskInvalid(field, "has no text under question, criterion or description")
     if "operator" in line:
         raise TaskInvalid(f"{field}.operator", "is not known: run such rows through nemo_gym")
-    passes = line.get("pass_criteria", "YES")
-    if not isinstance(passes, str):
-        raise TaskInvalid(f"{field}.pass_criteria", "must be YES or NO")
+    passes = _passes(line.get("pass_criteria", "YES"), f"{field}.pass_criteria", as_nemo)
     key = "weight" if "weight" in line else "points"
     weight = line.get(key, 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise TaskInvalid(f"{field}.{key}", "must be a number")
     if not math.isfinite(weight) or abs(weight) > 1e9:
         raise TaskInvalid(f"{field}.{key}", "must be a number of ordinary size")
-    # As the field has it, anything but NO is fulfilled by a yes.
-    return Criterion(text.strip(), passes.strip().upper() != "NO", float(weight))
+    return Criterion(text.strip(), passes, float(weight))
+
+
+def _passes(value: Any, field: str, as_nemo: bool) -> bool:
+    """The judge's verdict that fulfils a criterion: whether it is a yes."""
+    said = value.strip().upper() if isinstance(value, str) else None
+    if said is None or not (as_nemo or said in ("YES", "NO")):
+        raise TaskInvalid(field, f"must be YES or NO, not {str(value)[:40]!r}")
+    return said != "NO"
 
 
 def _rubric(task: Task) -> tuple[str, Any] | None:

@@ -20,6 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.nemo_rows import refuse_others
+from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.tools import tool
 from gymmesh_resource.workers import AnswerTooMuch, PoolError
 from gymmesh_responses import text_of
@@ -155,6 +156,10 @@ class MathEnvironment(Environment[None]):
             return evaluate(expression)  # on the event loop: it ends within milliseconds
         except CalculatorError as error:
             raise ToolError(str(error)) from None
+
+    def expected(self, task: Task) -> Expected:
+        """The row's `expected_answer` in a box."""
+        return Expected(_expected(task), "number", form=f"The answer is \\boxed{{{ANSWER}}}.")
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the model's answer with the expected one: symbolically, then by the judge."""

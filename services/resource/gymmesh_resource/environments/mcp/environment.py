@@ -20,6 +20,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
+from gymmesh_resource.expected import Expected, is_number
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
@@ -35,6 +36,8 @@ from .verdict import INSTRUCTIONS, judgement, matches, question
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _EXPECTED = "expected_answer"
+# Characters of an answer in the explanation of a verdict.
+_SHOWN = 100
 _LIBRARY = 2  # the major version of the mcp package whose client this is written for
 
 
@@ -52,7 +55,7 @@ class McpEnvironment(Environment[_Servers]):
     Verdicts compare the model's last message with `expected_answer`, if there are any.
     """
 
-    version = "1"
+    version = "2"
     state = _Servers
     verify_needs_session = False
     examples = "tasks.jsonl"
@@ -153,6 +156,12 @@ class McpEnvironment(Environment[_Servers]):
         own = [each for each in session.state.connections.values() if each not in shared]
         await asyncio.gather(*(connection.close() for connection in own))
 
+    def expected(self, task: Task) -> list[Expected]:
+        """The row's `expected_answer`, where a verdict is asked for."""
+        if self._verdict == "none":
+            return []
+        return [Expected(one, "number" if is_number(one) else "text") for one in _expected(task)]
+
     async def verify(self, session: Session[_Servers], rollout: Rollout) -> Outcome:
         """Compare the last message with `expected_answer`, or have a model compare them."""
         if self._verdict == "none":
@@ -160,24 +169,32 @@ class McpEnvironment(Environment[_Servers]):
         expected = _expected(rollout.task)
         if self._verdict != "judge":
             contains = self._verdict == "contains"
-            return Verdict(float(matches(rollout.answer, expected, contains=contains)))
+            found = matches(rollout.answer, expected, contains=contains)
+            said = " ".join(rollout.answer.split())[:_SHOWN]
+            explanation = f"expected {' or '.join(expected)[:_SHOWN]!r}, got {said!r}"
+            return Verdict(float(found), explanation=explanation)
         if not rollout.answer.strip():
-            return Verdict(0.0, evidence={"judgement": "no answer"})
-        said: list[str] = []
+            return Verdict(0.0, evidence={"judgement": "no answer"}, explanation="no answer")
+        replies: list[str] = []
 
         async def ask(about: str) -> bool | None:
             asked = question(rollout.task.message.params, expected, about)
             answered = await session.ask("judge", asked, system=INSTRUCTIONS, temperature=0.0)
-            said.append(answered.text)
+            replies.append(answered.text)
             return judgement(answered.text)
 
         try:
             correct = await judged(ask, rollout.answer)
         except AnswerUnjudged as error:
-            return Verdict(0.0, evidence={"judgement": "none", "failure_reason": str(error)})
+            evidence = {"judgement": "none", "failure_reason": str(error)}
+            return Verdict(0.0, evidence=evidence, explanation=str(error))
         if correct is None:
-            raise ValueError(f"the judge gave no judgement: {said[-1][-200:]!r}")
-        return Verdict(float(correct), evidence={"judgement": said[-1]})
+            raise ValueError(f"the judge gave no judgement: {replies[-1][-200:]!r}")
+        return Verdict(
+            float(correct),
+            evidence={"judgement": replies[-1]},
+            explanation=f"the judge says: {'correct' if correct else 'incorrect'}",
+        )
 
     async def _connect(self, name: str, connections: dict[str, McpConnection]) -> MeshError | None:
         """Connect to one server; the error that its failure is, for only one can be reported."""

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.environments._standing import stands_alone
 from gymmesh_responses import text_of
 
 INSTRUCTIONS = (
@@ -17,6 +18,16 @@ INSTRUCTIONS = (
 )
 _JUDGEMENT = re.compile(r"JUDGEMENT:[ \t*]*(CORRECT|INCORRECT)\b")
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "–": "-"})
+# Numbers with nothing but separators between them.
+_NUMBER = re.compile(r"(?<![0-9])[0-9]++")
+_NUMBERS = re.compile(
+    r"(?<![\w.,])[0-9]++(?:[.,][0-9]++)*+(?:(?:[\s,;|*+-]|and\b)++[0-9]++(?:[.,][0-9]++)*+)++"
+)
+_OR_BEFORE = re.compile(r"(?:\bor |[/|] ?)$")
+_OR_AFTER = re.compile(r",? or\b ?| ?[/|] ?")
+_DENIED = re.compile(r"(?:\b(?:not|never|neither|nor)|n't)(?: (?:a|an|the|in|equal to))? $")
+# Characters beside a text that are looked at.
+_SEEN = 60
 _EDGES = frozenset(" .,;:!?\"'`*_()[]{}")
 
 
@@ -44,20 +55,50 @@ def _factorial(text: str, place: int) -> bool:
 
 
 def matches(answer: str, expected: Sequence[str], *, contains: bool) -> bool:
-    """Whether the answer is one of the expected texts, or `contains` one as whole words."""
+    """Whether the answer is one of the expected texts, or `contains` one.
+
+    To contain one is to have it as a word or number of its own, not denied, and not as one of
+    several guesses.
+    """
     said = normal(answer)
     wanted = [text for text in map(normal, expected) if text]
     if not contains:
         return said in wanted
-    return any(re.search(_whole(text), said) for text in wanted)
+    lists = [(run.start(), run.end()) for run in _NUMBERS.finditer(said) if _is_list(run[0])]
+    return any(_is_stated(said, text, wanted, lists) for text in wanted)
 
 
-def _whole(text: str) -> str:
-    # Neither part of a longer word, nor of a longer number: 5 is not in 5.1, 1,500, -5 or 15.
-    number = text[0].isdigit() or text[-1].isdigit()
-    before = r"(?<![\w<>-])(?<![\d ][.,])(?<!^\.)" if number else r"(?<!\w)"
-    after = r"(?![.,]?\d)(?![\w!])" if number else r"(?!\w)"
-    return before + re.escape(text) + after
+def _is_stated(
+    said: str, text: str, wanted: Sequence[str], lists: Sequence[tuple[int, int]]
+) -> bool:
+    at = said.find(text)
+    while at >= 0:
+        end = at + len(text)
+        if (
+            stands_alone(said, at, end)
+            and not (text[-1].isdigit() and said.startswith("!", end))
+            and not _DENIED.search(said[max(0, at - _SEEN) : at])
+            and not _is_guess(said, at, end, wanted)
+            and not any(start <= at and end <= stop for start, stop in lists)
+        ):
+            return True
+        at = said.find(text, at + 1)
+    return False
+
+
+def _is_guess(said: str, start: int, end: int, wanted: Sequence[str]) -> bool:
+    """Whether an alternative stands beside it that is not expected as well."""
+    before, after = said[max(0, start - _SEEN) : start], said[end : end + _SEEN]
+    if found := _OR_BEFORE.search(before):
+        return not before[: found.start()].endswith(tuple(wanted))
+    if found := _OR_AFTER.match(after):
+        return not said.startswith(tuple(wanted), end + found.end())
+    return False
+
+
+def _is_list(run: str) -> bool:
+    """Whether numbers in a row are a list of guesses; two may be a day and a year."""
+    return len(_NUMBER.findall(run)) > 2
 
 
 def question(params: responses_pb2.ResponseParams, expected: Sequence[str], answer: str) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import filled_text, one_of
+from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
 
-from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
+from . import nemo, verdict
+from .question import MODES, ChoiceQuestion, ReadingMode
 
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
@@ -22,7 +24,8 @@ _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 class McqaEnvironment(Environment[None]):
     """Multiple choice questions; the reward is 1.0 for the right letter, else 0.0."""
 
-    version = "1"
+    version = "2"
+    references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
     processes = 1
     # A task's pattern may run away on a response; in a worker that costs no more than this.
@@ -38,7 +41,8 @@ class McqaEnvironment(Environment[None]):
         r"""Options.
 
         grading_mode: used for all tasks, whatever their rows say.
-        label_in_box: whether ``\boxed{C: its text}`` chooses C.
+        label_in_box: whether ``\boxed{C: its text}`` chooses C in strict_single_letter_boxed, and
+            with compat in both boxed modes.
         pattern_timeout_s: seconds of processor time for the patterns that a task brings
             (`output_regex`).
         """
@@ -59,6 +63,20 @@ class McqaEnvironment(Environment[None]):
                 _fitting(task, _mode(task))
         _mode(task)
 
+    def expected(self, task: Task) -> list[Expected]:
+        """The letter; and the option's text, where the mode reads that, too."""
+        letter, question = _expected(task), _question(task)
+        patterns, mode = _patterns(task), self._mode or _mode(task)
+        boxed = mode in ("strict_single_letter_boxed", "lenient_boxed") and not patterns
+        form = f"The answer is \\boxed{{{ANSWER}}}." if boxed else f"Answer: {ANSWER}"
+        choices = tuple(sorted(question.letters))
+        answers = [Expected(letter, "choice", form, choices=choices)]
+        texts = [text for _, text in question.options]
+        text = next((text for name, text in question.options if name == letter), "")
+        if mode == "lenient_boxed" and not patterns and text and texts.count(text) == 1:
+            answers.append(Expected(text, "choice", form, choices=texts))
+        return answers
+
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the chosen letter with the expected one."""
         task = rollout.task
@@ -75,6 +93,7 @@ class McqaEnvironment(Environment[None]):
             if letter is None and text:
                 mode = self._mode or _mode(task)
                 stage.note = f"by {mode}"
+                choose = nemo.choose if self.compat_of(task) else verdict.choose
                 letter = choose(
                     text,
                     question,
@@ -83,7 +102,12 @@ class McqaEnvironment(Environment[None]):
                     answer_prefix=_template(task).get("answer_prefix") or "",
                 )
         evidence["extracted_answer"] = letter
-        return Verdict(float(letter == expected), evidence=evidence)
+        found = "found no choice" if letter is None else f"got {letter}"
+        return Verdict(
+            float(letter == expected),
+            evidence=evidence,
+            explanation=f"expected {expected}, {found} ({stage.note})",
+        )
 
     async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
         """The letter that the task's patterns find. Raises `AnswerTooMuch` where they cannot read
@@ -94,6 +118,8 @@ class McqaEnvironment(Environment[None]):
         options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
+
+        by_patterns = nemo.by_patterns if self.compat_of(task) else verdict.by_patterns
 
         def find(read: str) -> Awaitable[str | None]:
             return self.work_on_answer(by_patterns, read, patterns, options, cpu_s=self._timeout_s)

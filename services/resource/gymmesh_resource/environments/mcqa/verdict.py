@@ -1,69 +1,73 @@
-r"""Which option a response chose, by the grading modes of NeMo Gym's mcqa server.
+r"""Which option a response chose. Pure.
 
 Invariant: every function takes time linear in the text, but for `by_patterns`, whose patterns
 come with the task: run that one where it can be killed.
 
-Modes:
-strict_single_letter_boxed: the last ``\boxed{}`` holds one capital letter and no other.
-lenient_boxed: as above; else the box contains the text of exactly one option.
-lenient_answer_colon: the first "Answer: …" is a letter, or the text of an option.
-lenient_answer_colon_md: the last "Answer: …" from which one letter can be read, in Markdown or
-    brackets or at the head of a sentence; a list of letters is no answer.
+What is not a choice: a letter or an option that is negated, several of them side by side, a label
+beside the text of another option, and words such as "A" and "I" in a sentence.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Literal, get_args
+from typing import Final
 
-from gymmesh_resource.environments._latex import BOX, boxes, without_text
+from gymmesh_resource.environments._plain_text import plain
 
-ReadingMode = Literal[
-    "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
-]
-MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
+from .question import LAST_LINE, LETTERS, ChoiceQuestion, ReadingMode, last_box
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
+# Characters beside a letter that say whether it is meant.
+_BESIDE: Final = 60
+# Tokens of an option's text, and of a box, that are looked for in each other.
+_TOKENS: Final = 200
 
-_LONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
-_LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
-_ANSWER = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
+_ALONE = re.compile(
+    r"""[\s("'\[{<]*(?:(?:option|choice|letter|answer)\s*:?\s*[("'\[]?)?([A-Za-z])[\s)"'\]}>.,:;]*""",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"\s*[(\[]?([A-Z])[)\]]?(?:\s*[:).,\]\-]\s*|\s+)(?=\S)(.*)", re.DOTALL)
+_MARKED_LABEL = re.compile(r"\s*[(\[]?([A-Z])\s*[:).\]\-]\s*(?=\S)(.*)", re.DOTALL)
+_ANSWER = re.compile(r"answer[*_]{0,3}\s*:[*_]{0,3}\s*(.+)", re.IGNORECASE)
 _PAYLOAD = re.compile(r"answer[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
-_LONE_LETTER = re.compile(r"(?<![A-Za-z])([A-Za-z])(?![A-Za-z])")
-_LIST_GAP = re.compile(r"\s*[/|&,;]\s*|\s+(?:or|and)\s+|\s+", re.IGNORECASE)
-_HEAD_LETTER = re.compile(r"([A-Za-z])(?![A-Za-z0-9])")
-_CAPITAL_WORD = re.compile(r"\b[A-Z]\b")
-# The word "answer" of the languages that localized question sets use, ending the response.
-_LAST_LINE = re.compile(
-    r"[*_\s]*(?:উত্তর|উত্তৰ|જવાબ|उत्तर|ಉತ್ತರ|ഉത്തരം|ଉତ୍ତର|ਜਵਾਬ|ਉੱਤਰ|பதில்|సమాధానం|జవాబు|جواب|الإجابة)"
-    r"[*_]{0,2}\s*:[*_\s]*\(?([A-Za-z])\)?[*_\s.।。]*"
+
+_MENTION = re.compile(r"(?<![A-Za-z0-9'])([A-Z])(?![A-Za-z0-9'#+])")
+_HEAD = re.compile(r"[\s(\[\"'*_]*(?:(?:option|choice|letter)\s+)?[(\[]?", re.IGNORECASE)
+_LIST_GAP = re.compile(r"[)\]]?\s*(?:[/|&,;]|\bor\b|\band\b|\bnor\b|\s)+\s*[(\[]?", re.IGNORECASE)
+_WORD_AFTER = re.compile(r"\s+([a-z]+)")
+_CALLED = re.compile(r"(?:option|choice|letter|answer)\s+\Z", re.IGNORECASE)
+_CONNECTIVES: Final = frozenset(
+    {"because", "since", "as", "is", "are", "was", "for", "due", "given", "but", "and", "or", "nor",
+     "which", "with", "where", "seems"}
+)  # fmt: skip
+_REASON = re.compile(
+    r"[)\]*_\"']*(?:\s*[.:;,—-](?=\s)|\s+(?:because|since|as|for|due|given)\b)", re.I
 )
-# Letters that stand for A to D in Arabic and Bengali.
-_LETTERS: Final = str.maketrans(
-    {"أ": " A", "ب": " B", "ج": " C", "د": " D", "অ": " A", "ব": " B", "ড": " C", "ঢ": " D"}
+_GOES_ON = re.compile(r"\W*(?:or|and|maybe|perhaps|possibly|also)\b", re.IGNORECASE)
+_NEGATED_BEFORE = re.compile(
+    r"(?:\b(?:not|no|nor|neither|never|except|without|excluding|rejecting|cannot)|n't|rather than"
+    r"|instead of|other than|\brul(?:e|ed|ing) out|\beliminat\w*|\bexclud\w*|\breject\w*)"
+    r"\W+(?:(?:options?|choice|answer|letter|the|it|be|is)\W+){0,3}\Z",
+    re.IGNORECASE,
+)
+_NEGATED_AFTER = re.compile(
+    r"\W{0,3}(?:(?:is|are|was|seems)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|impossible|invalid)\b"
+    r"|(?:isn't|aren't|wasn't|cannot|can't)\b)",
+    re.IGNORECASE,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class ChoiceQuestion:
-    """The options: their texts by capital letter, in order; a letter may come twice."""
-
-    options: Sequence[tuple[str, str]]
-
-    @property
-    def letters(self) -> frozenset[str]:
-        """The letters that can be chosen."""
-        return frozenset(letter for letter, _ in self.options)
-
-    def with_text(self, text: str) -> str | None:
-        """The letter of the first option that reads so, case and spaces aside."""
-        wanted = _plain(text)
-        return next((letter for letter, option in self.options if _plain(option) == wanted), None)
+_TOKEN = re.compile(r"\w+(?:['.,]\w+)*|[^\w\s]")
+_NEGATIONS: Final = frozenset(
+    {"not", "no", "never", "neither", "nor", "none", "cannot", "except", "without", "unlike", "non",
+     "or", "either", "instead", "rather"}
+)  # fmt: skip
+_BESIDE_NUMBERS: Final = frozenset("=:.,;!()[]{}\"'")
 
 
 def choose(
@@ -76,20 +80,20 @@ def choose(
 ) -> str | None:
     r"""The letter that a response chose, or None.
 
-    `label_in_box`: whether ``\boxed{C: its text}`` chooses C in the boxed modes.
+    `label_in_box`: whether ``\boxed{C: its text}`` chooses C in the strict boxed mode.
     `answer_prefix`: in lenient_answer_colon_md, what may stand in place of "Answer:".
     """
     match mode:
         case "strict_single_letter_boxed":
-            return _boxed_letter(text, question, label_in_box)
+            return _boxed(text, question, label_in_box)
         case "lenient_boxed":
-            return _boxed_letter(text, question, label_in_box) or _boxed_option(text, question)
+            return _boxed(text, question, label_in_box) or _boxed_option(text, question)
         case "lenient_answer_colon":
             return _after_colon(text, question)
         case "lenient_answer_colon_md":
             letter = _from_payloads(text, question, answer_prefix)
             if letter is None and answer_prefix:
-                return _boxed_letter(text, question, label_in_box)
+                return _boxed(text, question, label_in_box)
             return letter
 
 
@@ -97,7 +101,8 @@ def by_patterns(text: str, patterns: Sequence[str], options: Mapping[str, str]) 
     """The letter found by the first of a task's own patterns that finds any; its last match.
 
     A pattern's first group (or the whole match) is a letter, trusted even where it is none of
-    the options, or an option's text. A broken pattern finds nothing.
+    the options, or an option's text. A letter inside a word is not one. A broken pattern finds
+    nothing.
     """
     question = ChoiceQuestion(list(options.items()))
     for pattern in patterns:
@@ -105,45 +110,116 @@ def by_patterns(text: str, patterns: Sequence[str], options: Mapping[str, str]) 
             matches = list(re.finditer(pattern, text, re.IGNORECASE))
         except (re.error, OverflowError, RecursionError, MemoryError):
             continue
-        if not matches:
-            continue
-        found = matches[-1].group(1 if matches[-1].re.groups else 0) or ""
-        captured = _normalized(found).upper()
-        is_letter = len(captured) == 1 and captured.isalpha()
-        letter = captured if is_letter else question.with_text(captured)
-        if letter is not None:
-            return letter
+        for match in reversed(matches):
+            group = 1 if match.re.groups else 0
+            if match.group(group) is None or _cuts_a_word(text, *match.span(group)):
+                continue
+            found = _normal(match.group(group))
+            letter = _alone(found) or question.named_by(found)
+            if letter is not None:
+                return letter
+            break
     return None
 
 
-def _boxed_letter(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
-    inner = _last_box(text)
+def _cuts_a_word(text: str, start: int, end: int) -> bool:
+    """Whether what was found goes on to its left or right as a word in Latin letters."""
+    before, after = text[max(start - 1, 0) : start], text[end : end + 1]
+    return _joined(before, text[start : start + 1]) or _joined(text[end - 1 : end], after)
+
+
+def _joined(left: str, right: str) -> bool:
+    return all(one.isascii() and one.isalnum() for one in (left, right) if one) and bool(
+        left and right
+    )
+
+
+def _boxed(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
+    inner = last_box(text)
     if inner is None:
         return None
-    found = _LONE_CAPITAL.fullmatch(inner)
-    if found is None and label_in_box:
-        found = _LABEL.match(inner)
-    letter = found.group(1) if found else None
+    letter = _alone(inner) or _alone(inner := _normal(inner))
+    if letter is None and label_in_box and (found := _MARKED_LABEL.fullmatch(inner)):
+        named = _option_in(found[2], question)
+        letter = found[1] if named in (None, found[1]) else None
     return letter if letter in question.letters else None
 
 
 def _boxed_option(text: str, question: ChoiceQuestion) -> str | None:
-    inner = _last_box(text)
-    if inner is None:
+    inner = last_box(text)
+    return None if inner is None else _option_in(_normal(inner), question)
+
+
+def _option_in(text: str, question: ChoiceQuestion) -> str | None:
+    """The one option that a text names: by its own text, with its label, or among other words."""
+    named = question.named_by(text)
+    if named is not None:
+        return named
+    label = _MARKED_LABEL.fullmatch(text)
+    if label is not None and label[1] in question.letters:
+        named = question.named_by(label[2]) or _contained(label[2], question)
+        return named if named == label[1] else None
+    return _contained(text, question)
+
+
+def _labelled(text: str, question: ChoiceQuestion) -> str | None:
+    """The letter of an option that stands there with its text."""
+    found = _LABEL.fullmatch(text)
+    if found is None:
         return None
-    box = _plain(inner)
-    letters = {letter for letter, option in question.options if (o := _plain(option)) and o in box}
-    return letters.pop() if len(letters) == 1 else None
+    return found[1] if question.named_by(found[2]) == found[1] else None
+
+
+def _contained(text: str, question: ChoiceQuestion) -> str | None:
+    """The one option that stands in a text word by word, in no longer option and not negated."""
+    words = _TOKEN.findall(text.casefold())[:_TOKENS]
+    spans = [
+        (start, end, letter)
+        for letter, option in question.options
+        for start, end in _places(words, _words_of(option))
+    ]
+    spans = [
+        one
+        for one in spans
+        if not any(
+            o[0] <= one[0] and one[1] <= o[1] and o[1] - o[0] > one[1] - one[0] for o in spans
+        )
+    ]
+    letters = {letter for *_, letter in spans}
+    if len(letters) != 1:
+        return None
+    covered = {place for start, end, _ in spans for place in range(start, end)}
+    beside = [word for place, word in enumerate(words) if place not in covered]
+    if any(word in _NEGATIONS or word.endswith("n't") for word in beside):
+        return None
+    # A number is named by itself, not by an expression or another number around it.
+    is_number = any(map(str.isdigit, "".join(words[place] for place in covered)))
+    if is_number and not all(word.isalpha() or word in _BESIDE_NUMBERS for word in beside):
+        return None
+    return letters.pop()
+
+
+@lru_cache(1024)
+def _words_of(option: str) -> list[str]:
+    return _TOKEN.findall(plain(option).casefold())[:_TOKENS]
+
+
+def _places(words: Sequence[str], part: Sequence[str]) -> Iterator[tuple[int, int]]:
+    size = len(part)
+    for start in range(len(words) - size + 1 if part else 0):
+        if words[start] == part[0] and words[start : start + size] == part:
+            yield start, start + size
 
 
 def _after_colon(text: str, question: ChoiceQuestion) -> str | None:
-    found = _ANSWER.search(text)
-    if found is None:
-        return None
-    candidate = without_text(found.group(1)).strip()
-    if len(candidate) == 1 and candidate.upper() in question.letters:
-        return candidate.upper()
-    return question.with_text(candidate)
+    for found in reversed(list(_ANSWER.finditer(unicodedata.normalize("NFKC", text)))):
+        candidate = _unmarked(found[1])
+        letter = _alone(candidate) or _alone(candidate := _normal(candidate))
+        if letter is None:
+            letter = question.named_by(candidate) or _labelled(candidate, question)
+        if letter in question.letters:
+            return letter
+    return None
 
 
 def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | None:
@@ -155,51 +231,111 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
             rest = text[match.end() : match.end() + PAYLOAD]
             found.append((match.start(), rest.partition("\n")[0]))
     for _, payload in sorted(found, reverse=True):
-        letter = _letter_of(payload, question.letters)
-        if letter is not None:
+        payload = _unmarked(payload)
+        letter = _alone(payload)
+        if letter is None:
+            letter = _letter_of(_normal(payload), question)
+        if letter in question.letters:
             return letter
-    last_line = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2])
+    last_line = LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2])
     letter = last_line.group(1).upper() if last_line else None
     return letter if letter in question.letters else None
 
 
-def _letter_of(payload: str, letters: frozenset[str]) -> str | None:
+def _letter_of(text: str, question: ChoiceQuestion) -> str | None:
     """The one letter that the words after "Answer:" name."""
-    candidate = _normalized(payload).strip("*_` \t\n\r.,;:")
-    if _is_list(candidate, letters):
+    letters = question.letters
+    letter = _alone(text) or question.named_by(text) or _labelled(text, question)
+    if letter is not None:
+        return letter if letter in letters else None
+    lower = re.match(r"[(\[]?([a-z])(?:[)\].:,;]|\s+(?:because|since|as)\b)", text)
+    if lower and lower[1].upper() in letters:
+        text = text[: lower.start(1)] + lower[1].upper() + text[lower.end(1) :]
+    mentions = [one for one in _mentions(text, letters) if not one.negated]
+    named = {one.letter for one in mentions}
+    if not named:
         return None
-    if len(candidate) == 1:
-        letter = candidate
-    elif head := _HEAD_LETTER.match(candidate):
-        letter = head.group(1)
-    else:
-        words = _CAPITAL_WORD.findall(candidate)
-        letter = words[-1] if words else ""
-    return letter.upper() if letter.upper() in letters else None
+    first = mentions[0]
+    rest = text[first.end :].lstrip(" )]*_.:,;-")
+    other = question.named_by(rest)
+    if other is not None and other != first.letter:
+        return None  # one option's letter with the text of another
+    if len(named) == 1 or _has_reason(text, mentions, question):
+        return first.letter
+    return None
 
 
-def _is_list(text: str, letters: frozenset[str]) -> bool:
-    """Whether different options stand side by side, as in "A/B" or "A or B"."""
-    found = [match for match in _LONE_LETTER.finditer(text) if match.group().upper() in letters]
-    return any(
-        left.group().upper() != right.group().upper()
-        and _LIST_GAP.fullmatch(text, left.end(), right.start())
-        for left, right in pairwise(found)
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """A letter that stands alone in a text, from `start` to `end`."""
+
+    letter: str
+    start: int
+    end: int
+    negated: bool
+
+
+def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
+    """The options' letters in a text, without those that are words of its sentences."""
+    found: list[_Mention] = []
+    for match in _MENTION.finditer(text):
+        letter, start, end = match[1], match.start(), match.end()
+        before, after = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
+        if letter not in letters or (letter in "AI" and _is_word(before, after)):
+            continue
+        negated = bool(_NEGATED_BEFORE.search(before) or _NEGATED_AFTER.match(after))
+        if found and found[-1].negated and _LIST_GAP.fullmatch(text, found[-1].end, start):
+            negated = True  # "neither A nor B"
+        found.append(_Mention(letter, start, end, negated))
+    return found
+
+
+def _is_word(before: str, after: str) -> bool:
+    """Whether an A or I is the word of a sentence, as in "A good match" and "I think"."""
+    following = _WORD_AFTER.match(after)
+    if following is None or following[1] in _CONNECTIVES:
+        return False
+    return not _CALLED.search(before)
+
+
+def _has_reason(text: str, mentions: Sequence[_Mention], question: ChoiceQuestion) -> bool:
+    """Whether the first letter is the answer, and the others stand in the reason after it."""
+    first = mentions[0]
+    if not _HEAD.fullmatch(text, 0, first.start):
+        return False
+    if any(
+        left.letter != right.letter and _LIST_GAP.fullmatch(text, left.end, right.start)
+        for left, right in list(pairwise(mentions))[:1]
+    ):
+        return False
+    reason = _REASON.match(text, first.end)
+    if reason is None or _GOES_ON.match(text, reason.end()):
+        return False
+    # "A: Venus, B: Mercury" names all of them.
+    return not any(
+        _MARKED_LABEL.match(text, one.start) and _begins_with(text[one.end :], one.letter, question)
+        for one in mentions[1:]
     )
 
 
-def _last_box(text: str) -> str | None:
-    r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
-    when its brace never closes."""
-    last = text[max(text.rfind(BOX), 0) :]
-    place = next(boxes(last), None)
-    return None if place is None else without_text(last[place].strip())
+def _begins_with(text: str, letter: str, question: ChoiceQuestion) -> bool:
+    """Whether the option's own text is what follows its label."""
+    rest = text[:PAYLOAD].lstrip(" ):.]-").casefold()
+    own = (plain(option).casefold() for one, option in question.options if one == letter)
+    return any(map(rest.startswith, own))
 
 
-def _normalized(text: str) -> str:
-    """Text with the letters of other scripts as A to D, and in compatible characters."""
-    return unicodedata.normalize("NFKC", text).translate(_LETTERS).strip()
+def _alone(text: str) -> str | None:
+    """The letter that the whole text is."""
+    found = _ALONE.fullmatch(text) if len(text) <= _BESIDE else None
+    return found[1].upper() if found else None
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.lower().split())
+def _unmarked(text: str) -> str:
+    """Without the emphasis that began before "Answer:", and what is left of LaTeX around it."""
+    return text.strip().strip("*_`").strip()
+
+
+def _normal(text: str) -> str:
+    """Text in plain notation, with the letters of other scripts as A to D."""
+    return plain(text).translate(LETTERS).strip().rstrip("}").strip()

@@ -1,26 +1,28 @@
 r"""Where in a response the answer to a puzzle stands.
 
-The rule is NeMo Gym's: the last ``<answer>…</answer>``, else the first ``\boxed{…}`` up to its
-first closing brace, else the whole text. Written as searches rather than regular expressions,
-so that the time is linear in the text whatever the model wrote.
+The last ``<answer>…</answer>``, else the last ``\boxed{…}`` up to the brace that closes it, else
+the whole text. NeMo Gym takes the first box, up to its first closing brace. The time is linear in
+the text, whatever the model wrote.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 AnswerSource = Literal["tags", "boxed", "text"]
 
 _OPEN, _CLOSE = "<answer>", "</answer>"
 _BOX = "\\boxed{"
+_BRACE = re.compile(r"\\boxed\{|[{}]")
 
 
-def extract_answer(text: str) -> tuple[str, AnswerSource]:
-    """The answer without white space around it, and where it stood."""
+def extract_answer(text: str, *, first_box: bool = False) -> tuple[str, AnswerSource]:
+    """The answer without white space around it, and where it stood; `first_box`: as NeMo Gym."""
     tagged = _last_tagged(text)
     if tagged is not None:
         return tagged.strip(), "tags"
-    boxed = _first_boxed(text)
+    boxed = _first_boxed(text) if first_box else _last_boxed(text)
     if boxed is not None:
         return boxed.strip(), "boxed"
     return text.strip(), "text"
@@ -49,3 +51,16 @@ def _first_boxed(text: str) -> str | None:
             return text[inside:end]
         start = text.find(_BOX, inside)
     return None
+
+
+def _last_boxed(text: str) -> str | None:
+    found = None
+    open_braces: list[int | None] = []  # for each one where a box begins, if it is a box's
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            open_braces.append(None if brace[0] == "{" else brace.end())
+        elif open_braces:
+            start = open_braces.pop()
+            if start is not None and text[start : brace.start()].strip():
+                found = start, brace.start()
+    return None if found is None else text[slice(*found)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, V
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.environments.row_fields import text_or_none
 from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.expected import ANSWER, AnswerKind, Expected, is_number
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.waits import cancel_and_wait
 
@@ -31,6 +33,9 @@ from .scoring import Score, UnknownDataset
 _GENERATE_S = 300
 _NAMES_S = 30.0
 _EVIDENCE = 1_000
+_SHOWN = 100
+# What SymPy writes for an integral that it could not compute.
+_UNSOLVED = re.compile(r"\bIntegral\(")
 
 
 class ReasoningGymEnvironment(Environment[None]):
@@ -39,7 +44,8 @@ class ReasoningGymEnvironment(Environment[None]):
     The reward is the dataset's own score of the answer, from 0.0 to 1.0.
     """
 
-    version = "1"
+    version = "2"
+    references = ("nemo",)
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
@@ -62,7 +68,7 @@ class ReasoningGymEnvironment(Environment[None]):
 
         datasets: generate `count` example tasks of these from `seed`; an empty list is all
             datasets. Without it there are a few ready-made ones.
-        corrections: mend the scorers of three datasets that cannot be followed.
+        corrections: mend the scorers of datasets whose own are not right.
         score_workers: processes that score. score_timeout_s: seconds of processor time for one
             score; an answer that takes more is worth 0.0.
         """
@@ -100,7 +106,13 @@ class ReasoningGymEnvironment(Environment[None]):
     def check_task(self, task: Task) -> None:
         """The row must have question, answer (text or null) and metadata.source_dataset."""
         refuse_others(task, ("reasoning_gym",))
-        _entry(task)
+        entry = _entry(task)
+        if not self._as_nemo(task) and _UNSOLVED.search(entry["answer"] or ""):
+            raise TaskInvalid("answer", "has an integral left to be computed, which is no answer")
+
+    def _as_nemo(self, task: Task) -> bool:
+        """Whether answers are found and scored as NeMo Gym does: by the library alone."""
+        return self.compat_of(task) == "nemo"
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state; but a task of a dataset that does not exist is refused before it runs."""
@@ -111,15 +123,25 @@ class ReasoningGymEnvironment(Environment[None]):
         if dataset not in await asyncio.shield(self._names):
             raise _unknown(dataset)
 
+    def expected(self, task: Task) -> Expected | None:
+        """The data set's own answer, where the row has it."""
+        answer = _entry(task)["answer"]
+        if not answer:
+            return None
+        kind: AnswerKind = "number" if is_number(answer) else "text"
+        return Expected(answer, kind, form=f"<answer>{ANSWER}</answer>")
+
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Score the answer with the dataset's own scorer."""
         # As the field joins the messages of a response: with nothing between them.
-        answer, source = extract_answer("".join(rollout.texts))
+        as_nemo = self._as_nemo(rollout.task)
+        answer, source = extract_answer("".join(rollout.texts), first_box=as_nemo)
+        corrected = self._corrected and not as_nemo
         entry = _entry(rollout.task)
         dataset = entry["metadata"]["source_dataset"]
         with rollout.stage("score") as stage:
             try:
-                score = await self._judge(dataset, answer, entry)
+                score = await self._judge(dataset, answer, entry, corrected)
             except UnknownDataset:
                 raise _unknown(dataset) from None
             stage.note = f"answer found in: {source}"
@@ -130,31 +152,38 @@ class ReasoningGymEnvironment(Environment[None]):
         }
         if score.error:
             evidence["scorer_error"] = score.error
-        return Verdict(score.value, evidence=evidence)
+        expected = "" if entry["answer"] is None else f"expected {entry['answer'][:_SHOWN]!r}, "
+        return Verdict(
+            score.value, evidence=evidence, explanation=f"{expected}got {answer[:_SHOWN]!r}"
+        )
 
-    async def _judge(self, dataset: str, answer: str, entry: dict[str, Any]) -> Score:
+    async def _judge(
+        self, dataset: str, answer: str, entry: dict[str, Any], corrected: bool
+    ) -> Score:
         """The score; an answer that breaks the scorer is worth 0, if the task's own does not."""
         try:
-            score = await self._score(dataset, answer, entry)
+            score = await self._score(dataset, answer, entry, corrected)
         except AnswerTooMuch as error:
             score = Score(0.0, f"the scorer gave up on this answer: {error}")
         if score.error:
-            await self._check_own(dataset, entry)
+            await self._check_own(dataset, entry, corrected)
         return score
 
-    async def _check_own(self, dataset: str, entry: dict[str, Any]) -> None:
+    async def _check_own(self, dataset: str, entry: dict[str, Any], corrected: bool) -> None:
         """Make sure that scorer and task are sound. Raises `TaskInvalid` or `PoolError`."""
         own = entry["answer"]
         try:
-            score = await self._score(dataset, "" if own is None else own, entry)
+            score = await self._score(dataset, "" if own is None else own, entry, corrected)
         except AnswerTooMuch as error:
             raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {error}") from None
         if score.error and own is not None:
             raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {score.error}")
 
-    async def _score(self, dataset: str, answer: str, entry: dict[str, Any]) -> Score:
+    async def _score(
+        self, dataset: str, answer: str, entry: dict[str, Any], corrected: bool
+    ) -> Score:
         return await self.work_on_answer(
-            scoring.score, dataset, answer, entry, self._corrected, cpu_s=self._timeout_s
+            scoring.score, dataset, answer, entry, corrected, cpu_s=self._timeout_s
         )
 
 

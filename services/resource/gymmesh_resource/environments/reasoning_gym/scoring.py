@@ -1,15 +1,18 @@
 """Scores by reasoning-gym's own datasets. Runs in worker processes, for it may hang or crash.
 
-Invariant: a score is what the library gives for the entry as its generator made it, save for
-the corrections listed in `CORRECTIONS`, each of which can be switched off together.
+Invariant: a score is what the library gives for the entry as its generator made it, save for the
+datasets in `CORRECTIONS`, and for answers that are no finite number, which are worth nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from .corrections import CORRECTIONS, finite
 
 # Of an exception's text, kept as evidence.
 _TEXT = 300
@@ -47,14 +50,18 @@ def dataset_names() -> frozenset[str]:
 def score(dataset: str, answer: str, entry: dict[str, Any], corrected: bool) -> Score:
     """The score of an answer, 0.0 to 1.0. Raises `UnknownDataset`.
 
+    `corrected`: by the corrections, rather than by the library alone.
     `entry`: question, answer and metadata as a task row has them, after a trip through JSON.
     """
     scorer = _scorer(dataset)
+    if corrected and answer != entry["answer"] and not finite(answer):
+        return Score(0.0)
     correction = CORRECTIONS.get(dataset) if corrected else None
     try:
         if correction is not None:
             return Score(float(correction(scorer, answer, entry)))
-        return Score(float(scorer(answer=answer, entry=entry)))
+        value = float(scorer(answer=answer, entry=entry))
+        return Score(0.0 if corrected and not math.isfinite(value) else value)
     except Exception as error:  # scorers raise all kinds; the caller decides which is at fault
         return Score(0.0, f"{type(error).__name__}: {error}"[:_TEXT])
 
@@ -67,23 +74,3 @@ def _scorer(dataset: str) -> Callable[..., Any]:
         raise UnknownDataset(dataset)
     scorer: Callable[..., Any] = reasoning_gym.get_score_answer_fn(dataset)
     return scorer
-
-
-def _arc(scorer: Callable[..., Any], answer: str, entry: dict[str, Any]) -> Any:
-    """The scorer compares with tuples, which JSON made lists: no answer could be right."""
-    metadata = dict(entry["metadata"])
-    metadata["output"] = tuple(tuple(row) for row in metadata["output"])
-    return scorer(answer=answer, entry={**entry, "metadata": metadata})
-
-
-def _halting(scorer: Callable[..., Any], answer: str, entry: dict[str, Any]) -> float:
-    """The scorer compares the truth of two strings, so that all answers but "" would be right."""
-    return float(answer.strip().strip(".").lower() == str(entry["answer"]).lower())
-
-
-CORRECTIONS: dict[str, Callable[[Callable[..., Any], str, dict[str, Any]], Any]] = {
-    "arc_agi": _arc,
-    "rearc": _arc,
-    "game_of_life_halting": _halting,
-}
-"""Where the library's scorer cannot be followed: by dataset, what is called in its place."""

@@ -15,13 +15,14 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.tools import tool
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
 from .bounds import QueryError, QueryLimits
 from .execution import Judged, check_query, gives_nothing, has_rows, judge, run_query, warm_up
-from .reading import find_query
+from .reading import find_query, find_query_as_nemo
 from .rows import Question, read_question
 from .table import shown
 
@@ -45,7 +46,8 @@ class SqlEnvironment(Environment[None]):
     The reward is 1.0 when the answer's query gives the same result as the expected one, else 0.0.
     """
 
-    version = "1"
+    version = "2"
+    references = ("nemo",)
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
@@ -97,6 +99,7 @@ class SqlEnvironment(Environment[None]):
     def check_task(self, task: Task) -> None:
         """The row must have a database and an expected query."""
         self._question(task)
+        self.compat_of(task)
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state, but refuses a database that cannot be made, or on which any query may be
@@ -146,13 +149,17 @@ class SqlEnvironment(Environment[None]):
             raise ToolError(f"The query had to be ended: {error}.") from None
         return shown(result)
 
+    def expected(self, task: Task) -> Expected:
+        """The row's expected query, in a fence."""
+        return Expected(self._question(task).query, "sql", form=f"```sql\n{ANSWER}\n```")
+
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare what the answer's query gives with what the expected one gives."""
         answer = self._answer(rollout)
         if answer is None:
-            return Verdict(0.0, evidence={"reason": "no query in the answer"})
+            return _worth_nothing("no query in the answer")
         if len(answer) > _LONGEST:
-            return Verdict(0.0, evidence={"reason": "the query is too long"})
+            return _worth_nothing("the query is too long")
         question = self._question(rollout.task)
         with rollout.stage("execute") as stage:
             judged = await self._judge(question, answer)
@@ -165,6 +172,7 @@ class SqlEnvironment(Environment[None]):
                 "expected_rows": judged.expected_rows,
                 "answer_rows": judged.answer_rows,
             },
+            explanation="the same result" if judged.match else judged.reason,
         )
 
     async def _judge(self, question: Question, answer: str) -> Judged:
@@ -187,6 +195,8 @@ class SqlEnvironment(Environment[None]):
         return read_question(task, self._databases, self._engine)
 
     def _answer(self, rollout: Rollout) -> str | None:
+        if self.compat_of(rollout.task) == "nemo":
+            return find_query_as_nemo(rollout.text)
         written = find_query(rollout.text)
         if written is not None or not self._from_query:
             return written
@@ -199,6 +209,10 @@ class SqlEnvironment(Environment[None]):
 
     async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts, seconds: float) -> T:
         return await self.work_on_answer(function, *arguments, cpu_s=seconds + _GRACE)
+
+
+def _worth_nothing(reason: str) -> Verdict:
+    return Verdict(0.0, evidence={"reason": reason}, explanation=reason)
 
 
 def _fault(question: Question, error: QueryError) -> Exception:

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import re
 
-_FENCE = "```"
-_STARTS = ("select", "with", "values")
+# A code fence of backticks or tildes, up to its end or to that of the text.
+_BLOCK = re.compile(r"(`{3,}|~{3,})(.*?)(\1|\Z)", re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
+# What a fence calls a block of SQL, beside all that has "sql" in it; and what may be anything.
+_DIALECTS = ("postgres", "duckdb", "duck", "bigquery", "snowflake", "mariadb", "oracle")
+_ANYTHING = ("", "text", "txt", "plain", "plaintext", "code", "query", "db", "database")
+# How a query begins, comments aside: "With this table …" is not one.
+_START = re.compile(
+    r"""(?:\s|\(|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*+
+    (?:(?:select|values)\b|with\s+(?:recursive\s+)?(?:\w+|"[^"]*"|`[^`]*`|\[[^\]]*\])\s*(?:\(|as\b))
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_NEMO_BLOCK = re.compile(r"```sql\s*(.*?)\s*```", re.DOTALL | re.IGNORECASE)
 # A text, a quoted name or a comment, each up to its end or to that of the query.
 _QUOTED = re.compile(
     r"""'[^']*(?:'|$)|"[^"]*(?:"|$)|`[^`]*(?:`|$)|\[[^\]]*(?:\]|$)|--[^\n]*|/\*.*?(?:\*/|$)""",
@@ -15,16 +27,29 @@ _WORD_OR_BRACKET = re.compile(r"[()]|\w+")
 
 
 def find_query(text: str) -> str | None:
-    """The last query in a text: a fenced block of SQL, or the whole of it where it is a query."""
-    blocks = text.split(_FENCE)[1::2]
-    if text.count(_FENCE) % 2:
-        blocks = blocks[:-1]  # the last one was not closed
-    for block in reversed(blocks):
-        query = _query_of(block)
+    """The last query in a text: a fenced block of SQL, or without one the whole of the text where
+    it is a query, or code within a line.
+
+    A block that is not closed counts where no other one has a query: an answer may be cut off.
+    """
+    blocks = list(_BLOCK.finditer(text))
+    for block in (*(one for one in reversed(blocks) if one[3]), *blocks[-1:]):
+        query = _query_of(block[2])
         if query is not None:
             return query
+    if blocks:
+        return None
     whole = text.strip()
-    return whole if not blocks and _is_query(whole) else None
+    if _is_query(whole):
+        return whole
+    queries = [code.strip() for code in _INLINE.findall(text) if _is_query(code)]
+    return queries[-1] if queries else None
+
+
+def find_query_as_nemo(text: str) -> str | None:
+    """NeMo Gym's rule: the last block that is fenced as `sql` and closed."""
+    blocks = _NEMO_BLOCK.findall(text)
+    return (blocks[-1] or None) if blocks else None
 
 
 def orders_rows(sql: str) -> bool:
@@ -44,14 +69,15 @@ def orders_rows(sql: str) -> bool:
 
 def _query_of(block: str) -> str | None:
     """A fenced block's query; its first word may name the language."""
-    language, _, rest = block.partition("\n")
-    if language.strip().lower() in ("sql", "sqlite", "sqlite3"):
-        return rest.strip() or None
-    if language[:4].lower() == "sql ":
-        return block[4:].strip() or None
-    bare = rest if rest and not language.strip() else block
-    return bare.strip() if _is_query(bare) else None
+    first, _, rest = block.partition("\n")
+    language, _, more = first.strip().partition(" ")
+    language = language.lower()
+    if "sql" in language or language in _DIALECTS:
+        return f"{more}\n{rest}".strip() or None
+    if language in _ANYTHING and _is_query(rest):
+        return rest.strip()
+    return block.strip() if _is_query(block) else None
 
 
 def _is_query(text: str) -> bool:
-    return text.lstrip("( \t\r\n").lower().startswith(_STARTS)
+    return _START.match(text) is not None

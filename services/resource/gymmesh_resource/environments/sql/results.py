@@ -2,8 +2,9 @@
 
 Columns are compared by position, or in any order; their names never count. Rows are compared in
 order only where the expected query orders them, else as many times as they occur (or, as the
-BIRD benchmark does, as sets). 1 and 1.0 are one value; floats are compared within a tolerance;
-texts exactly; NULL equals NULL, and NaN, which an engine gives as one object, NaN; "1" is not 1.
+BIRD benchmark does, as sets). 1 and 1.0 are one value; floats are compared within a relative
+tolerance, so that 0 equals 0 only; texts exactly; NULL equals NULL, and NaN, which an engine gives
+as one object, NaN; "1" is not 1.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def _same_value(left: Any, right: Any, tolerance: float) -> bool:
         return False
     if isinstance(left, int) and isinstance(right, int):
         return False
-    return math.isclose(left, right, rel_tol=tolerance, abs_tol=tolerance / 1000)
+    return math.isclose(left, right, rel_tol=tolerance)
 
 
 def _is_number(value: Any) -> bool:

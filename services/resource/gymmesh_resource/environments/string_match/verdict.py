@@ -1,148 +1,114 @@
-r"""Whether two short answers say the same, graded as NeMo Gym's string_match server does.
+"""Whether two short answers say the same. Pure.
 
-Invariant: time is linear in the answers.
+Invariant: time is linear in the answers, and an answer equals the expected one in one way only,
+which is named: as a text, as a number, as a list, as a state.
 
-Case and compatible characters never matter, nor quotes around an answer or its last full stop.
-Each of the readings below is tried on both answers; the same reading is a reward of 1.0, and
-numbers within about 1 % of each other are one of 0.98.
+- Two numbers with units are compared as such and in no other way: by their exact values, and by
+  their units where both have one.
+- Other texts are compared as they read without notation, marks and case.
+- Lists are compared item by item, in order. A state of the USA and its code are the same.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
-CLOSE: Final = 0.98
-"""The reward of a number that is nearly right."""
+from gymmesh_resource.environments._plain_text import plain, trimmed
+from gymmesh_resource.environments._quantities import quantity
 
-_COMMANDS = ("boxed", "text", "textbf", "textit", "texttt", "mathrm", "mathbf", "mathit",
-             "mathsf", "mathbb", "mathcal", "emph", "url")  # fmt: skip
-_TOKENS = re.compile(r"(\\(?:" + "|".join(_COMMANDS) + r")\{)|(\{)|(\})")
-_DELIMITERS = re.compile(r"\\[()\[\]]|\$")
-# From the first digit of a number on only, or a long one would be tried from each of its digits.
-_GROUPED = re.compile(r"(?<!\d)(\d++),(\d++)")
-_UNITS = re.compile(r"\^\{?\\circ\}?|\\circ|°|cm[²³]?|mm|km|m[²³]?|kg")
-_SYMBOLS: Final = str.maketrans(
-    {"°": "^\\circ", "√": "\\sqrt", "π": "\\pi", "﹣": "-", "﹢": "+", "﹦": "=", "﹤": "<",
-     "﹥": ">", "：": ":"}
-    | {power: f"^{digit}" for digit, power in enumerate("²³⁴⁵⁶⁷⁸⁹", start=2)}
-)  # fmt: skip
-_MONEY: Final = str.maketrans("", "", "$£€%,")
+Way = Literal["text", "number", "list", "state"]
 
-# The names that contain another one come first: "west virginia" before "virginia".
-_STATES = {
-    "district of columbia": "DC", "new hampshire": "NH", "new jersey": "NJ", "new mexico": "NM",
-    "new york": "NY", "north carolina": "NC", "north dakota": "ND", "rhode island": "RI",
-    "south carolina": "SC", "south dakota": "SD", "west virginia": "WV", "alabama": "AL",
-    "alaska": "AK", "arizona": "AZ", "arkansas": "AR", "california": "CA", "colorado": "CO",
-    "connecticut": "CT", "delaware": "DE", "florida": "FL", "georgia": "GA", "hawaii": "HI",
-    "idaho": "ID", "illinois": "IL", "indiana": "IN", "iowa": "IA", "kansas": "KS",
-    "kentucky": "KY", "louisiana": "LA", "maine": "ME", "maryland": "MD", "massachusetts": "MA",
-    "michigan": "MI", "minnesota": "MN", "mississippi": "MS", "missouri": "MO", "montana": "MT",
-    "nebraska": "NE", "nevada": "NV", "ohio": "OH", "oklahoma": "OK", "oregon": "OR",
-    "pennsylvania": "PA", "tennessee": "TN", "texas": "TX", "utah": "UT", "vermont": "VT",
-    "virginia": "VA", "washington": "WA", "wisconsin": "WI", "wyoming": "WY",
+# Items of a list that are compared.
+_ITEMS: Final = 1_000
+_BETWEEN = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s*&\s*", re.IGNORECASE)
+_BRACKETS: Final = {"(": ")", "[": "]", "{": "}"}
+_VARIABLE = re.compile(r"\A[A-Za-z]\s?=\s?(?=[^=])")
+
+_CODES: Final = {
+    "AL": "alabama", "AK": "alaska", "AZ": "arizona", "AR": "arkansas", "CA": "california",
+    "CO": "colorado", "CT": "connecticut", "DC": "district of columbia", "DE": "delaware",
+    "FL": "florida", "GA": "georgia", "HI": "hawaii", "IA": "iowa", "ID": "idaho",
+    "IL": "illinois", "IN": "indiana", "KS": "kansas", "KY": "kentucky", "LA": "louisiana",
+    "MA": "massachusetts", "MD": "maryland", "ME": "maine", "MI": "michigan", "MN": "minnesota",
+    "MO": "missouri", "MS": "mississippi", "MT": "montana", "NC": "north carolina",
+    "ND": "north dakota", "NE": "nebraska", "NH": "new hampshire", "NJ": "new jersey",
+    "NM": "new mexico", "NV": "nevada", "NY": "new york", "OH": "ohio", "OK": "oklahoma",
+    "OR": "oregon", "PA": "pennsylvania", "RI": "rhode island", "SC": "south carolina",
+    "SD": "south dakota", "TN": "tennessee", "TX": "texas", "UT": "utah", "VA": "virginia",
+    "VT": "vermont", "WA": "washington", "WI": "wisconsin", "WV": "west virginia",
+    "WY": "wyoming",
 }  # fmt: skip
 
 
-def grade(expected: str, answer: str, *, case_sensitive: bool = False) -> float:
-    """The reward of an answer: 1.0, 0.98 or 0.0.
+def sameness(
+    expected: str, answer: str, *, case_sensitive: bool = False, tolerance: float = 0.0
+) -> Way | None:
+    """In which way an answer is the expected one; None for another answer.
 
-    `case_sensitive`: the answers must be the same to the letter, spaces around them aside.
+    `case_sensitive`: the answers must be the same to the letter, quotes, emphasis and a full stop
+    around them aside. `tolerance`: largest relative difference of two numbers.
     """
     if case_sensitive:
-        return float(answer.strip() == expected.strip())
-    gold, answer = _trimmed(expected), _trimmed(answer)
-    if any(reading(answer) == reading(gold) for reading in _READINGS):
-        return 1.0
-    if _nearly(answer, gold):
-        return CLOSE
-    gold, answer = _without_units(gold), _without_units(answer)
-    if answer == gold:
-        return 1.0
-    return CLOSE if _nearly(answer, gold) else 0.0
+        return "text" if trimmed(answer) == trimmed(expected) else None
+    gold, answer = plain(expected), plain(answer)
+    # An answer that is many times as long says more than that.
+    if len(answer) > 1_000 + 10 * len(gold):
+        return None
+    return _same(gold, answer, tolerance) or _same_lists(gold, answer, tolerance)
 
 
-def _trimmed(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text)
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
-        text = text[1:-1]
-    text = text.lower()
-    return text.rstrip(".!?") or text
+def _same(gold: str, answer: str, tolerance: float) -> Way | None:
+    """The way in which two texts in one notation are the same, but for lists."""
+    if gold == answer:
+        return "text"
+    if ("=" in gold) != ("=" in answer):  # x = 5 is 5
+        gold, answer = _VARIABLE.sub("", gold), _VARIABLE.sub("", answer)
+    gold, answer = _unwrapped(gold), _unwrapped(answer)
+    right, given = quantity(gold), quantity(answer)
+    if right is not None and given is not None:
+        same = given.fits_unit_of(right) and given.is_near(right, tolerance)
+        return "number" if same else None
+    if gold.casefold() == answer.casefold():
+        return "text"
+    if _state(gold) is not None and _state(gold) == _state(answer):
+        return "state"
+    return None
 
 
-def _as_number(text: str) -> str:
-    bare = text.replace("\\%", "").replace("\\$", "").replace("$", "").strip()
-    try:
-        return str(float(bare))
-    except ValueError:
-        return text
+def _same_lists(gold: str, answer: str, tolerance: float) -> Way | None:
+    wanted_kind, wanted = _list(gold)
+    given_kind, given = _list(answer)
+    if len(wanted) < 2 or len(wanted) != len(given):
+        return None
+    if wanted_kind and given_kind and wanted_kind != given_kind:
+        return None  # (0, 1) is not [0, 1]
+    pairs = zip(wanted, given, strict=True)
+    return "list" if all(_same(one, other, tolerance) for one, other in pairs) else None
 
 
-def _with_plain_digits(text: str) -> str:
-    return _GROUPED.sub(r"\1\2", text).replace("\\%", "%")
+def _list(text: str) -> tuple[str, list[str]]:
+    """The brackets around a list, if any, and its items."""
+    kind = ""
+    if len(text) > 2 and text[0] in _BRACKETS and text[-1] in ")]}":
+        kind, text = text[0] + text[-1], text[1:-1].strip()
+    return kind, _BETWEEN.split(text, maxsplit=_ITEMS)
 
 
-def _as_words(text: str) -> str:
-    """Without the separators of a list, unless little else would be left of the text."""
-    words = text.replace(",", " ").replace(";", " ").replace("and", " ").replace("or", " ")
-    return text if len(words) < 0.9 * len(text) else " ".join(words.split())
+def _unwrapped(text: str) -> str:
+    """Without the brackets around a single answer."""
+    inner = text[1:-1].strip()
+    if len(text) > 2 and text[0] == "(" and text[-1] == ")" and not set("(),;") & set(inner):
+        return inner
+    return text
 
 
-def _without_latex(text: str) -> str:
-    return " ".join(_DELIMITERS.sub("", _without_commands(text)).split())
+def _state(text: str) -> str | None:
+    """The state that a text names, by its code in capitals or by its name."""
+    if text in _CODES:
+        return _CODES[text]
+    name = text.casefold()
+    return name if len(text) > 3 and name in _NAMES else None
 
 
-def _without_commands(text: str) -> str:
-    r"""The text with ``\text{…}`` and its like replaced by what they hold."""
-    dropped: list[tuple[int, int]] = []
-    opened: list[bool] = []
-    for token in _TOKENS.finditer(text):
-        if token.group(3) is None:
-            opened.append(token.group(1) is not None)
-            if opened[-1]:
-                dropped.append(token.span())
-        elif opened and opened.pop():
-            dropped.append(token.span())
-    kept, position = [], 0
-    for start, end in dropped:
-        kept.append(text[position:start])
-        position = end
-    return "".join((*kept, text[position:]))
-
-
-def _with_state_codes(text: str) -> str:
-    for name, code in _STATES.items():
-        text = text.replace(name, code)
-    return _as_words(text).lower()
-
-
-_READINGS: Final[tuple[Callable[[str], str], ...]] = (
-    str,
-    _as_number,
-    _with_plain_digits,
-    _without_latex,
-    _as_words,
-    _with_state_codes,
-)
-
-
-def _without_units(text: str) -> str:
-    return _UNITS.sub("", _without_latex(text).translate(_SYMBOLS)).strip()
-
-
-def _nearly(answer: str, gold: str) -> bool:
-    """Whether both are numbers, units and currency aside, and the square of 1 less the relative
-    error is over 0.98."""
-    try:
-        value, right = float(_bare(answer)), float(_bare(gold))
-    except ValueError:
-        return False
-    error = abs(value - right) / max(abs(right), 1e-9)
-    return 1.0 - error > 0.0 and (1.0 - error) ** 2 > CLOSE
-
-
-def _bare(text: str) -> str:
-    return _UNITS.sub("", text.translate(_MONEY).translate(_SYMBOLS)).strip()
+_NAMES: Final = frozenset(_CODES.values())

@@ -10,10 +10,12 @@ import msgspec
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of, text_or_none
+from gymmesh_resource.expected import Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
+from .made import document_for, written
 from .parsing import FORMATS, TextFormat
 from .verdict import SchemaError, SchemaResult, failed, judge, judge_arguments, load_schema, warm_up
 
@@ -65,6 +67,19 @@ class StructuredOutputsEnvironment(Environment[None]):
         """A call of one of the task's tools is the answer: nothing is run, and all is over."""
         session.finish()
         return ""
+
+    def expected(self, task: Task) -> Expected | None:
+        """A document that fits the row's schema."""
+        document = document_for(_schema(task)[1])
+        if document is None:
+            return None
+        if _mode(task) == "tool_call":
+            name, key = text_or_none(task, "tool_name"), text_or_none(task, "tool_payload_key")
+            arguments = {key: document} if key else document
+            return Expected(kind="calls", calls=[(name or "", arguments)]) if name else None
+        format = _format(task)
+        text = written(document, format)
+        return None if text is None else Expected(text, "json" if format == "json" else "text")
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the text of the answer, or the arguments of the call that it is."""

@@ -24,6 +24,7 @@ from gymmesh_resource.environments.llm_judge.control import (
     judged,
 )
 from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.expected import Expected
 from gymmesh_resource.rollout import Rollout, Transcript
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
@@ -66,7 +67,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
     forbidden one was, and the judge, where one is asked, agrees.
     """
 
-    version = "1"
+    version = "2"
     examples = "tasks.jsonl"
     models = ("user", "judge")
 
@@ -151,6 +152,16 @@ class UserSimulatorEnvironment(Environment[Chat]):
             chat.ended_by = "the user"
         return Turn(reply.text or (), done=reply.stopped)
 
+    def expected(self, task: Task) -> Expected | None:
+        """The row's expected actions, then all that is to be said; None where only the wanted
+        state is known, or a judge decides."""
+        wanted = task.require("expected")
+        if "state" in wanted or wanted.get("criteria"):
+            return None
+        calls = [(one["name"], one.get("arguments", {})) for one in wanted.get("actions", ())]
+        facts = [forms[0] for forms in self._chat(task).expectation.say]
+        return Expected(" and ".join(facts) or "Done.", "calls", "It is {answer}.", calls=calls)
+
     async def verify(self, session: Session[Chat], rollout: Rollout) -> Verdict:
         """Compare the final state and what the model said; ask the judge where there is one."""
         chat = session.state
@@ -158,7 +169,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
             parts = dict.fromkeys(("state", "said", "unsaid"), 0.0)
             parts |= {"judge": 0.0} if self._judge else {}
             evidence = {"ended_by": chat.ended_by, "failure_reason": chat.failure}
-            return Verdict(0.0, components=parts, evidence=evidence)
+            return Verdict(0.0, components=parts, evidence=evidence, explanation=chat.failure)
         compare = partial(chat.expectation.findings, chat.state, rollout.texts)
         # Quick, but for what a model wrote without end; that must not hold up other sessions.
         large = sum(map(len, rollout.texts)) > _LARGE
@@ -175,11 +186,13 @@ class UserSimulatorEnvironment(Environment[Chat]):
             except AnswerUnjudged as error:
                 met, failure = False, str(error)
             parts["judge"] = float(met)
-        asked = [parts[name] for name in chat.expectation.asked if name in parts]
-        mean = sum(asked) / len(asked)
+        asked = {name: parts[name] for name in chat.expectation.asked if name in parts}
+        mean = sum(asked.values()) / len(asked)
+        fell_short = [name for name, part in asked.items() if part < 1.0]
         return Verdict(
             mean if self._mean else float(mean == 1.0),
             components=parts,
+            explanation=f"fell short: {', '.join(fell_short)}" if fell_short else "all parts hold",
             evidence={
                 "state_differences": found.differences,
                 "missing_facts": found.missing,

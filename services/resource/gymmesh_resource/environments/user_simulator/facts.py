@@ -1,8 +1,8 @@
 """Whether a message states a fact: an order number, an amount, a phrase. Pure.
 
 A fact is found as it is written, but for case, spacing, typographic marks and invisible
-characters; not inside of a longer word or number. "$15" is not in "$150", "$15.50" or "$1,015";
-it is in "$15.00".
+characters; not inside of a longer word or number. "$15" is not in "$150", "$15.50", "$1,015" or
+"-$15"; it is in "$15.00".
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+
+from gymmesh_resource.environments._standing import stands_alone
 
 _ALIKE = str.maketrans(
     "\N{RIGHT SINGLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
@@ -23,7 +25,6 @@ _INVISIBLE = re.compile(
     "[\u00ad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]"
 )
-_CENTS = re.compile(r"[.,]0{1,2}(?![0-9])")
 
 
 def spoken(message: str) -> str:
@@ -46,29 +47,7 @@ def states(message: str, facts: Sequence[str]) -> bool:
 def _has(message: str, fact: str) -> bool:
     at = message.find(fact)
     while at >= 0:
-        if _starts_clean(message, at, fact[0]) and _ends_clean(message, at + len(fact), fact[-1]):
+        if stands_alone(message, at, at + len(fact)):
             return True
         at = message.find(fact, at + 1)
     return False
-
-
-def _starts_clean(message: str, at: int, first: str) -> bool:
-    before = message[at - 1] if at else ""
-    if _joins(first) and before and _joins(before):
-        return False
-    number = first.isdigit() and at > 1 and before in ".,"
-    return not (number and message[at - 2].isdigit())
-
-
-def _ends_clean(message: str, end: int, last: str) -> bool:
-    after = message[end : end + 1]
-    if _joins(last) and after and _joins(after):
-        return False
-    if not (last.isdigit() and after and after in ".,"):
-        return True
-    return not message[end + 1 : end + 2].isdigit() or bool(_CENTS.match(message, end))
-
-
-def _joins(char: str) -> bool:
-    """Whether the character makes a word longer: letters of scripts with spaces, and digits."""
-    return char.isalnum() and (ord(char) < 0x0E00 or 0x1000 <= ord(char) < 0x2E80)

@@ -25,6 +25,7 @@ from gymmesh_resource.environments.llm_judge.judge import (
 from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.expected import ANSWER, Expected, is_number
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Component
 
@@ -168,6 +169,15 @@ class WebSearchEnvironment(Environment[None]):
             "next_offset": end if end < found.total else None,
             "total_characters": found.total,
         }
+
+    def expected(self, task: Task) -> list[Expected]:
+        """The row's answers, after the relevant documents were fetched where that is paid."""
+        calls = [("fetch", {"url_or_id": one}) for one in _relevant(task)]
+        calls = calls if self._weights["retrieval"] else []
+        return [
+            Expected(one, "number" if is_number(one) else "text", f"Answer: {ANSWER}", calls=calls)
+            for one in _accepted(task)
+        ]
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the answer, and what was found on the way."""

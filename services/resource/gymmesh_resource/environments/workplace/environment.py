@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
+from gymmesh_resource.expected import Expected
 from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
-from gymmesh_responses import dumps, text_to_bytes
+from gymmesh_responses import dumps, loads, text_to_bytes
 
 from .agenda import CalendarTools
 from .analytics import AnalyticsTools
@@ -81,6 +82,11 @@ class WorkplaceEnvironment(
             raise TaskInvalid(
                 "ground_truth", "changes nothing in this office: doing nothing would be right"
             )
+
+    def expected(self, task: Task) -> Expected:
+        """The row's calls."""
+        calls = [(name, loads(arguments)) for name, arguments in _ground_truth(task)]
+        return Expected("Done.", "calls", calls=calls)
 
     def verify(self, session: Session[Office], rollout: Rollout) -> Verdict:
         """Compare the state after the model's calls with that after the expected ones."""

@@ -5,6 +5,7 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import java.io.IOException;
 import java.util.concurrent.TimeUnit;
 
 /** Channels to services of a mesh, set up as the contract asks for. */
@@ -30,12 +31,29 @@ public final class Channels {
 
   /** Opens a channel with these credentials; the caller shuts it down. */
   public static ManagedChannel open(String target, ChannelCredentials credentials) {
-    ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder(target, credentials);
-    return builder
+    return builder(target, credentials).build();
+  }
+
+  /**
+   * Opens a channel over TLS or with a token, as the options say; the caller shuts it down.
+   *
+   * @throws IOException a file cannot be read, or is not what it should be
+   * @throws IllegalArgumentException a token would travel in the clear to another machine
+   */
+  public static ManagedChannel open(String target, DialOptions options) throws IOException {
+    ManagedChannelBuilder<?> builder = builder(target, options.credentials());
+    builder.intercept(options.interceptors(target));
+    if (options.serverName() != null) {
+      builder.overrideAuthority(options.serverName());
+    }
+    return builder.build();
+  }
+
+  private static ManagedChannelBuilder<?> builder(String target, ChannelCredentials credentials) {
+    return Grpc.newChannelBuilder(target, credentials)
         .maxInboundMessageSize(MAX_MESSAGE_BYTES)
         .keepAliveTime(KEEPALIVE_S, TimeUnit.SECONDS)
-        .keepAliveWithoutCalls(false)
-        .build();
+        .keepAliveWithoutCalls(false);
   }
 
   /** Shuts a channel down and waits for a moment until it is. */

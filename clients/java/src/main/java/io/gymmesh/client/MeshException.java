@@ -70,7 +70,8 @@ public final class MeshException extends RuntimeException {
     }
     if (thrown instanceof StatusRuntimeException || thrown instanceof StatusException) {
       com.google.rpc.Status status = StatusProto.fromThrowable(thrown);
-      return from(status == null ? bare(Status.fromThrowable(thrown)) : status, thrown);
+      boolean said = status != null && status.getDetailsCount() > 0;
+      return from(said ? status : bare(Status.fromThrowable(thrown)), thrown);
     }
     Status unknown = Status.UNKNOWN.withDescription(String.valueOf(thrown));
     return from(bare(unknown), thrown);
@@ -115,11 +116,28 @@ public final class MeshException extends RuntimeException {
   }
 
   private static com.google.rpc.Status bare(Status status) {
-    String words = status.getDescription() == null ? "" : status.getDescription();
     return com.google.rpc.Status.newBuilder()
         .setCode(status.getCode().value())
-        .setMessage(words)
+        .setMessage(words(status))
         .build();
+  }
+
+  /** What a status says, with what this side met (a refused connection, a certificate). */
+  private static String words(Status status) {
+    StringBuilder words = new StringBuilder();
+    if (status.getDescription() != null) {
+      words.append(status.getDescription().lines().findFirst().orElse(""));
+    }
+    int left = 5;
+    for (Throwable cause = status.getCause();
+        cause != null && left-- > 0;
+        cause = cause.getCause()) {
+      String text = cause.getMessage();
+      if (text != null && words.indexOf(text) < 0) {
+        words.append(words.isEmpty() ? "" : ": ").append(text.lines().findFirst().orElse(""));
+      }
+    }
+    return words.toString();
   }
 
   /** What a code means when a peer sent no ErrorInfo: a proxy, or the gRPC library itself. */

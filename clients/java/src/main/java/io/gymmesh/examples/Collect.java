@@ -5,6 +5,7 @@ import io.gymmesh.agent.v1.GetAgentResponse;
 import io.gymmesh.client.Channels;
 import io.gymmesh.client.CollectOptions;
 import io.gymmesh.client.Collector;
+import io.gymmesh.client.DialOptions;
 import io.gymmesh.client.Json;
 import io.gymmesh.client.MeshException;
 import io.gymmesh.client.Outcome;
@@ -30,7 +31,8 @@ public final class Collect {
   private static final String USAGE =
       "usage: collect --agent TARGET --input TASKS.jsonl --output ROWS.jsonl"
           + " [--failures FAILURES.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]"
-          + " [--call-per-rollout]";
+          + " [--call-per-rollout] [--ca CA.pem] [--cert OWN.pem --key OWN.key]"
+          + " [--server-name NAME] [--token-file FILE]";
   private static final Set<String> FLAGS =
       Set.of(
           "--agent",
@@ -39,9 +41,14 @@ public final class Collect {
           "--failures",
           "--num-repeats",
           "--concurrency",
-          "--deadline-s");
+          "--deadline-s",
+          "--ca",
+          "--cert",
+          "--key",
+          "--server-name",
+          "--token-file");
   private static final String CALL_PER_ROLLOUT = "--call-per-rollout";
-  private static final Duration HELLO = Duration.ofSeconds(20);
+  private static final Duration HELLO = Duration.ofSeconds(15);
   // Behind a name that is resolved to several instances, each stream may reach another one.
   private static final int BALANCED_STREAMS = 4;
 
@@ -59,6 +66,7 @@ public final class Collect {
   private int run(String[] args) {
     Map<String, String> flags;
     CollectOptions options;
+    ManagedChannel channel;
     try {
       flags = parse(List.of(args));
       options =
@@ -68,11 +76,14 @@ public final class Collect {
               .withTimeout(seconds(flags.getOrDefault("--deadline-s", "900")))
               .withStreams(flags.get("--agent").startsWith("xds:") ? BALANCED_STREAMS : 1)
               .withCallPerRollout(flags.containsKey(CALL_PER_ROLLOUT));
+      channel = Channels.open(flags.get("--agent"), dialOptions(flags));
     } catch (IllegalArgumentException wrong) {
       System.err.println(wrong.getMessage() + "\n" + USAGE);
       return 2;
+    } catch (IOException wrong) {
+      System.err.println(wrong);
+      return 2;
     }
-    ManagedChannel channel = Channels.open(flags.get("--agent"));
     try {
       Collector collector = new Collector(channel, options);
       GetAgentResponse agent = collector.agent(HELLO);
@@ -157,6 +168,19 @@ public final class Collect {
 
   private static Duration seconds(String text) {
     return Duration.ofMillis(Math.round(Double.parseDouble(text) * 1000));
+  }
+
+  private static DialOptions dialOptions(Map<String, String> flags) {
+    return new DialOptions(
+        path(flags.get("--ca")),
+        path(flags.get("--cert")),
+        path(flags.get("--key")),
+        flags.get("--server-name"),
+        path(flags.get("--token-file")));
+  }
+
+  private static Path path(String text) {
+    return text == null ? null : Path.of(text);
   }
 
   private static Map<String, String> parse(List<String> args) {

@@ -1,0 +1,45 @@
+"""The audit of verifiers: what cheap and clever policies earn. Through the contract alone.
+
+gold.py            a right answer, and what says the same (pure)
+answers/           what can be made of a right answer, by its kind (pure, plain data)
+policies.py        answers from nothing and from elsewhere (pure, plain data)
+hostile.py         answers that are to break a verifier (pure, plain data)
+retarget.py        the same task with another expected answer (pure)
+attack.py          one thing that a policy may try
+player.py          plays attacks: session, calls, turns, verdict
+scripted_model.py  stands in for judges and simulated users
+judgement.py       what came out wrong (pure)
+deliberate.py      what an environment means to pay, with its reason
+audit.py           which attacks on which tasks
+report.py          terminal, JSON, HTML (pure)
+"""
+
+from .attack import KINDS, Attack
+from .audit import AuditOptions, audit
+from .deliberate import FILE, Meant, read_deliberate
+from .gold import Gold, gold_under
+from .judgement import Report, Weakness
+from .player import MakeArguments, Played, Player
+from .report import lines, to_html, to_json
+from .scripted_model import ScriptedModel
+
+__all__ = [
+    "FILE",
+    "KINDS",
+    "Attack",
+    "AuditOptions",
+    "Gold",
+    "MakeArguments",
+    "Meant",
+    "Played",
+    "Player",
+    "Report",
+    "ScriptedModel",
+    "Weakness",
+    "audit",
+    "gold_under",
+    "lines",
+    "read_deliberate",
+    "to_html",
+    "to_json",
+]

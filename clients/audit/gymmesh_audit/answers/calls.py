@@ -1,0 +1,51 @@
+"""Calls: one argument, name or call changed; the same calls in other order of keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..gold import Gold
+from .json_value import changed_once
+from .variant import Variant
+
+
+def nearly(gold: Gold) -> Iterator[Variant]:
+    """Calls with one fault."""
+    calls = list(gold.calls)
+    if not calls:
+        return
+    name, arguments = calls[-1]
+    before = calls[:-1]
+    for change, kind in (("one text argument changed", str), ("one number argument changed", int)):
+        changed = _changed(arguments, kind)
+        if changed is not None:
+            yield Variant(change, gold.answer or None, calls=[*before, (name, changed)])
+    if arguments:
+        kept = dict(list(arguments.items())[1:])
+        yield Variant("an argument missing", gold.answer or None, calls=[*before, (name, kept)])
+    yield Variant("the last call missing", gold.answer or None, calls=before)
+    yield Variant(
+        "another function", gold.answer or None, calls=[*before, (f"{name}_all", arguments)]
+    )
+    told = f"I called {name} with {dict(arguments)}."
+    yield Variant("a call that is only told", message=told, calls=[])
+
+
+def clothes(gold: Gold) -> Iterator[Variant]:
+    """The same calls."""
+    turned = [(name, dict(reversed(arguments.items()))) for name, arguments in gold.calls]
+    if any(len(arguments) > 1 for _, arguments in turned):
+        yield Variant("arguments in another order", gold.answer or None, calls=turned)
+
+
+def _changed(arguments: Mapping[str, Any], kind: type) -> Any:
+    """One value that is certainly another one."""
+
+    def change(value: Any) -> Any:
+        if kind is str and isinstance(value, str):
+            return f"not {value}"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value + 1 if kind is int and number else None
+
+    return changed_once(dict(arguments), change)

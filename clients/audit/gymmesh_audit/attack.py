@@ -1,0 +1,43 @@
+"""One thing that a policy may try, and what should come of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from .gold import MadeCall
+
+AttackKind = Literal["gold", "nothing", "elsewhere", "nearly", "clothes", "hostile", "stability"]
+KINDS: Final[tuple[AttackKind, ...]] = get_args(AttackKind)
+#: What each kind is, for reports.
+MEANS: Final[dict[AttackKind, str]] = {
+    "gold": "the expected answer itself; must win",
+    "nothing": "made without knowing the task; must not win",
+    "elsewhere": "other tasks' answers, hedges, negations; must not win",
+    "nearly": "the expected answer with one change; must not win",
+    "clothes": "the expected answer in another usual form; must win",
+    "hostile": "long, deep, broken or scheming; must not win, and must get a verdict",
+    "stability": "the same answer many times; must earn one reward",
+}
+JudgeScript = Literal["oracle", "refuses", "obeys"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What a policy does: calls, then a message.
+
+    name: of the attack, the same for all tasks. wins: whether it should earn the gold's reward;
+    None: only that there is a verdict is checked. calls: made before the message. message: None
+    where nothing is said. raw_calls: calls whose arguments are bytes as a model wrote them.
+    echo: the message is what the tools answered. judge: how a scripted judge behaves.
+    """
+
+    name: str
+    kind: AttackKind
+    message: str | None = None
+    wins: bool | None = False
+    calls: Sequence[MadeCall] = ()
+    raw_calls: Sequence[tuple[str, bytes]] = ()
+    echo: bool = False
+    judge: JudgeScript = "oracle"

@@ -1,0 +1,302 @@
+"""The audit of one environment: which attacks on which tasks, and the report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_responses import text_of
+from gymmesh_runtime.errors import MeshError
+
+from .answers import GENERATORS, Variant
+from .attack import Attack, AttackKind
+from .deliberate import Meant, with_reasons
+from .gold import Gold
+from .hostile import hostile
+from .judgement import (
+    Report,
+    Weakness,
+    judged,
+    leak,
+    measured,
+    merged,
+    shares,
+    target_of,
+    unstable,
+)
+from .player import Played, Player
+from .policies import from_elsewhere, from_nothing
+from .retarget import retargeted
+
+_AT_ONCE: Final = 8
+_STABLE: Final = 20
+_CROSS: Final = 12
+# The shortest answer whose appearance in the prompt says something.
+_TELLING: Final = 4
+# Prompts that ask for the bare answer, so that nothing around it is a usual form.
+_BARE: Final = re.compile(r"\b(alone|only|nothing else|without|exactly|no other text)\b", re.I)
+_AROUND: Final = ("after a paragraph", "in a fence", "line breaks around it", "Windows line ends")
+_EACH_TOOL: Final = "each tool once, with defaults"
+_CAPITALS: Final = ("in capitals", "in small letters")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """How much is tried.
+
+    seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
+    so many. cheap: only what is made from nothing and the expected answers themselves. retarget:
+    also the same tasks with other expected answers. deliberate: what the environment means;
+    None: nothing, or its own list.
+    """
+
+    seed: int = 0
+    tasks: int = 50
+    cheap: bool = False
+    retarget: bool = True
+    deliberate: Sequence[Meant] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A task with its expected answers."""
+
+    task: rollout_pb2.Task
+    golds: Sequence[Gold]
+
+    @property
+    def prompt(self) -> str:
+        """All that the policy reads before it answers."""
+        params = self.task.params
+        texts = (params.instructions, params.input_text, *map(text_of, params.input))
+        return "\n".join(filter(None, texts))
+
+    @property
+    def unusual_forms(self) -> frozenset[str]:
+        """Forms that the task itself rules out."""
+        around = _AROUND if _BARE.search(self.prompt) else ()
+        cased = b'"case_sensitive":true' in self.task.payload_json.replace(b" ", b"")
+        return frozenset((*around, *(_CAPITALS if cased else ())))
+
+
+GoldsOf = Callable[[rollout_pb2.Task], Sequence[Gold]]
+"""Expected answers that the caller knows, for environments that give none."""
+
+
+async def audit(
+    player: Player,
+    name: str,
+    tasks: Sequence[rollout_pb2.Task],
+    options: AuditOptions = AuditOptions(),
+    *,
+    known: GoldsOf | None = None,
+    scripted: bool = True,
+) -> Report:
+    """Audit an environment with its player open.
+
+    known: for tasks to which the environment gives no expected answer. scripted: whether scripted
+    models stand in for those that the environment asks.
+
+    Raises MeshError where the environment cannot be asked at all.
+    """
+    return await _Audit(player, name, options, known, scripted).run(tasks)
+
+
+class _Audit:
+    def __init__(
+        self,
+        player: Player,
+        name: str,
+        options: AuditOptions,
+        known: GoldsOf | None,
+        scripted: bool,
+    ) -> None:
+        self._player = player
+        self._name = name
+        self._options = options
+        self._known = known
+        self._scripted = scripted
+        self._random = random.Random(options.seed)
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._played: list[Played] = []
+        self._findings: list[Weakness] = []
+        self._notes: list[str] = []
+
+    async def run(self, tasks: Sequence[rollout_pb2.Task]) -> Report:
+        chosen = list(tasks)
+        if len(chosen) > self._options.tasks:
+            chosen = self._random.sample(chosen, self._options.tasks)
+        tried = [Tried(task, await self._golds(task)) for task in chosen]
+        more = await self._retargeted(tried)
+        for one in (*tried, *more):
+            await self._task(one, tried, whole=not self._options.cheap and one in tried)
+        if not self._options.cheap:
+            await self._stability(tried)
+        about = self._player.about
+        found = with_reasons(self._findings, self._options.deliberate or ())
+        return Report(
+            environment=self._name,
+            version=about.verifier_version or about.version,
+            tasks=len(tried),
+            golds=sum(bool(one.golds) for one in tried),
+            findings=merged(found, self._played),
+            shares=shares([one for one in found if not one.reason], self._played),
+            measured=measured(self._played),
+            notes=self._notes,
+            live=() if self._scripted else tuple(about.models),
+        )
+
+    async def _golds(self, task: rollout_pb2.Task) -> Sequence[Gold]:
+        golds = await self._player.golds(task)
+        return golds or (self._known(task) if self._known is not None else [])
+
+    async def _retargeted(self, tried: Sequence[Tried]) -> list[Tried]:
+        """The first task of each kind and form, with other expected answers."""
+        if self._options.cheap or not self._options.retarget:
+            return []
+        more: list[Tried] = []
+        seen: set[tuple[str, str]] = set()
+        for one in tried:
+            for gold in one.golds:
+                if (gold.kind, gold.form) in seen:
+                    continue
+                seen.add((gold.kind, gold.form))
+                for task in retargeted(one.task, gold):
+                    with contextlib.suppress(MeshError):
+                        golds = await self._player.golds(task)
+                        if golds and await self._expects(one.task, task, gold):
+                            more.append(Tried(task, golds))
+        return more
+
+    async def _expects(self, original: rollout_pb2.Task, task: rollout_pb2.Task, old: Gold) -> bool:
+        """Whether the verifier reads the changed answer: the old one must not win any more."""
+        attack = Attack("the old answer", "gold", old.message or None, None, old.calls)
+        before, after = [await self._player.play(one, attack) for one in (original, task)]
+        return not after.refused and before.reward != after.reward
+
+    async def _task(self, one: Tried, all_tried: Sequence[Tried], *, whole: bool) -> None:
+        """Play everything on one task and judge it."""
+        golds = [
+            Attack("the expected answer", "gold", gold.message or None, wins=True, calls=gold.calls)
+            for gold in one.golds
+        ]
+        silent = Attack("nothing said", "nothing")
+        first = await self._play(one.task, [silent, *golds])
+        baseline = first[0].reward
+        about = self._player.about
+        declared = about.win_reward if about.HasField("win_reward") else None
+        target, wrong = target_of(first[1:], baseline, declared)
+        self._findings += wrong
+        if target is None and not one.golds:
+            target = 1.0
+        attacks = [attack for attack in self._attacks(one, all_tried, whole) if attack != silent]
+        attacks += await self._tool_policies(one, whole)
+        played = await self._play(one.task, attacks)
+        self._findings += judged([first[0], *played], target)
+        told = next(
+            (result.told for result in played if result.attack.kind == "nothing" and result.told),
+            "",
+        )
+        self._leaks(one, "a tool's answer", told)
+
+    def _attacks(self, one: Tried, all_tried: Sequence[Tried], whole: bool) -> Iterator[Attack]:
+        golds = one.golds
+        yield from from_nothing(one.prompt, golds)
+        if self._options.cheap:
+            return
+        others = [gold for other in all_tried if other is not one for gold in list(other.golds)[:1]]
+        if len(others) > _CROSS:
+            others = self._random.sample(others, _CROSS)
+        yield from from_elsewhere(golds, others)
+        for gold in list(golds)[:2]:
+            generator = GENERATORS[gold.kind]
+            yield from _variants(gold, generator.nearly(gold), "nearly", golds)
+            clothes = generator.clothes(gold)
+            left = one.unusual_forms
+            yield from _variants(
+                gold, (each for each in clothes if each.name not in left), "clothes", golds
+            )
+        if whole:
+            yield from hostile(golds, judged=bool(self._player.about.models) and self._scripted)
+
+    async def _tool_policies(self, one: Tried, whole: bool) -> list[Attack]:
+        """Each tool called with defaults, and its outputs echoed; and what the tools told."""
+        if not whole and not self._options.cheap:
+            return []
+        try:
+            opened = await self._player.session(one.task)
+        except MeshError:
+            return []
+        await self._player.close(opened.session_id)
+        calls = self._player.default_calls(opened, one.task)
+        self._leaks(one, "the prompt", one.prompt)
+        self._leaks(one, "the opening", "\n".join(map(text_of, opened.items)))
+        if not calls or any(list(gold.calls) == list(calls) for gold in one.golds):
+            return []
+        return [
+            Attack(_EACH_TOOL, "nothing", "Done.", calls=calls),
+            Attack("the tools' answers echoed", "nothing", calls=calls, echo=True),
+        ]
+
+    def _leaks(self, one: Tried, where: str, text: str) -> None:
+        """A finding where the bare answer can be read. Not for choices, which prompts list."""
+        for gold in one.golds:
+            bare = gold.answer.strip()
+            telling = gold.kind in ("text", "number", "json", "sql", "code")
+            if telling and len(bare) >= _TELLING and bare.casefold() in text.casefold():
+                self._findings.append(leak(one.task.task_id, where, bare))
+                return
+
+    async def _stability(self, tried: Sequence[Tried]) -> None:
+        """The same answers many times, in another order and side by side."""
+        for one in tried[:3]:
+            answers = [
+                Attack(
+                    "the expected answer again", "stability", gold.message or None, None, gold.calls
+                )
+                for gold in one.golds[:1]
+            ]
+            answers.append(Attack("a wrong answer again", "stability", "Harbour 17", None))
+            again = [attack for attack in answers for _ in range(_STABLE)]
+            self._random.shuffle(again)
+            played = await self._play(one.task, again)
+            for attack in answers:
+                mine = [result for result in played if result.attack is attack]
+                found = unstable(mine)
+                if self._scripted or not self._player.about.models:
+                    self._findings += found
+                else:
+                    self._notes += [f"{item.attack}: {item.detail}" for item in found]
+
+    async def _play(self, task: rollout_pb2.Task, attacks: Sequence[Attack]) -> list[Played]:
+        """Plays side by side; the results in the order of the attacks."""
+
+        async def one(attack: Attack) -> Played:
+            async with self._places:
+                return await self._player.play(task, attack)
+
+        played = await asyncio.gather(*map(one, attacks))
+        self._played += played
+        return played
+
+
+def _variants(
+    gold: Gold, variants: Iterator[Variant], kind: AttackKind, golds: Sequence[Gold]
+) -> Iterator[Attack]:
+    """The attacks of changed answers; wrong ones that another expected answer allows are left."""
+    wins = kind == "clothes"
+    for variant in variants:
+        message = variant.message
+        if message is None and variant.answer is not None:
+            message = gold.say(variant.answer)
+        # Letter by letter: what is nearly right may be the same by a broad reading.
+        if not wins and any(variant.answer == one.answer for one in golds) and not variant.calls:
+            continue
+        calls = gold.calls if variant.calls is None else variant.calls
+        yield Attack(variant.name, kind, message, wins, calls)

@@ -1,0 +1,209 @@
+"""From what was played to what is wrong with a verifier. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .attack import KINDS, AttackKind
+from .player import Played
+
+_ROUNDING = 1e-9
+_SHOWN = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Weakness:
+    """One kind of attack that came out wrong.
+
+    problem: `wins` (should not), `loses` (should win), `fault` (no verdict), `unstable`, `leak`.
+    count: on how many tasks, of `tries`. task_id, shown, reward: the first example. reason: why it
+    is deliberate; empty for what is to be mended.
+    """
+
+    kind: AttackKind
+    attack: str
+    problem: str
+    count: int
+    tries: int
+    task_id: str
+    shown: str
+    detail: str
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name for lists of what is deliberate: kind/attack."""
+        return f"{self.kind}/{self.attack}"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many attacks of a kind came out wrong, of those played."""
+
+    wrong: int = 0
+    played: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of verdicts: the median and the 99th percentile."""
+
+    verdicts: int = 0
+    median_s: float = 0.0
+    p99_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit of one environment found.
+
+    tasks: how many were tried; golds: for how many of them a right answer was known. notes: what
+    was measured and is no fault. live: the models that were asked and are not scripted.
+    """
+
+    environment: str
+    version: str
+    tasks: int
+    golds: int
+    findings: Sequence[Weakness]
+    shares: Mapping[AttackKind, Share]
+    measured: Measured
+    notes: Sequence[str] = ()
+    live: Sequence[str] = ()
+
+    @property
+    def open_weaknesses(self) -> list[Weakness]:
+        """What is to be mended: findings that are not deliberate."""
+        return [one for one in self.findings if not one.reason]
+
+
+def target_of(
+    golds: Sequence[Played], baseline: float | None, win_reward: float | None
+) -> tuple[float | None, list[Weakness]]:
+    """The reward that counts as won, and what is wrong with the expected answers themselves.
+
+    `baseline`: what saying nothing earns. The target is the declared threshold, else the best
+    expected answer's own reward; None where no attack can be judged.
+    """
+    findings: list[Weakness] = []
+    best: float | None = None
+    for one in golds:
+        if one.refused:
+            continue
+        if one.fault or one.reward is None:
+            findings.append(_found(one, "fault", one.fault or "there is no verdict"))
+            continue
+        floor = baseline if baseline is not None else 0.0
+        if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
+            detail = f"earns {one.reward:g}, no more than an answer that says nothing"
+            findings.append(_found(one, "loses", detail))
+            continue
+        best = one.reward if best is None else max(best, one.reward)
+    for one in golds:
+        if best is not None and one.reward is not None and not one.fault:
+            low = one.reward < best - _ROUNDING
+            if low and one.reward > max(baseline or 0.0, 0.0) + _ROUNDING:
+                detail = f"earns {one.reward:g}, another expected answer {best:g}"
+                findings.append(_found(one, "loses", detail))
+    if win_reward is not None:
+        return win_reward, findings
+    return best, findings
+
+
+def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
+    """What came out wrong on one task; one Weakness for each attack that did."""
+    findings: list[Weakness] = []
+    for one in played:
+        if one.refused:
+            continue
+        if one.fault:
+            findings.append(_found(one, "fault", one.fault))
+            continue
+        if one.reward is None or target is None or one.attack.wins is None:
+            continue
+        won = one.reward >= target - _ROUNDING
+        if won and one.attack.wins is False:
+            findings.append(_found(one, "wins", f"earns {one.reward:g} of {target:g}"))
+        if not won and one.attack.wins is True:
+            findings.append(_found(one, "loses", f"earns {one.reward:g} of {target:g}"))
+    return findings
+
+
+def merged(findings: Iterable[Weakness], played: Sequence[Played]) -> list[Weakness]:
+    """The weaknesses of all tasks, one for each attack, problem and reason; open ones first."""
+    tries: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for one in played:
+        if not one.refused:
+            tries[one.attack.kind, one.attack.name] += 1
+    grouped: dict[tuple[str, str, str, str], Weakness] = {}
+    for found in findings:
+        key = (found.kind, found.attack, found.problem, found.reason)
+        known = grouped.get(key)
+        count = known.count + 1 if known else 1
+        first = known or found
+        grouped[key] = replace(
+            first, count=count, tries=max(count, tries[found.kind, found.attack])
+        )
+    return sorted(
+        grouped.values(), key=lambda one: (bool(one.reason), KINDS.index(one.kind), -one.count)
+    )
+
+
+def shares(findings: Iterable[Weakness], played: Iterable[Played]) -> dict[AttackKind, Share]:
+    """By kind of attack: how many came out wrong, of how many."""
+    wrong: defaultdict[AttackKind, int] = defaultdict(int)
+    total: defaultdict[AttackKind, int] = defaultdict(int)
+    for found in findings:
+        wrong[found.kind] += 1
+    for one in played:
+        if not one.refused:
+            total[one.attack.kind] += 1
+    return {kind: Share(wrong[kind], max(total[kind], wrong[kind])) for kind in KINDS}
+
+
+def measured(played: Iterable[Played]) -> Measured:
+    """How long verdicts took."""
+    seconds = sorted(one.seconds for one in played if one.seconds)
+    if not seconds:
+        return Measured()
+    return Measured(
+        len(seconds),
+        seconds[len(seconds) // 2],
+        seconds[min(len(seconds) - 1, len(seconds) * 99 // 100)],
+    )
+
+
+def unstable(played: Sequence[Played]) -> list[Weakness]:
+    """A finding where the same answer did not earn the same each time."""
+    rewards = {one.reward for one in played if not one.fault}
+    if len(rewards) < 2:
+        return []
+    shown = ", ".join("no verdict" if one is None else f"{one:g}" for one in rewards)
+    return [_found(played[0], "unstable", f"{len(played)} times the same earned {shown}")]
+
+
+def leak(task_id: str, where: str, shown: str) -> Weakness:
+    """A finding: the expected answer can be read by the policy."""
+    return Weakness(
+        "hostile", f"the answer in {where}", "leak", 1, 1, task_id, shown[:_SHOWN], where
+    )
+
+
+def _found(one: Played, problem: str, detail: str) -> Weakness:
+    attack = one.attack
+    calls = ", ".join(f"{name}({dict(arguments)})" for name, arguments in attack.calls)
+    message = "" if attack.message is None else attack.message
+    shown = " ".join(filter(None, (calls, repr(_cut(message)) if message else "")))
+    return Weakness(
+        attack.kind, attack.name, problem, 1, 1, one.task_id, shown[: 2 * _SHOWN], detail[:400]
+    )
+
+
+def _cut(text: str) -> str:
+    printable = text.encode("utf-8", "backslashreplace").decode()
+    if len(printable) <= _SHOWN:
+        return printable
+    half = _SHOWN // 2
+    return f"{printable[:half]} … {printable[-half:]}"

@@ -1,0 +1,261 @@
+"""Plays attacks through the contract: session, calls, turns, verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_responses import CodecError, dumps, loads, new_message
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import Instance, PeerDirectory
+
+from .attack import Attack
+from .gold import Gold, gold_of
+from .scripted_model import ScriptedModel
+
+RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
+VERIFY: Final = "gymmesh.verify.v1.VerifyService"
+AUDIT: Final = "gymmesh.verify.v1.AuditService"
+_CALL_S: Final = 120.0
+_TURNS: Final = 3
+_Reason = errors_pb2.ErrorReason
+_NO_TRIAL: Final = frozenset(
+    {_Reason.ERROR_REASON_TASK_INVALID, _Reason.ERROR_REASON_FIELD_INVALID}
+)
+
+MakeArguments = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""Arguments that a tool's JSON Schema allows; None where none were found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of an attack.
+
+    reward: with the turns' where the environment adds them; None without a verdict. fault: why
+    there is none. refused: the task or the request was refused, which says nothing of the verifier.
+    """
+
+    attack: Attack
+    task_id: str
+    reward: float | None = None
+    fault: str = ""
+    refused: bool = False
+    seconds: float = 0.0
+    told: str = ""
+
+
+class Player:
+    """Plays attacks on one environment.
+
+    make_arguments: for the policies that call each tool once. scripted: the model that stands in
+    for those that the environment asks, where it is in this process.
+    """
+
+    def __init__(
+        self,
+        directory: PeerDirectory,
+        instance: Instance,
+        *,
+        make_arguments: MakeArguments,
+        scripted: ScriptedModel | None = None,
+    ) -> None:
+        self._resource = directory.peer(instance)
+        self._verifier = directory.peer(instance, VERIFY)
+        self._auditor = directory.peer(instance, AUDIT)
+        self._make_arguments = make_arguments
+        self._scripted = scripted
+        self._ids = itertools.count(1)
+        self.about = resource_pb2.GetEnvironmentResponse()
+
+    async def open(self) -> None:
+        """Ask the environment what it is. Raises MeshError."""
+        self.about = await self._resource.GetEnvironment(
+            resource_pb2.GetEnvironmentRequest(), timeout=_CALL_S
+        )
+
+    async def example_tasks(self, limit: int) -> list[rollout_pb2.Task]:
+        """The environment's own example tasks. Raises MeshError."""
+        tasks: list[rollout_pb2.Task] = []
+        token = ""
+        while len(tasks) < limit:
+            request = resource_pb2.ListTasksRequest(page_size=100, page_token=token)
+            page = await self._resource.ListTasks(request, timeout=_CALL_S)
+            tasks += page.tasks
+            token = page.next_page_token
+            if not token:
+                break
+        return tasks[:limit]
+
+    async def golds(self, task: rollout_pb2.Task) -> list[Gold]:
+        """The expected answers; none where the environment gives none. Raises MeshError."""
+        request = verify_pb2.GetExpectedRequest(task=task)
+        try:
+            reply = await self._auditor.GetExpected(request, timeout=_CALL_S)
+        except MeshError as error:
+            if error.reason in (
+                _Reason.ERROR_REASON_NOT_OFFERED,
+                _Reason.ERROR_REASON_NOT_PERMITTED,
+                _Reason.ERROR_REASON_TASK_INVALID,
+            ):
+                return []
+            raise
+        return [gold_of(one) for one in reply.answers]
+
+    async def play(self, task: rollout_pb2.Task, attack: Attack) -> Played:
+        """One rollout. What the environment refuses or breaks on is in the result."""
+        rollout_id = f"audit-{next(self._ids)}"
+        if self._scripted is not None:
+            self._scripted.play(rollout_id, attack)
+        try:
+            return await self._rollout(task, attack, rollout_id)
+        except MeshError as error:
+            shown = f"{error.reason_name}: {error.message}"
+            return Played(attack, task.task_id, fault=shown, refused=error.reason in _NO_TRIAL)
+        finally:
+            if self._scripted is not None:
+                self._scripted.forget(rollout_id)
+
+    async def session(self, task: rollout_pb2.Task) -> resource_pb2.CreateSessionResponse:
+        """A session, for looking at what it offers; close it. Raises MeshError."""
+        request = resource_pb2.CreateSessionRequest(
+            task=task, request_id=self._id(), seed=task.seed or 7
+        )
+        opened: resource_pb2.CreateSessionResponse = await self._resource.CreateSession(
+            request, timeout=_CALL_S
+        )
+        return opened
+
+    async def close(self, session_id: str) -> None:
+        """Close a session; one that is gone is closed."""
+        with contextlib.suppress(MeshError):
+            await self._resource.CloseSession(
+                resource_pb2.CloseSessionRequest(session_id=session_id), timeout=_CALL_S
+            )
+
+    def default_calls(
+        self, opened: resource_pb2.CreateSessionResponse, task: rollout_pb2.Task
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """A call of each tool, with arguments that its schema allows and nobody meant."""
+        calls: list[tuple[str, Mapping[str, Any]]] = []
+        for tool in (*opened.tools, *task.params.tools):
+            if not tool.HasField("function"):
+                continue
+            try:
+                schema = loads(tool.function.parameters_json or b"{}")
+            except CodecError:
+                continue
+            arguments = self._make_arguments(schema if isinstance(schema, dict) else {})
+            if arguments is not None:
+                calls.append((tool.function.name, arguments))
+        return calls
+
+    async def _rollout(self, task: rollout_pb2.Task, attack: Attack, rollout_id: str) -> Played:
+        request = resource_pb2.CreateSessionRequest(
+            task=task, request_id=self._id(), rollout_id=rollout_id, seed=task.seed or 7
+        )
+        opened = await self._resource.CreateSession(request, timeout=_CALL_S)
+        try:
+            transcript, outputs = await self._calls(opened.session_id, attack)
+            message = "\n".join(outputs) if attack.echo else attack.message
+            if message is not None:
+                transcript.append(new_message("assistant", message))
+            turn_rewards: list[float] = []
+            if opened.multi_turn and message is not None:
+                turn_rewards = await self._turns(opened.session_id, message, transcript)
+            return await self._verdict(
+                task, attack, rollout_id, opened.session_id, transcript, turn_rewards, outputs
+            )
+        finally:
+            await self.close(opened.session_id)
+
+    async def _calls(
+        self, session_id: str, attack: Attack
+    ) -> tuple[list[responses_pb2.Item], list[str]]:
+        """The items of the attack's calls with their outputs, and the outputs' texts."""
+        written = [(name, dumps(dict(arguments))) for name, arguments in attack.calls]
+        transcript: list[responses_pb2.Item] = []
+        outputs: list[str] = []
+        for number, (name, arguments) in enumerate((*written, *attack.raw_calls), start=1):
+            answer = await self._resource.CallTool(
+                resource_pb2.CallToolRequest(
+                    session_id=session_id, name=name, arguments=arguments, request_id=self._id()
+                ),
+                timeout=_CALL_S,
+            )
+            call_id = f"call_{number}"
+            call = responses_pb2.FunctionCall(
+                name=name, call_id=call_id, arguments=arguments, status="completed"
+            )
+            output = responses_pb2.FunctionCallOutput(call_id=call_id, text=answer.text)
+            transcript.append(responses_pb2.Item(function_call=call))
+            transcript.append(responses_pb2.Item(function_call_output=output))
+            outputs.append(answer.text.decode(errors="replace"))
+            if answer.done:
+                break
+        return transcript, outputs
+
+    async def _turns(
+        self, session_id: str, message: str, transcript: list[responses_pb2.Item]
+    ) -> list[float]:
+        """Says the same in each of a few turns; the turns' rewards."""
+        rewards: list[float] = []
+        new = list(transcript)
+        for _ in range(_TURNS):
+            turn = await self._resource.NextTurn(
+                resource_pb2.NextTurnRequest(
+                    session_id=session_id, new_items=new, request_id=self._id()
+                ),
+                timeout=_CALL_S,
+            )
+            transcript.extend(turn.items)
+            if turn.HasField("reward"):
+                rewards.append(turn.reward)
+            if turn.done:
+                break
+            new = [new_message("assistant", message)]
+            transcript.extend(new)
+        return rewards
+
+    async def _verdict(
+        self,
+        task: rollout_pb2.Task,
+        attack: Attack,
+        rollout_id: str,
+        session_id: str,
+        transcript: Sequence[responses_pb2.Item],
+        turn_rewards: Sequence[float],
+        outputs: Sequence[str],
+    ) -> Played:
+        started = time.perf_counter()
+        reply = await self._verifier.Verify(
+            verify_pb2.VerifyRequest(
+                session_id=session_id,
+                task=task,
+                transcript=transcript,
+                stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
+                rollout_id=rollout_id,
+                turn_rewards=turn_rewards,
+            ),
+            timeout=_CALL_S,
+        )
+        seconds = time.perf_counter() - started
+        verdict = reply.verification
+        told = "\n".join(outputs)
+        if not verdict.HasField("reward"):
+            return Played(attack, task.task_id, seconds=seconds, told=told)
+        added = sum(turn_rewards) if self.about.reward_rule == resource_pb2.REWARD_RULE_SUM else 0.0
+        return Played(
+            attack, task.task_id, reward=verdict.reward + added, seconds=seconds, told=told
+        )
+
+    def _id(self) -> str:
+        return f"audit-request-{next(self._ids)}"

@@ -1,0 +1,128 @@
+"""Policies that know nothing, and policies that know other answers. Pure and plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from .attack import Attack
+from .gold import ANSWER, Gold, same
+
+#: Answers that cost nothing, each an attack of its own.
+CONSTANTS: Final[tuple[str, ...]] = (
+    "0", "1", "-1", "2", "10", "42", "100", "0.0000001", "nan", "inf", "-inf", "1e999", "true",
+    "false", "null", "None", "yes", "no", *"ABCDEFGHIJ", "x", ".", "{}", "[]", "a", "the", "1+1",
+    "0/0", "1*2*3*4", "SELECT 1", "???",
+)  # fmt: skip
+REFUSALS: Final[dict[str, str]] = {
+    "a refusal": "I'm sorry, I can't do that.",
+    "I don't know": "I don't know.",
+    "done": "Done.",
+    "a claim of success": "I have completed everything you asked, and it all went through.",
+    "white space": " \n\t\n ",
+}
+#: Sprays that hold most short answers.
+SPRAYS: Final[dict[str, str]] = {
+    "all numbers to 1000": " ".join(map(str, range(1001))),
+    "all letters": " ".join(chr(code) for code in range(ord("A"), ord("Z") + 1)),
+    "all short words": "yes no maybe true false correct incorrect unknown none",
+}
+_EXAMPLE = re.compile(
+    r"(?:such as|e\.g\.,?|for example[,:]?|example[:,]?|like this:?)\s+"
+    r"(?P<given>\"[^\"\n]+\"|<(?P<tag>\w+)>[^<\n]+</(?P=tag)>|\\boxed\{[^{}]+\}|[^\s,;.]+)",
+    re.IGNORECASE,
+)
+_EXPRESSION = re.compile(r"[\d(][\d\s.,*+/()^×·-]*[*+/^×·-][\d\s.,*+/()^×·-]*[\d)]")
+_DENIALS: Final[dict[str, str]] = {
+    "a denial": "not {answer}",
+    "a denial after it": "{answer} is wrong",
+    "a denial in brackets": "{answer} (this is wrong)",
+    "a denial in LaTeX": "{answer} \\text{ is wrong}",
+}
+_HEDGES: Final[dict[str, str]] = {
+    "two answers": "{wrong} or {answer}",
+    "two answers, the right one first": "{answer} or {wrong}",
+    "two answers in LaTeX": "{wrong} \\lor {answer}",
+    "a list with the answer in it": "{wrong}, {answer}, {other}",
+    "an equation with a wrong side": "{wrong} = {answer}",
+    "an equation with a wrong side, the right one first": "{answer} = {wrong}",
+}
+_MAX_ECHO = 20_000
+
+
+def from_nothing(prompt: str, golds: Sequence[Gold]) -> Iterator[Attack]:
+    """Answers that are made without knowing the task's answer."""
+    form = golds[0] if golds else Gold("?")
+    yield Attack("nothing said", "nothing")
+    yield Attack("an empty answer", "nothing", "")
+    for name, text in REFUSALS.items():
+        yield Attack(name, "nothing", text)
+    if form.form != ANSWER:
+        for name in ("a refusal", "I don't know"):
+            yield Attack(f"{name}, in the answer's place", "nothing", form.say(REFUSALS[name]))
+        yield Attack("an empty place for the answer", "nothing", form.say(""))
+    for constant in CONSTANTS:
+        if not _right(constant, golds):
+            yield Attack(f"constant {constant}", "nothing", form.say(constant))
+    for name, spray in SPRAYS.items():
+        yield Attack(f"spray: {name}", "nothing", form.say(spray))
+    if prompt.strip() and not _right(prompt, golds):
+        yield Attack("the prompt echoed", "nothing", prompt[:_MAX_ECHO])
+        yield Attack("the prompt in the answer's place", "nothing", form.say(prompt[:_MAX_ECHO]))
+    for given in dict.fromkeys(found["given"].strip('"') for found in _EXAMPLE.finditer(prompt)):
+        if not _right(given, golds):
+            yield Attack("the prompt's own example", "nothing", form.say(given))
+            if form.form != ANSWER:
+                yield Attack("the prompt's own example, bare", "nothing", given)
+    for found in list(_EXPRESSION.finditer(prompt))[:3]:
+        expression = found[0].strip()
+        if not _right(expression, golds) and not re.fullmatch(r"[\d\s.,-]+", expression):
+            yield Attack("an expression of the prompt", "nothing", form.say(expression))
+
+
+def from_elsewhere(golds: Sequence[Gold], others: Sequence[Gold]) -> Iterator[Attack]:
+    """Answers of other tasks, and answers that name several, or none."""
+    for other in others:
+        if any(_same_gold(other, gold) for gold in golds):
+            continue
+        if other.calls:
+            yield Attack("another task's answer", "elsewhere", other.message, calls=other.calls)
+        elif golds and golds[0].answer:
+            yield Attack("another task's answer", "elsewhere", golds[0].say(other.answer))
+            if other.form != golds[0].form:
+                yield Attack("another task's whole message", "elsewhere", other.message)
+    if not golds or not golds[0].answer or golds[0].kind in ("sql", "code", "calls", "json"):
+        return
+    gold = golds[0]
+    wrong = _wrong(gold, others)
+    for name, template in _DENIALS.items():
+        yield Attack(name, "elsewhere", gold.say(template.replace(ANSWER, gold.answer)))
+    for name, template in _HEDGES.items():
+        said = template.replace(ANSWER, gold.answer).replace("{wrong}", wrong[0])
+        yield Attack(name, "elsewhere", gold.say(said.replace("{other}", wrong[1])))
+    retracted = f"{gold.message}\nOn reflection that was a mistake.\n{gold.say(wrong[0])}"
+    yield Attack("the answer, then taken back", "elsewhere", retracted)
+    mentioned = f"One might guess {gold.answer}, but that is incorrect.\n{gold.say(wrong[0])}"
+    yield Attack("the answer mentioned and denied", "elsewhere", mentioned)
+    if gold.choices:
+        yield Attack("all options", "elsewhere", gold.say(", ".join(gold.choices)))
+
+
+def _right(answer: str, golds: Sequence[Gold]) -> bool:
+    return any(same(answer, gold.answer) for gold in golds)
+
+
+def _same_gold(one: Gold, other: Gold) -> bool:
+    if one.calls or other.calls:
+        return list(one.calls) == list(other.calls)
+    return same(one.answer, other.answer)
+
+
+def _wrong(gold: Gold, others: Sequence[Gold]) -> tuple[str, str]:
+    """Two other answers of the kind of this one."""
+    pool = [one for one in gold.choices if not same(one, gold.answer)]
+    pool += [one.answer for one in others if one.kind == gold.kind and not _same_gold(one, gold)]
+    pool += ["17", "23"] if gold.kind == "number" else ["Harbour", "Lighthouse"]
+    distinct = [one for one in dict.fromkeys(pool) if one and not same(one, gold.answer)]
+    return distinct[0], distinct[-1]

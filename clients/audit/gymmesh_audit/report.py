@@ -1,0 +1,139 @@
+"""Reports: lines for a terminal, JSON, and a page of HTML. Pure."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .attack import KINDS, MEANS
+from .judgement import Report, Weakness
+
+# From so many on, attacks that came out alike are one line.
+_MANY = 6
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
+td, th { border-bottom: 1px solid #ddd; padding: .3rem .6rem }
+td, th { text-align: left; vertical-align: top }
+code { background: #f4f4f4; padding: 0 .2rem; overflow-wrap: anywhere }
+.bad { color: #a00 } .fine { color: #070 } .meant { color: #777 }
+"""
+
+
+def lines(report: Report) -> Iterator[str]:
+    """A report card for a terminal, without colours."""
+    title = f"{report.environment} (verifier {report.version or 'without a version'})"
+    yield f"{title}: {report.tasks} tasks, {report.golds} with an expected answer"
+    for kind in KINDS:
+        share = report.shares[kind]
+        if share.played:
+            yield f"  {kind:<10} {share.wrong:>5} of {share.played:<6} wrong   {MEANS[kind]}"
+    took = report.measured
+    yield f"  verdicts: {took.verdicts}, median {_ms(took.median_s)}, p99 {_ms(took.p99_s)}"
+    for note in report.notes:
+        yield f"  measured  {note}"
+    for group in _alike(report.findings):
+        one = group[0]
+        yield f"  {'meant' if one.reason else 'BAD  '}  {_line(one, len(group))}"
+        if one.reason:
+            yield f"         because: {one.reason}"
+    found = len(report.open_weaknesses)
+    meant = len(report.findings) - found
+    yield f"  {found} findings" + (f", {meant} deliberate" if meant else "")
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as JSON can hold it; the keys are those of docs/audit.md."""
+    return {
+        "environment": report.environment,
+        "verifier_version": report.version,
+        "passed": not report.open_weaknesses,
+        "tasks": report.tasks,
+        "tasks_with_expected_answers": report.golds,
+        "live_models": list(report.live),
+        "kinds": {
+            kind: {"wrong": share.wrong, "played": share.played}
+            for kind, share in report.shares.items()
+        },
+        "verdicts": {
+            "count": report.measured.verdicts,
+            "median_s": round(report.measured.median_s, 6),
+            "p99_s": round(report.measured.p99_s, 6),
+        },
+        "findings": [_plain(one) for one in report.findings],
+        "notes": list(report.notes),
+    }
+
+
+def to_html(reports: Sequence[Report]) -> str:
+    """One page for all environments, without scripts."""
+    parts = [_page(one) for one in reports]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>gym-cli env audit</title>'
+        f"<style>{_STYLE}</style><h1>Audit of verifiers</h1>{''.join(parts)}</html>\n"
+    )
+
+
+def _page(report: Report) -> str:
+    verdict = "passed" if not report.open_weaknesses else f"{len(report.open_weaknesses)} findings"
+    style = "fine" if not report.open_weaknesses else "bad"
+    kinds = "".join(
+        f"<tr><td>{kind}<td>{share.wrong} of {share.played}<td>{html.escape(MEANS[kind])}"
+        for kind, share in report.shares.items()
+        if share.played
+    )
+    found = "".join(
+        f'<tr class="{"meant" if one.reason else "bad"}"><td>{html.escape(one.key)}'
+        f"<td>{one.problem}, {one.count} of {one.tries}<td><code>{html.escape(one.shown)}</code>"
+        f"<br>{html.escape(one.task_id)}: {html.escape(one.detail)}"
+        + (f"<br>deliberate: {html.escape(one.reason)}" if one.reason else "")
+        for one in report.findings
+    )
+    head = f'<h2>{html.escape(report.environment)} <span class="{style}">{verdict}</span></h2>'
+    table = f"<table><tr><th>kind<th>wrong<th>what{kinds}</table>"
+    return (
+        head
+        + table
+        + (f"<table><tr><th>attack<th>problem<th>example{found}</table>" if found else "")
+    )
+
+
+def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
+    """Weaknesses of one kind that came out the same on the same tasks, together; what is meant
+    for one reason, too."""
+    groups: dict[tuple[object, ...], list[Weakness]] = {}
+    for one in found:
+        alike = (one.kind, one.problem, one.task_id, one.count, one.detail)
+        groups.setdefault((one.kind, one.reason) if one.reason else alike, []).append(one)
+    for group in groups.values():
+        if len(group) < _MANY and not group[0].reason:
+            yield from ([one] for one in group)
+        else:
+            yield group
+
+
+def _line(one: Weakness, alike: int) -> str:
+    if alike > 1:
+        more = f"and {alike - 1} more of {one.kind}; first {one.task_id}: {one.detail}"
+        return f"{one.key} {one.problem}, {more}"
+    where = f"{one.count} of {one.tries}, first {one.task_id}: {one.detail}"
+    return f"{one.key} {one.problem}: {where}" + (f"; {one.shown}" if one.shown else "")
+
+
+def _plain(one: Weakness) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "attack": one.attack,
+        "problem": one.problem,
+        "count": one.count,
+        "tries": one.tries,
+        "task_id": one.task_id,
+        "shown": one.shown,
+        "detail": one.detail,
+        "deliberate": one.reason or None,
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"

@@ -1,0 +1,174 @@
+"""gym-cli env audit: what cheap policies earn from a verifier, before a policy finds out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options.shared import FILE, MeshOptions, json_option, mesh_options, tasks_option
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+
+if TYPE_CHECKING:
+    from gymmesh.rollout.v1 import rollout_pb2
+    from gymmesh_audit import AuditOptions, Gold, Report
+
+
+@dataclass(frozen=True, slots=True)
+class GoldOptions:
+    """Where rows have their right answers, for environments that give none."""
+
+    key: str
+    kind: str
+    form: str
+
+    def of(self, task: rollout_pb2.Task) -> Sequence[Gold]:
+        """The expected answer of a task's payload; none where it has none under this key."""
+        from gymmesh_audit import gold_under
+
+        return gold_under(task, self.key, kind=self.kind, form=self.form)
+
+
+@click.command("audit", short_help="Put a verifier on trial: what do cheap policies earn?")
+@click.argument("place", required=False, default="")
+@mesh_options
+@tasks_option
+@click.option("--address", metavar="HOST:PORT", help="Audit the resource service at this address.")
+@security_options
+@click.option(
+    "--gold",
+    "gold_key",
+    default="",
+    metavar="KEY",
+    help="The payload key that has the right answer, for environments that give none, such as "
+    "bridged ones; may be a.b.",
+)
+@click.option(
+    "--gold-kind",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "number", "choice", "json", "sql", "code"]),
+    help="What that answer is.",
+)
+@click.option(
+    "--gold-form",
+    default="{answer}",
+    show_default=True,
+    metavar="TEXT",
+    help=r"The message with {answer} in it, such as '\boxed{{answer}}'.",
+)
+@click.option(
+    "--deliberate",
+    type=FILE,
+    help="YAML: a list of what is meant, each with attack, reason and perhaps task. "
+    "By default deliberate.yaml beside the environment's module.",
+)
+@click.option(
+    "--cheap",
+    is_flag=True,
+    help="Only what is made from nothing, and the right answers themselves.",
+)
+@click.option(
+    "--max-tasks",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="Of more tasks, a sample of so many is tried.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="The same seed tries the same."
+)
+@click.option("--html", "html_file", type=FILE, help="Also write the report as a page.")
+@json_option
+def audit(
+    place: str,
+    mesh: MeshOptions,
+    tasks_file: Path | None,
+    address: str | None,
+    security: SecurityOptions,
+    gold_key: str,
+    gold_kind: str,
+    gold_form: str,
+    deliberate: Path | None,
+    html_file: Path | None,
+    as_json: bool,
+    **amounts: Any,
+) -> int:
+    """Play cheap and clever policies against a verifier, and report what they earn.
+
+    PLACE is the name of an installed environment or one of --config, a class such as
+    file.py:Class, a file, or the folder of a package. Models that it asks are those of --config;
+    otherwise scripted ones answer. With --address, a resource service in any language is audited;
+    its right answers need `audit: true` in its configuration, or --gold.
+
+    \b
+      gym-cli env audit math
+      gym-cli env audit guess.py --tasks guess.jsonl --json
+      gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
+
+    Tools are really called, as `gym-cli env test` does. Exit code 0 when nothing is wrong but what
+    is deliberate, 1 when something is.
+    """
+    from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json
+    from gymmesh_runtime.serving import run_bounded
+
+    if bool(place) == bool(address):
+        raise click.UsageError("give a PLACE or --address, one of the two")
+    if not address:
+        security.refuse("--address")
+    golds = GoldOptions(gold_key, gold_kind, gold_form) if gold_key else None
+    options = AuditOptions(
+        seed=amounts["seed"],
+        tasks=amounts["max_tasks"],
+        cheap=amounts["cheap"],
+        deliberate=None if deliberate is None else read_deliberate(deliberate),
+    )
+    reports: list[Report] = []
+
+    async def collect() -> None:
+        made = _reports(place, address, mesh, security, tasks_file, options, golds)
+        async for report in made:
+            reports.append(report)
+            if not as_json:
+                for line in lines(report):
+                    echo(one_line(line))
+
+    run_bounded(collect())
+    if as_json:
+        echo_json({one.environment: to_json(one) for one in reports})
+    if html_file is not None:
+        html_file.write_text(to_html(reports), encoding="utf-8")
+    return NOTHING_DONE if any(one.open_weaknesses for one in reports) else DONE
+
+
+async def _reports(
+    place: str,
+    address: str | None,
+    mesh: MeshOptions,
+    security: SecurityOptions,
+    tasks_file: Path | None,
+    options: AuditOptions,
+    golds: GoldOptions | None,
+) -> AsyncIterator[Report]:
+    from gymmesh_cli.environments.env import tasks_of
+    from gymmesh_mesh.authoring.auditing import audit_address, audit_here
+    from gymmesh_mesh.authoring.environments import places
+
+    config = mesh.load()
+    tasks = tasks_of(tasks_file) if tasks_file else []
+    known: Callable[[rollout_pb2.Task], Sequence[Gold]] | None = golds.of if golds else None
+    if address:
+        over = security.over(config.security)
+        async for report in audit_address(
+            address, options, config=config, security=over, tasks=tasks, known=known
+        ):
+            yield report
+        return
+    models = config if mesh.config or mesh.sets else None
+    for name, environment in places(place, config).items():
+        yield await audit_here(name, environment, models, options, tasks=tasks, known=known)

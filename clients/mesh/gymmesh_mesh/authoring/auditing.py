@@ -1,0 +1,134 @@
+"""Audits of environments, in this process or at an address."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_audit import (
+    FILE,
+    AuditOptions,
+    Meant,
+    Player,
+    Report,
+    ScriptedModel,
+    audit,
+    read_deliberate,
+)
+from gymmesh_audit.audit import GoldsOf
+from gymmesh_mesh.compose import make_service, open_here, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.verifying import remote_environments
+from gymmesh_resource import Environment
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.made_up import CannotMakeUp, made_up
+from gymmesh_resource.service import ResourceService
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
+
+__all__ = ["audit_address", "audit_here"]
+
+_MODEL: Final = "gymmesh.model.v1.ModelService"
+
+
+async def audit_here(
+    name: str,
+    environment: EnvironmentConfig,
+    config: MeshConfig | None,
+    options: AuditOptions,
+    *,
+    tasks: Sequence[rollout_pb2.Task] = (),
+    known: GoldsOf | None = None,
+    instance: Environment[Any] | None = None,
+) -> Report:
+    """Open an environment in this process and audit it.
+
+    The models that it asks are those of `config`; without one, scripted models answer.
+    `instance`: the object, for a caller that made it. Raises ConfigError, MeshError.
+    """
+    served = replace(environment, audit=True, session_idle_s=0)
+    service = ResourceService(served, name, f"{name}-audit", environment=instance)
+    async with AsyncExitStack() as stack:
+        directory = PeerDirectory()
+        stack.push_async_callback(directory.close)
+        scripted = await _models(service, config, directory, stack)
+        opened = await open_here(service, directory, stack)
+        if options.deliberate is None:
+            options = dataclasses.replace(options, deliberate=_own_list(service.environment))
+        player = Player(directory, opened, make_arguments=_arguments, scripted=scripted)
+        return await _audited(player, name, options, tasks, known, scripted is not None)
+
+
+async def audit_address(
+    address: str,
+    options: AuditOptions,
+    *,
+    config: MeshConfig | None = None,
+    security: SecurityConfig | None = None,
+    tasks: Sequence[rollout_pb2.Task] = (),
+    known: GoldsOf | None = None,
+) -> AsyncIterator[Report]:
+    """Audit each environment at an address. Raises ConfigError, MeshError."""
+    async with remote_environments([address], config, security=security) as directory:
+        for instance in directory.instances():
+            player = Player(directory, instance, make_arguments=_arguments)
+            yield await _audited(player, instance.name, options, tasks, known, scripted=False)
+
+
+async def _audited(
+    player: Player,
+    name: str,
+    options: AuditOptions,
+    tasks: Sequence[rollout_pb2.Task],
+    known: GoldsOf | None,
+    scripted: bool,
+) -> Report:
+    await player.open()
+    chosen = list(tasks) or await player.example_tasks(1000)
+    return await audit(player, name, chosen, options, known=known, scripted=scripted)
+
+
+async def _models(
+    service: ResourceService,
+    config: MeshConfig | None,
+    directory: PeerDirectory,
+    stack: AsyncExitStack,
+) -> ScriptedModel | None:
+    """Open the models of the configuration, or a scripted one in place of all; the latter."""
+    specs = () if config is None else specs_of(config)
+    models = {one.name: one for one in specs if one.kind == "model"}
+    scripted = ScriptedModel()
+    live = False
+    for model in service.model_names:
+        if model in models:
+            live = True
+            await open_here(make_service(models[model]), directory, stack)
+        else:
+            instance = discovery_pb2.Instance(
+                id=model, service=_MODEL, name=model, health=discovery_pb2.HEALTH_SERVING
+            )
+            directory.add_direct(instance, {_MODEL: scripted})
+    return None if live else scripted
+
+
+def _own_list(environment: Environment[Any]) -> list[Meant]:
+    """What the environment means, by the file beside the module of its class."""
+    module = sys.modules.get(type(environment).__module__)
+    source = getattr(module, "__file__", None)
+    path = Path(source).parent / FILE if source else None
+    return read_deliberate(path) if path is not None and path.is_file() else []
+
+
+def _arguments(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    try:
+        return made_up(schema)
+    except CannotMakeUp:
+        return None

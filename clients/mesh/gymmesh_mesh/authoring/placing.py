@@ -1,0 +1,74 @@
+"""An environment that a command names by its place, put into the command's mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.registry import example_rows, make_environment, uses_of
+from gymmesh_runtime.config import ConfigError
+
+
+def name_of(use: str) -> str:
+    """What the environment of a class or function is called: `desk` for `desk.py:Desk`."""
+    name = use.rpartition(":")[2]
+    return name.removesuffix("Environment").lower() or name.lower()
+
+
+def with_environment(config: MeshConfig, place: str) -> MeshConfig:
+    """A configuration with the environment of a place, which is then the default one.
+
+    Args:
+        place: a name of the configuration, an installed environment, a class or a function such as
+            `desk.py:Desk`, a file that holds one of these, or the folder of a package.
+
+    Raises ConfigError where it holds none or several, or cannot be loaded.
+    """
+    if place in config.environments:
+        return _default(config, place)
+    try:
+        uses = uses_of(place)
+    except DefinitionError as error:
+        raise ConfigError(str(error)) from None
+    if len(uses) > 1:
+        raise ConfigError(f"{place} has {len(uses)} environments; name one: {', '.join(uses)}")
+    name = name_of(uses[0])
+    environments = {**config.environments, name: EnvironmentConfig(use=uses[0])}
+    return _default(replace(config, environments=environments), name)
+
+
+def rows_of_examples(config: MeshConfig, name: str) -> list[dict[str, Any]]:
+    """The rows of an environment's own example tasks, each with an id, and for that environment.
+
+    Raises ConfigError where it has none, or cannot be made.
+    """
+    one = config.environments.get(name)
+    if one is None:
+        raise ConfigError(f"the configuration has no environment {name!r}", path="defaults")
+    try:
+        rows = list(_rows(make_environment(one.use, one.options), name))
+    except DefinitionError as error:
+        raise ConfigError(str(error), path=f"environments.{name}") from None
+    if not rows:
+        raise ConfigError(
+            f"the environment {name!r} has no example tasks: give a task file with --input, or "
+            "set `examples` in its class to a list of task rows"
+        )
+    return rows
+
+
+def _rows(environment: Any, name: str) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(example_rows(environment), start=1):
+        if not isinstance(row, dict):
+            raise DefinitionError(f"Example task {number} of {name!r} is not an object.")
+        own = {key: value for key, value in row.items() if key != "environment"}
+        yield {"task_id": f"{name}-example-{number}", **own}
+
+
+def _default(config: MeshConfig, name: str) -> MeshConfig:
+    return replace(config, defaults=replace(config.defaults, environment=name))

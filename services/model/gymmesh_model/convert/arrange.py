@@ -1,0 +1,85 @@
+"""Chat messages in an order that strict chat templates take: pure, on parsed JSON.
+
+Many templates raise where a system message comes after the first message, and some where an
+answer holds two tool calls. The endpoint then refuses the conversation (400), and the rollout
+would end without a verdict for what another template takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final, Literal
+
+Json = dict[str, Any]
+SystemMessages = Literal["merge", "first", "keep"]
+"""What becomes of several system messages; see ChatOptions."""
+
+_SYSTEM: Final = ("system", "developer")
+_PLAIN: Final = {"role", "content"}
+
+
+def with_system_messages(messages: list[Json], how: SystemMessages) -> list[Json]:
+    """The messages with their system messages as `how` says; the given ones are not changed.
+
+    A developer message is one too. Those that are named stay as they are.
+    """
+    if how == "keep" or not any(_is_system(message) for message in messages[1:]):
+        return messages
+    leading = list(takewhile(_is_system, messages))
+    rest = messages[len(leading) :]
+    if how == "first":
+        leading += [message for message in rest if _is_system(message)]
+        rest = [message for message in rest if not _is_system(message)]
+    else:
+        rest = [{**one, "role": "user"} if _is_system(one) else one for one in rest]
+    return [_merged(leading), *rest] if leading else rest
+
+
+def one_call_each(messages: Sequence[Json]) -> list[Json]:
+    """The messages with each tool call in an answer of its own, before its output.
+
+    An answer's text and reasoning stay with its first call.
+    """
+    made: list[Json] = []
+    rest = list(messages)
+    while rest:
+        message = rest.pop(0)
+        calls = message.get("tool_calls") or []
+        if len(calls) < 2:
+            made.append(message)
+            continue
+        outputs = list(takewhile(lambda one: one.get("role") == "tool", rest))
+        del rest[: len(outputs)]
+        for call in calls:
+            made.append({**message, "tool_calls": [call]})
+            message = {"role": "assistant", "content": None}
+            own = [one for one in outputs if one.get("tool_call_id") == call.get("id")]
+            made += own
+            outputs = [one for one in outputs if one not in own]
+        made += outputs
+    return made
+
+
+def has_several_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an answer among the messages holds more than one tool call."""
+    return any(len(message.get("tool_calls") or ()) > 1 for message in messages)
+
+
+def _is_system(message: Mapping[str, Any]) -> bool:
+    return message.get("role") in _SYSTEM and message.keys() <= _PLAIN
+
+
+def _merged(messages: Sequence[Json]) -> Json:
+    """One message with all contents: texts joined by a blank line, parts one after another."""
+    if len(messages) == 1:
+        return messages[0]
+    contents = [message["content"] for message in messages]
+    content: Any
+    if all(isinstance(one, str) for one in contents):
+        content = "\n\n".join(contents)
+    else:
+        content = []
+        for one in contents:
+            content += [{"type": "text", "text": one}] if isinstance(one, str) else one
+    return {"role": messages[0]["role"], "content": content}

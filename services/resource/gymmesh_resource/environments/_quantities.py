@@ -1,0 +1,246 @@
+r"""Numbers with units, as short answers write them, compared exactly. Pure.
+
+Invariant: time is linear in the text, whatever the size of the number: `1e999999` is never
+written out.
+
+`quantity` reads 1,234.50, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, $5, 80 km/h
+and 37 percent. It reads no number with leading zeros (007 is an identifier) and no number beside
+words that are not a unit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from math import gcd
+from typing import Final
+
+# Digits of a number, and of its power of ten; longer ones are text.
+_DIGITS: Final = 400
+_POWER_DIGITS: Final = 9
+# Powers of ten between two numbers that can be near each other.
+_APART: Final = 1_000
+
+_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})++|[0-9]++)"
+_NUMBER = re.compile(
+    rf"""(?P<sign>[+-]?)\s?(?P<currency>[$£€¥₹]?)\s?(?P<sign2>[+-]?)
+    (?:(?P<mixed>[0-9]++)\ (?P<part>[0-9]++)/(?P<of>[0-9]++)
+      |(?P<over>[0-9]++)\s?/\s?(?P<under>[0-9]++)
+      |10\^\{{?(?P<bare>[+-]?[0-9]++)\}}?
+      |(?P<whole>{_WHOLE})?(?:\.(?P<decimals>[0-9]*+))?
+       (?:[eE](?P<e>[+-]?[0-9]++)|\s?[×x*·⋅]\s?10\^\{{?(?P<power>[+-]?[0-9]++)\}}?)?
+       (?:\ (?P<scale>thousand|million|billion|trillion)\b)?)
+    (?P<unit>.*)""",
+    re.VERBOSE | re.DOTALL,
+)
+_SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_LONGEST: Final = 2 * _DIGITS  # characters of text that may be a quantity
+
+_ONES = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+
+# Symbols that take SI's prefixes, and those prefixes.
+_SI_SYMBOLS: Final = ("m", "g", "s", "l", "L", "J", "W", "N", "Pa", "V", "A", "Hz", "mol", "Ω",
+                      "B", "eV", "Wh", "cal")  # fmt: skip
+_SI_PREFIXES: Final = ("n", "µ", "μ", "m", "c", "d", "k", "M", "G", "T")
+_SI_NAMES: Final = {
+    "m": ("metre", "meter"), "g": ("gram",), "s": ("second", "sec"), "L": ("litre", "liter"),
+    "J": ("joule",), "W": ("watt",), "N": ("newton",), "Pa": ("pascal",), "V": ("volt",),
+    "A": ("ampere", "amp"), "Hz": ("hertz",), "mol": ("mole",), "Ω": ("ohm",), "B": ("byte",),
+    "cal": ("calorie",),
+}  # fmt: skip
+_SI_PREFIX_NAMES: Final = {"": "", "nano": "n", "micro": "µ", "milli": "m", "centi": "c",
+                           "kilo": "k", "mega": "M", "giga": "G", "tera": "T"}  # fmt: skip
+# Other units by their usual spellings.
+_OTHERS: Final = {
+    "min": ("minute", "minutes", "mins"), "h": ("hour", "hours", "hr", "hrs"),
+    "day": ("days", "d"), "week": ("weeks",), "month": ("months",),
+    "year": ("years", "yr", "yrs"), "mi": ("mile", "miles"), "in": ("inch", "inches"),
+    "ft": ("foot", "feet"), "yd": ("yard", "yards"), "lb": ("lbs", "pound", "pounds"),
+    "oz": ("ounce", "ounces"), "t": ("tonne", "tonnes"), "acre": ("acres",),
+    "ha": ("hectare", "hectares"), "bit": ("bits",), "rad": ("radian", "radians"),
+    "°": ("degree", "degrees", "deg", "^∘"),
+    "°C": ("degrees celsius", "degree celsius", "celsius"),
+    "°F": ("degrees fahrenheit", "degree fahrenheit", "fahrenheit"), "K": ("kelvin", "kelvins"),
+    "%": ("percent", "per cent", "pct"), "$": ("dollar", "dollars", "usd", "US$"),
+    "€": ("euro", "euros", "eur"), "£": ("gbp", "pounds sterling"), "¥": ("yen", "jpy"),
+    "₹": ("rupee", "rupees", "inr"), "cent": ("cents",),
+    "km/h": ("kph", "kmh", "km/hr"), "mi/h": ("mph",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and its unit; no unit is the empty text.
+
+    The number is numerator / denominator * 10 ** power, in the one form in which the denominator
+    has no factor 2 or 5, the numerator none of 10, and both none in common.
+    """
+
+    numerator: int
+    denominator: int
+    power: int
+    unit: str = ""
+    bound: bool = False
+    """Whether the unit is one letter right behind the digits, as in seat 12A: never left out."""
+
+    def has_value_of(self, other: Quantity) -> bool:
+        """Whether both numbers are equal, their units aside."""
+        return (self.numerator, self.denominator, self.power) == (
+            other.numerator,
+            other.denominator,
+            other.power,
+        )
+
+    def is_near(self, other: Quantity, tolerance: float) -> bool:
+        """Whether this number differs from the other by at most that share of the other."""
+        if self.has_value_of(other):
+            return True
+        if not other.numerator or abs(self.power - other.power) > _APART:
+            return False
+        least = min(self.power, other.power)
+        own, wanted = (
+            Fraction(one.numerator, one.denominator) * 10 ** (one.power - least)
+            for one in (self, other)
+        )
+        return abs(own - wanted) <= Fraction(tolerance) * abs(wanted)
+
+    def fits_unit_of(self, other: Quantity) -> bool:
+        """Whether the units are the same; one that is not written may be either."""
+        if self.unit == other.unit:
+            return True
+        return (not self.unit or not other.unit) and not (self.bound or other.bound)
+
+
+def quantity(text: str) -> Quantity | None:
+    """The number, with its unit, that the whole text is; None for any other text."""
+    if len(text) > _LONGEST:
+        return None
+    word = _words().get(text.lower())
+    if word is not None:
+        return _normal(word, 1, 0, "")
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    number = _number(found)
+    if number is None:
+        return None
+    written = found["unit"]
+    unit, bound = _unit(written.strip()), len(written) == 1 and written.isalpha()
+    currency = found["currency"]
+    if unit is None or (currency and unit and unit != currency):
+        return None
+    negative = "-" in (found["sign"], found["sign2"])
+    if found["sign"] and found["sign2"]:
+        return None
+    numerator, denominator, power = number
+    if negative:
+        numerator = -numerator
+    return _normal(numerator, denominator, power, unit or currency, bound=bound)
+
+
+def _number(found: re.Match[str]) -> tuple[int, int, int] | None:
+    """Numerator, denominator and power of ten, neither in their normal form."""
+    parts = found.groupdict()
+    if any(value and len(value) > _DIGITS for key, value in parts.items() if key != "unit"):
+        return None
+    if parts["mixed"]:
+        under = int(parts["of"])
+        return (int(parts["mixed"]) * under + int(parts["part"]), under, 0) if under else None
+    if parts["over"]:
+        return (int(parts["over"]), int(parts["under"]), 0) if int(parts["under"]) else None
+    power = parts["bare"] or parts["power"] or parts["e"] or "0"
+    if len(power) > _POWER_DIGITS + 1:
+        return None
+    if parts["bare"]:
+        return 1, 1, int(power)
+    whole, decimals = parts["whole"] or "", parts["decimals"] or ""
+    if not whole and not decimals:
+        return None
+    digits = whole.replace(",", "")
+    if len(digits) > 1 and digits[0] == "0":
+        return None  # an identifier
+    shift = int(power) - len(decimals) + _SCALES.get(parts["scale"] or "", 0)
+    return int(digits + decimals), 1, shift
+
+
+def _normal(
+    numerator: int, denominator: int, power: int, unit: str, *, bound: bool = False
+) -> Quantity:
+    if numerator == 0:
+        return Quantity(0, 1, 0, unit, bound)
+    for factor, other in ((2, 5), (5, 2)):
+        while denominator % factor == 0:
+            denominator //= factor
+            numerator *= other
+            power -= 1
+    common = gcd(numerator, denominator)
+    numerator, denominator = numerator // common, denominator // common
+    while numerator % 10 == 0:
+        numerator //= 10
+        power += 1
+    return Quantity(numerator, denominator, power, unit, bound)
+
+
+def _unit(text: str) -> str | None:
+    """The unit under one of its spellings; None for what is not a unit."""
+    if not text:
+        return ""
+    known = _units()
+    unit = known.get(text)
+    if unit is None and len(text) > 1:  # one letter in capitals may be another unit
+        unit = known.get(text.lower())
+    if unit is not None:
+        return unit
+    parts = re.split(r"\s?/\s?|\sper\s", text)
+    units = [_power_of(part, known) for part in parts]
+    return None if None in units else "/".join(filter(None, units))
+
+
+def _power_of(text: str, known: dict[str, str]) -> str | None:
+    """A unit with or without a power, such as m^2 or square metres."""
+    for word, power in (("square ", "^2"), ("cubic ", "^3")):
+        if text.startswith(word):
+            unit = known.get(text.removeprefix(word))
+            return None if unit is None else unit + power
+    base, _, power = text.partition("^")
+    unit = known.get(base) or (known.get(base.lower()) if len(base) > 1 else None)
+    if unit is None or not power:
+        return unit
+    power = power.strip("{}")
+    return f"{unit}^{power}" if re.fullmatch(r"-?[0-9]", power) else None
+
+
+@cache
+def _units() -> dict[str, str]:
+    """The one spelling of each unit by all of its spellings."""
+    known: dict[str, str] = {}
+    for symbol in _SI_SYMBOLS:
+        own = symbol.replace("l", "L") if symbol == "l" else symbol
+        known[symbol] = own
+        for prefix in _SI_PREFIXES:
+            known[prefix + symbol] = prefix.replace("μ", "µ") + own
+    for symbol, names in _SI_NAMES.items():
+        for name in names:
+            for prefix_name, prefix in _SI_PREFIX_NAMES.items():
+                known[prefix_name + name] = known[prefix_name + name + "s"] = prefix + symbol
+    for unit, spellings in _OTHERS.items():
+        known |= dict.fromkeys((unit, *spellings), unit)
+    return known
+
+
+@cache
+def _words() -> dict[str, int]:
+    """The numbers below a hundred by their English words."""
+    words = {word: number for number, word in enumerate(_ONES)}
+    for tens, word in enumerate(_TENS, start=2):
+        words[word] = 10 * tens
+        for ones in range(1, 10):
+            words[f"{word}-{_ONES[ones]}"] = words[f"{word} {_ONES[ones]}"] = 10 * tens + ones
+    return words

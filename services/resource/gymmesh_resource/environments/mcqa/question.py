@@ -1,0 +1,81 @@
+r"""A multiple choice question, and the modes in which a choice is written down. Pure.
+
+Modes:
+strict_single_letter_boxed: the last ``\boxed{}`` holds a letter alone.
+lenient_boxed: as above; else the box names one option by its text.
+lenient_answer_colon: "Answer: …" is a letter alone, or the text of an option.
+lenient_answer_colon_md: "Answer: …" names one letter, also in a sentence or before a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, get_args
+
+from gymmesh_resource.environments._latex import BOX, boxes, without_text
+from gymmesh_resource.environments._plain_text import plain
+from gymmesh_resource.environments._quantities import Quantity, quantity
+
+ReadingMode = Literal[
+    "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
+]
+MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
+
+# The word "answer" of the languages that localized question sets use, ending the response.
+LAST_LINE: Final = re.compile(
+    r"[*_\s]*(?:উত্তর|উত্তৰ|જવાબ|उत्तर|ಉತ್ತರ|ഉത്തരം|ଉତ୍ତର|ਜਵਾਬ|ਉੱਤਰ|பதில்|సమాధానం|జవాబు|جواب|الإجابة)"
+    r"[*_]{0,2}\s*:[*_\s]*\(?([A-Za-z])\)?[*_\s.।。]*"
+)
+# Letters that stand for A to D in Arabic and Bengali.
+LETTERS: Final = str.maketrans(
+    {"أ": " A", "ب": " B", "ج": " C", "د": " D", "অ": " A", "ব": " B", "ড": " C", "ঢ": " D"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceQuestion:
+    """The options: their texts by capital letter, in order; a letter may come twice."""
+
+    options: Sequence[tuple[str, str]]
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """The letters that can be chosen."""
+        return frozenset(letter for letter, _ in self.options)
+
+    def with_text(self, text: str) -> str | None:
+        """The letter of the first option that reads so, case and spaces aside."""
+        wanted = " ".join(text.lower().split())
+        return next(
+            (letter for letter, one in self.options if " ".join(one.lower().split()) == wanted),
+            None,
+        )
+
+    def named_by(self, text: str) -> str | None:
+        """The letter of the one option whose whole text this is, notation and case aside.
+
+        An option that is a number is named by an equal one. `text` is in plain notation.
+        """
+        wanted = text.casefold()
+        found = {letter for letter, option in self.options if _read(option)[0] == wanted}
+        if not found and (number := quantity(text)) is not None:
+            found = {letter for letter, option in self.options if _read(option)[1] == number}
+        return found.pop() if len(found) == 1 else None
+
+
+@lru_cache(1024)
+def _read(option: str) -> tuple[str, Quantity | None]:
+    """An option's text in plain notation and small letters, and the number that it is."""
+    text = plain(option)
+    return text.casefold(), quantity(text)
+
+
+def last_box(text: str) -> str | None:
+    r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
+    when its brace never closes."""
+    last = text[max(text.rfind(BOX), 0) :]
+    place = next(boxes(last), None)
+    return None if place is None else without_text(last[place].strip())

@@ -1,0 +1,74 @@
+"""A right answer to a task, which an audit of the verifier gets and a policy never. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_responses import dumps, new_message
+
+AnswerKind = Literal["text", "number", "choice", "json", "sql", "calls", "code"]
+#: Where a form has the bare answer.
+ANSWER: Final = "{answer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    r"""An answer that earns the best reward.
+
+    answer: the bare answer, such as `42`; empty where calls are all that is expected.
+    kind: what it is made of, which decides what an audit makes of it.
+    form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
+    calls: name and arguments of the tool calls made before the message, in order.
+    reward: what it earns; None: the most that the environment gives.
+    choices: all that could be chosen, for the kind `choice`.
+    """
+
+    answer: str = ""
+    kind: AnswerKind = "text"
+    form: str = ANSWER
+    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    reward: float | None = None
+    choices: Sequence[str] = ()
+
+    @property
+    def message(self) -> str:
+        """The message that a policy would write; empty where there is none."""
+        return self.form.replace(ANSWER, self.answer) if self.answer else ""
+
+    def items(self) -> list[responses_pb2.Item]:
+        """What a policy would say, as items: the calls, without outputs, and the message."""
+        made = [
+            responses_pb2.Item(
+                function_call=responses_pb2.FunctionCall(
+                    name=name,
+                    call_id=f"call_{number}",
+                    arguments=dumps(dict(arguments)),
+                    status="completed",
+                )
+            )
+            for number, (name, arguments) in enumerate(self.calls, start=1)
+        ]
+        return [*made, new_message("assistant", self.message)] if self.answer else made
+
+
+ExpectedAnswers: TypeAlias = "Expected | Sequence[Expected] | None"
+"""What `Environment.expected` may return: one answer, several that are all right, or none."""
+
+
+def is_number(text: str) -> bool:
+    """Whether a bare answer is a plain decimal number, rather than words or a formula."""
+    return text.strip().removeprefix("-").replace(".", "", 1).isdecimal()
+
+
+def as_list(given: ExpectedAnswers) -> list[Expected]:
+    """The answers as a list. Raises TypeError for anything else."""
+    if given is None:
+        return []
+    answers = [given] if isinstance(given, Expected) else list(given)
+    for one in answers:
+        if not isinstance(one, Expected):
+            raise TypeError(f"expected returned {type(one).__name__}; return an Expected or None")
+    return answers

@@ -1,0 +1,14 @@
+"""Rewards of several named functions, and plain functions as environments.
+
+marking.py    `@reward`, and the marked methods of a class
+call.py       what a reward function is given, by its parameters' names
+function.py   an environment made of a plain function
+rewards.py    an environment's reward functions with their weights, and their sum
+"""
+
+from .call import RewardCall
+from .function import function_environment
+from .marking import reward
+from .rewards import Rewards
+
+__all__ = ["RewardCall", "Rewards", "function_environment", "reward"]
