@@ -12,7 +12,10 @@ import pytest
 
 from gymmesh_runtime.serving import limit_met
 
-TASK = '{"responses_create_params": {"input": "2 + 2?"}, "expected_answer": "4", "environment": "math"}\n'
+TASK = (
+    '{"responses_create_params": {"input": "2 + 2?"}, "expected_answer": "4", '
+    '"environment": "math"}\n'
+)
 ENDPOINT = ["--model-url", "http://127.0.0.1:9/v1", "--model", "m"]
 COMMANDS = [
     ["collect", "--input", "tasks.jsonl", "--output", "out.jsonl",
