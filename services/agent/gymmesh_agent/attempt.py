@@ -150,7 +150,7 @@ class RunningAttempt:
         self.key = (self.id.rollout_id, self.id.attempt)
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
-        self.events = EventStream(self.id.rollout_id, self.id.attempt, sink)
+        self.events = EventStream(self.id.rollout_id, self.id.attempt, sink, self.plan.bounds)
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
@@ -250,10 +250,11 @@ class RunningAttempt:
         self, context: RolloutContext, completion: Completion
     ) -> tuple[rollout_pb2.Verified, float]:
         """The rollout's verdict with what is kept of the session, and the seconds that it took.
-        Raises StepFailed.
+        Raises StepFailed, and MeshError where the attempt is too large.
         """
         if self._ended.is_set():
             raise RuntimeError("the rollout has ended; its agent ignored its cancellation")
+        self.events.check()
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):
             if self.plan.skip_verification:

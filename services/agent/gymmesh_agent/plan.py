@@ -19,6 +19,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.events import EventBounds
 from gymmesh_agent.loop import LoopLimits
 from gymmesh_responses import (
     CodecError,
@@ -69,6 +70,7 @@ class RolloutPlan:
         options: the options of the request.
         limits: the policy's limits in force.
         max_wall_s: the operator's budget in seconds.
+        bounds: how many events, and bytes of them, there may be.
         models: the names of model services, by role.
         deltas: whether answers are sent on as they are generated.
         capture: which tokens are to be captured; None: none.
@@ -83,6 +85,7 @@ class RolloutPlan:
     options: agent_pb2.RolloutOptions
     limits: LoopLimits
     max_wall_s: float
+    bounds: EventBounds
     models: Mapping[str, str]
     deltas: bool
     capture: tokens_pb2.CaptureOptions | None
@@ -141,6 +144,10 @@ class RolloutPlans:
             options=options,
             limits=limits,
             max_wall_s=_max_wall(config, options),
+            bounds=EventBounds(
+                _bound("max_events", config.max_events, options),
+                _bound("max_event_bytes", config.max_event_bytes, options),
+            ),
             models={**config.models, **options.models},
             deltas=options.deltas,
             capture=_capture(config, options),
@@ -168,6 +175,19 @@ def _limit(
     asked: int = getattr(options, key)
     if asked < 1:
         raise invalid(f"options.{key}", f"it must be at least 1, not {asked}")
+    return asked
+
+
+def _bound(
+    key: Literal["max_events", "max_event_bytes"],
+    configured: int,
+    options: agent_pb2.RolloutOptions,
+) -> int:
+    if not options.HasField(key):
+        return configured
+    asked: int = getattr(options, key)
+    if asked < 1:
+        raise invalid(f"options.{key}", "it must be at least 1, not 0")
     return asked
 
 
