@@ -3,7 +3,7 @@
 A file is named after its environment, `math.jsonl` or `math.hand.jsonl`.
 
 One case a line, an object:
-row: the task row's keys beside the prompt, such as `expected_answer`. prompt: its text, if any.
+row: the task row's keys, such as `expected_answer`. prompt: its text, where the row has none.
 answer: the model's final text; or `items`: the conversation's items as Responses JSON.
 right: the right reward; null where no verdict is right (TASK_INVALID, pending, skipped).
 why: a short reason. source: where the right value comes from, never the code that is judged.
@@ -100,7 +100,9 @@ async def _fault(mesh: Served, case: Case, gate: asyncio.Semaphore) -> str | Non
 
 async def _verdict(mesh: Served, case: Case) -> tuple[float | None, str]:
     """The reward, None where there is none, and what it rests on."""
-    task = Task.of({**case["row"], "prompt": case.get("prompt", "")}).message
+    row = case["row"]
+    prompt = {} if "responses_create_params" in row else {"prompt": case.get("prompt", "")}
+    task = Task.of({**row, **prompt}).message
     task.environment = "e"
     items = (
         items_from_json(case["items"])
