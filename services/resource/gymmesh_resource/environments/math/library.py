@@ -44,7 +44,7 @@ _COMMANDS = {
     "ln", "log", "exp", "max", "min", "gcd", "lcm", "lfloor", "rfloor", "lceil", "rceil", "begin",
     "end", "vec", "hat", "bar", "overline", "quad", "pm", "mp", "le", "leq", "ge", "geq", "ne",
     "neq", "in", "cup", "cap", "setminus", "subset", "mid", "Re", "Im", "displaystyle", "circ",
-    "ldots", "cdots", "dots", "equiv", "zeta", "Gamma", "nabla", "limits", "langle", "rangle",
+    "equiv", "zeta", "Gamma", "nabla", "limits", "langle", "rangle",
 }  # fmt: skip
 
 
