@@ -117,3 +117,10 @@ async def _verdict(mesh: Served, case: Case) -> tuple[float | None, str]:
         return None, error.message
     judged = verdict.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
     return verdict.reward if judged else None, verdict.evidence_json.decode()[:300]
+
+
+def test_the_set_is_large() -> None:
+    every = {path: cases(path) for path in FILES}
+    clothes = {path: sum(bool(case.get("clothes")) for case in of) for path, of in every.items()}
+    assert sum(map(len, every.values())) >= 3_000
+    assert sum(clothes.values()) >= sum(map(len, every.values())) / 3
