@@ -11,12 +11,12 @@ import click
 from gymmesh_cli.environments.audit import audit
 from gymmesh_cli.environments.index import index
 from gymmesh_cli.environments.mcp import mcp
+from gymmesh_cli.environments.task_files import tasks_of
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.terminal import echo, echo_json, one_line, report
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
-    from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_mesh.authoring.environments import About, Finding
 
 
@@ -137,18 +137,6 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
     lines = [*_table("in this configuration:", configured), *_table("installed:", found)]
     report(as_json, {"environments": configured, "installed": found}, lines)
     return NOTHING_DONE if any(one["problem"] for one in configured) else DONE
-
-
-def tasks_of(file: Path) -> list[rollout_pb2.Task]:
-    """The tasks of a file, all of one environment. Raises UserError."""
-    from gymmesh_cli.shared.task_choice import right_tasks
-    from gymmesh_client.problems import UserError
-    from gymmesh_client.tasks import TaskDefaults, TaskReader
-
-    tasks = list(right_tasks(TaskReader(TaskDefaults("trial", "trial")), file))
-    if not tasks:
-        raise UserError(f"{file} holds no tasks")
-    return tasks
 
 
 def _described(one: About, models: dict[str, str]) -> dict[str, Any]:
