@@ -130,10 +130,10 @@ def test_a_tool_that_always_breaks_and_a_reward_for_nothing_are_found(folder: Pa
     assert not found["calls"]["fine"]
     assert "RuntimeError: out of order at raiser.py:11" in found["calls"]["detail"]
     warned = [check for check, one in found.items() if one["warning"]]
-    assert warned == ["verdict on nothing", "verdict on an empty answer"]
+    assert warned == ["verdict on nothing", "verdict on an empty answer", "audit"]
     text = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5").out
     assert "warn  verdict on nothing" in text
-    assert "2 with a warning" in text
+    assert "3 with a warning" in text
 
 
 def test_a_warning_alone_is_no_failure(folder: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_warning_alone_is_no_failure(folder: Path) -> None:
     )
     done = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5")
     assert done.code == 0, done.out
-    assert "3 with a warning" in done.out
+    assert "4 with a warning" in done.out
 
 
 def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
