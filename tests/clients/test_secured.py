@@ -99,13 +99,13 @@ async def test_mutual_tls_with_a_token(language: str, secured: Secured, tmp_path
 async def test_what_is_wrong_is_said_within_seconds(
     wrong: str, language: str, secured: Secured, tmp_path: Path
 ) -> None:
-    options = {
+    shown: dict[str, Sequence[str | Path]] = {
         "no token": secured.options()[:6],
         "no tls": [],
         "another authority": secured.options(authority=secured.stranger),
         "no certificate": ["--ca", secured.authority.path, "--token-file", secured.token],
-    }[wrong]
-    code, said = await run(language, secured.agent, tmp_path, options)
+    }
+    code, said = await run(language, secured.agent, tmp_path, shown[wrong])
     assert code == 1, said
     reason = "CREDENTIAL_INVALID" if wrong == "no token" else "PEER_UNAVAILABLE"
     assert reason in said

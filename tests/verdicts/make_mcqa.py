@@ -230,7 +230,13 @@ FORMS: list[tuple[str, str, bool, str]] = [
     (STRICT, "\\boxed{%s}", True, "the usual form"),
     (STRICT, "\\boxed{\\textbf{%s}}", True, "+bold"),
     (STRICT, "\\boxed{not %s}", False, "negated"),
+    (STRICT, "\\boxed{\\mathbf{%s}}", True, "+bold mathematics"),
+    (STRICT, "$\\boxed{ %s. }$", True, "+spaces and a full stop"),
     (BOXED, "\\boxed{\\text{(%s)}}", True, "+text in brackets"),
+    (BOXED, "\\boxed{option %s}", True, "+called an option"),
+    (COLON, "Answer: **%s**", True, "+emphasis"),
+    (MARKDOWN, "**Final Answer: %s**", True, "+emphasis around the line"),
+    (MARKDOWN, "Answer: %s, because the others do not hold.", True, "+before a reason"),
     (COLON, "So **Answer: (%s)**", True, "+emphasis and brackets"),
     (COLON, "Answer: %s or another", False, "a hedge"),
     (MARKDOWN, "Answer: I believe that it is %s.", True, "+in a sentence"),
@@ -257,7 +263,7 @@ def _cases() -> Iterator[dict[str, Any]]:
             other = "A" if letter != "A" else "B"
             yield case(_row(options, other, mode), response, 0.0, f"another option ({why})")
     for mode, form, chooses, why in FORMS:
-        for index, letter in enumerate("BDGJ"):
+        for index, letter in enumerate("ABCDEFGHIJ"):
             clothes = {"clothes": True} if why.startswith("+") else {}
             options = random.Random(index).sample(TEN, 10)
             yield case(

@@ -1,7 +1,9 @@
-"""Every reference verdict in `cases/<environment>.jsonl`, through the environment's own class.
+"""Every reference verdict in `cases/`, through the environment's own class.
+
+A file is named after its environment, `math.jsonl` or `math.hand.jsonl`.
 
 One case a line, an object:
-row: the task row's keys beside the prompt, such as `expected_answer`. prompt: its text, if any.
+row: the task row's keys, such as `expected_answer`. prompt: its text, where the row has none.
 answer: the model's final text; or `items`: the conversation's items as Responses JSON.
 right: the right reward; null where no verdict is right (TASK_INVALID, pending, skipped).
 why: a short reason. source: where the right value comes from, never the code that is judged.
@@ -49,7 +51,10 @@ async def test_cases(path: Path) -> None:
         judges = {"judge": model} if model else None
         # Judgements have their own limits; on a busy machine they wait for one another.
         async with served(
-            model_services=judges, use=path.stem, options=options, verify_timeout_s=500
+            model_services=judges,
+            use=path.name.partition(".")[0],
+            options=options,
+            verify_timeout_s=500,
         ) as mesh:
             gate = asyncio.Semaphore(_AT_ONCE)
             answers = await asyncio.gather(*(_fault(mesh, case, gate) for case in together))
@@ -95,7 +100,9 @@ async def _fault(mesh: Served, case: Case, gate: asyncio.Semaphore) -> str | Non
 
 async def _verdict(mesh: Served, case: Case) -> tuple[float | None, str]:
     """The reward, None where there is none, and what it rests on."""
-    task = Task.of({**case["row"], "prompt": case.get("prompt", "")}).message
+    row = case["row"]
+    prompt = {} if "responses_create_params" in row else {"prompt": case.get("prompt", "")}
+    task = Task.of({**row, **prompt}).message
     task.environment = "e"
     items = (
         items_from_json(case["items"])

@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "up": ("services.up:up", "Start a mesh's services as processes."),
     "serve": ("services.serve:serve", "Serve one service of a mesh in this process."),
     "env": ("environments.env:env", "Start, try out and list environments."),
+    "config": ("services.config:config", "Check configurations, and show what they say."),
     "models": ("services.models:models", "List a mesh's models, fetch weights, try a call."),
     "conformance": (
         "services.conformance:conformance",

@@ -85,10 +85,9 @@ class EventStream:
         if room is not None:
             await room.wait()
 
-    async def verified(self, verification: rollout_pb2.Verification, took_s: float) -> None:
+    async def verified(self, verified: rollout_pb2.Verified, took_s: float) -> None:
         """Send the verdict, which took so many seconds. It counts for no bound."""
-        event = rollout_pb2.RolloutEvent()
-        event.verified.verification.CopyFrom(verification)
+        event = rollout_pb2.RolloutEvent(verified=verified)
         event.verified.timings.total_us = int(took_s * 1e6)
         room = self._put(event)
         if room is not None:

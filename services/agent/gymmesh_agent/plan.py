@@ -77,6 +77,7 @@ class RolloutPlan:
         allow_divergence: whether a breach of the exact-token law is let pass.
         max_staleness: the most versions that the oldest weights may be behind; None: no limit.
         skip_verification: whether the rollout is not to be judged.
+        keep_final_state: whether the session's final state goes along with the verdict.
         params: the parameters of policy calls, without input; see `RolloutPlans.with_tools`.
         items: the items before the first model call: the agent's own, then the task's.
     """
@@ -91,6 +92,7 @@ class RolloutPlan:
     allow_divergence: bool
     max_staleness: int | None
     skip_verification: bool
+    keep_final_state: bool
     params: responses_pb2.ResponseParams
     items: tuple[responses_pb2.Item, ...]
 
@@ -152,6 +154,7 @@ class RolloutPlans:
             allow_divergence=options.allow_token_divergence,
             max_staleness=options.max_staleness if options.HasField("max_staleness") else None,
             skip_verification=options.skip_verification,
+            keep_final_state=options.keep_final_state or not options.HasField("keep_final_state"),
             params=merge_params(config.params, task, read_override(options.params_override_json)),
             items=(*self._preamble, *task_items(task)),
         )

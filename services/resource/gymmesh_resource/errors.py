@@ -52,6 +52,17 @@ class WrongResult(ValueError):
         super().__init__(problem)
 
 
+class StateGone(Exception):
+    """A verifier that says that it needs no session reads the state of one that is gone."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"the verifier of {environment} reads session.state, and the rollout's session is gone "
+            "and its state was not kept. A class that leaves out verify_needs_session = False "
+            "keeps it"
+        )
+
+
 class Blocked(Exception):
     """An async method that held up the event loop for longer than it may take.
 

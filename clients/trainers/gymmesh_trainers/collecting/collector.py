@@ -47,7 +47,7 @@ from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.collecting.settings import Settings, with_settings
 from gymmesh_trainers.collecting.stored import KeptRollouts
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
@@ -86,7 +86,7 @@ class TrainerCollector:
         security: SecurityConfig | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = Settings(**settings)
+        self.settings = Settings.of(settings)
         self.counts: Counter[str] = Counter()
         self._open = (place, model, model_addresses, security)
         self._stack = AsyncExitStack()
@@ -225,8 +225,20 @@ class TrainerCollector:
         collector = Collector(
             policy.mesh.agents.connect, output, options, stored=policy.mesh.agents.stored
         )
+        self._refuse_bad(tasks, policy)
         messages = kept.watch(messages_of(tasks, _defaults(policy)))
         self._runs.add(_Run(collector, messages, kept, number, self._queue))
+
+    def _refuse_bad(self, tasks: Iterable[TaskLike] | Path | str, policy: Policy) -> None:
+        """Raise UserError for a task that its environment would refuse, before any is run; tasks
+        that are read one at a time fail when their turn comes.
+        """
+        if policy.checks is None or not isinstance(tasks, list | tuple):
+            return
+        for place, task in enumerate(tasks):
+            problem = policy.checks.problem(as_message(task, _defaults(policy), place))
+            if problem is not None:
+                raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
 
     async def _output(self, kept: KeptRollouts, policy: Policy) -> Outcomes:
         path = self.settings.output
@@ -308,6 +320,7 @@ class TrainerCollector:
         return self._policy
 
 
+@with_settings
 async def collect(
     place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
 ) -> AsyncGenerator[RolloutGroup, None]:

@@ -56,6 +56,10 @@ _NEGATED_BEFORE = re.compile(
     r"\W+(?:(?:options?|choice|answer|letter|the|it|be|is)\W+){0,3}\Z",
     re.IGNORECASE,
 )
+_NEGATING: Final = (
+    "no", "n't", "ne", "except", "without", "exclud", "reject", "rather", "instead", "rul",
+    "eliminat",
+)  # fmt: skip
 _NEGATED_AFTER = re.compile(
     r"\W{0,3}(?:(?:is|are|was|seems)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|impossible|invalid)\b"
     r"|(?:isn't|aren't|wasn't|cannot|can't)\b)",
@@ -278,12 +282,15 @@ class _Mention:
 def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
     """The options' letters in a text, without those that are words of its sentences."""
     found: list[_Mention] = []
+    lowered = text.lower()
+    may_negate = any(part in lowered for part in _NEGATING)  # the search for it is expensive
     for match in _MENTION.finditer(text):
         letter, start, end = match[1], match.start(), match.end()
         before, after = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
         if letter not in letters or (letter in "AI" and _is_word(before, after)):
             continue
-        negated = bool(_NEGATED_BEFORE.search(before) or _NEGATED_AFTER.match(after))
+        negated = may_negate and bool(_NEGATED_BEFORE.search(before))
+        negated = negated or _NEGATED_AFTER.match(after) is not None
         if found and found[-1].negated and _LIST_GAP.fullmatch(text, found[-1].end, start):
             negated = True  # "neither A nor B"
         found.append(_Mention(letter, start, end, negated))

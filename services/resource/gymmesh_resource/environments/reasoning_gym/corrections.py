@@ -53,24 +53,25 @@ def _halting(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     return float(answer.strip().strip(".").lower() == str(entry["answer"]).lower())
 
 
-def _puzzle24(scorer: Scorer, answer: str, entry: dict[str, Any]) -> Any:
+def _puzzle24(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     """The scorer asks for four numbers, not for those given, and cuts 24.5 down to 24."""
-    return _game(scorer, answer, entry, 24)
+    return float(_makes(answer, 24, entry))
 
 
 def _countdown(scorer: Scorer, answer: str, entry: dict[str, Any]) -> Any:
     """The scorer takes a value that is off by a part in 100,000."""
-    return _game(scorer, answer, entry, entry["metadata"]["target"])
+    if _makes(answer, entry["metadata"]["target"], entry):
+        return 1.0
+    return min(_TRIED, scorer(answer=answer, entry=entry))
 
 
-def _game(scorer: Scorer, answer: str, entry: dict[str, Any], target: int) -> Any:
+def _makes(answer: str, target: int, entry: dict[str, Any]) -> bool:
+    """Whether an expression makes the target of the entry's numbers, each used once."""
     try:
         value, numbers = arithmetic(answer)
     except (ValueError, SyntaxError, ZeroDivisionError, RecursionError):
-        value, numbers = None, []
-    if value == target and sorted(numbers) == sorted(entry["metadata"]["numbers"]):
-        return 1.0
-    return min(_TRIED, scorer(answer=answer, entry=entry))
+        return False
+    return value == target and sorted(numbers) == sorted(entry["metadata"]["numbers"])
 
 
 def _coin_flip(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
