@@ -14,6 +14,7 @@ import { ItemSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
 import {
   Boundary,
   type Failure,
+  type ModelCallCompleted,
   type ModelCallUsage,
   type Rollout,
   type Started,
@@ -51,6 +52,7 @@ const OWN_KEYS: ReadonlySet<string> = new Set([
   "seed",
   "tags",
   "verification",
+  "final_state",
   "stop_reason",
   "stop_detail",
   "metadata",
@@ -82,6 +84,12 @@ export function completedRow(task: Task, rollout: Rollout): JsonObject {
   row["reward"] = verdict["reward"] ?? null;
   putIdentity(row, task, rollout);
   row["verification"] = verdict;
+  const kept = rollout.verified?.finalState;
+  if (kept?.stateJson.length) {
+    row["final_state"] = jsonObject([["state", parseJson(kept.stateJson)]]);
+  } else if (kept) {
+    row["final_state"] = jsonObject([["omitted", kept.omitted]]);
+  }
   row["stop_reason"] = StopReason[completed.stopReason] ?? `${completed.stopReason}`;
   if (completed.stopDetail) row["stop_detail"] = completed.stopDetail;
   row["metadata"] = metadata(rollout, completed.durationUs, verdict["reward"] !== null);
@@ -200,7 +208,23 @@ function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonOb
     ["tools_us", sum(answered.map((done) => done?.timings?.totalUs))],
     ["verify_us", rollout.verified?.timings?.totalUs ?? 0n],
   ]);
+  const timed = rollout.modelCalls.filter(
+    (call) => (call.timings?.endpointUs ?? 0n) > 0n || call.retries.length > 0,
+  );
+  if (timed.length > 0) row["model_calls"] = timed.map(timedCall);
   return row;
+}
+
+/** Where a model call's time went, in microseconds, and how often it was sent again, by reason. */
+function timedCall(call: ModelCallCompleted): JsonObject {
+  return jsonObject([
+    ["call_id", call.callId],
+    ["total_us", call.timings?.totalUs ?? 0n],
+    ["queue_us", call.timings?.queueUs ?? 0n],
+    ["endpoint_us", call.timings?.endpointUs ?? 0n],
+    ["retry_us", call.timings?.retryUs ?? 0n],
+    ["retries", jsonObject(call.retries.map((one) => [one.reason, BigInt(one.count)]))],
+  ]);
 }
 
 /**

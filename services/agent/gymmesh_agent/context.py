@@ -316,6 +316,7 @@ class RolloutContext:
     def _check_open(self) -> None:
         if not self._open:
             raise RuntimeError("the rollout's agent has returned; its context is closed")
+        self._events.check()
 
     def _count_call(self, actor: str) -> str:
         """The id of the model call that is made now. Raises StopRollout at a limit.
@@ -368,6 +369,11 @@ class RolloutContext:
         timings.total_us = took_us
         if queue_us:
             timings.queue_us = queue_us
+        if reply.endpoint_us:
+            timings.endpoint_us = reply.endpoint_us
+        if reply.retries:
+            timings.retry_us = reply.retry_us
+            completed.retries.extend(reply.retries)
         if capture is not None:
             completed.tokens.CopyFrom(capture)
         if problem is None and completed.trainable:

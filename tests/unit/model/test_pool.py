@@ -115,27 +115,29 @@ def test_reroutes_are_counted_by_cause() -> None:
     assert {cause: count.value for cause, count in counts.items()} == {"busy": 1, "down": 1}
 
 
-def test_each_has_its_part_of_the_limit() -> None:
+def refuse(pool: Pool, place: int, in_hand: int, times: int, error: MeshError = BUSY) -> None:
+    endpoint = pool.endpoints[place]
+    endpoint.in_flight = in_hand
+    for _ in range(times):
+        pool.failed(endpoint, pool.clock(), error)
+
+
+def test_each_has_its_part_of_the_width() -> None:
     clock = Clock()
     limiter = ConcurrencyLimiter("policy", 30, 10)
     pool = Pool("policy", BASES, concurrency=30, adapt=AdaptConfig(backoff=0.5), clock=clock)
     pool.govern(limiter)
     first, second, _ = pool.endpoints
     clock.now = 1.0
-    for endpoint in (first, second):
-        endpoint.in_flight = 10
-    first.in_flight = 6
-    pool.failed(first, 0.0, BUSY)
+    refuse(pool, 0, 6, 8)
+    assert limiter.limit == 30, "too few to tell"
+    refuse(pool, 0, 6, 4)
     assert limiter.limit == 26, "what it has in hand it did take"
-    pool.failed(first, 0.5, BUSY)
-    assert limiter.limit == 26
-    pool.failed(second, 0.5, BUSY)
-    assert limiter.limit == 26
     overloaded = MeshError(
         errors.ERROR_REASON_MODEL_SERVER_ERROR, "x", metadata={"http_status": "503"}
     )
-    first.in_flight = 4
-    pool.failed(first, 1.5, overloaded)
+    clock.now = 2.0
+    refuse(pool, 0, 4, 12, overloaded)
     assert limiter.limit == 24
     pool.failed(first, 9.0, unreachable("policy", "gone"))
     assert limiter.limit == 24
@@ -146,13 +148,27 @@ def test_each_has_its_part_of_the_limit() -> None:
     assert metrics.MODEL_ENDPOINT_KV_CACHE.labels("policy", "1").value == 0.99
 
 
+def test_one_that_has_as_many_as_it_takes_gets_none() -> None:
+    clock = Clock()
+    pool = Pool("policy", BASES, margin=100, concurrency=30, clock=clock)
+    mine = [key for key in KEYS if pool.home(key).index == 1]
+    clock.now = 1.0
+    refuse(pool, 1, 6, 12)
+    assert 1 not in picked(pool, mine)
+    pool.endpoints[1].in_flight = 5
+    assert set(picked(pool, mine)) == {1}
+    for endpoint in pool.endpoints:
+        endpoint.in_flight = 50
+    assert None not in picked(pool, mine), "the others have their whole part"
+
+
 def test_the_floor_is_kept() -> None:
     limiter = ConcurrencyLimiter("policy", 30, 10)
     pool = Pool("policy", BASES, concurrency=30, adapt=AdaptConfig(min_concurrency=6))
     pool.govern(limiter)
-    for start in range(100):
-        for endpoint in pool.endpoints:
-            pool.failed(endpoint, pool.clock() + start, BUSY)
+    for _ in range(100):
+        for place in range(len(BASES)):
+            refuse(pool, place, 0, 20)
     assert limiter.limit == 6
 
 
@@ -160,9 +176,9 @@ def test_one_place_is_always_left() -> None:
     limiter = ConcurrencyLimiter("policy", 1, 10)
     pool = Pool("policy", BASES, concurrency=1)
     pool.govern(limiter)
-    assert int(sum(one.limit.limit for one in pool.endpoints) + 1e-6) == 1
-    for endpoint in pool.endpoints:
-        pool.failed(endpoint, pool.clock() + 1, BUSY)
+    assert int(sum(one.width.width for one in pool.endpoints) + 1e-6) == 1
+    for place in range(len(BASES)):
+        refuse(pool, place, 0, 50)
     assert limiter.limit == 1
 
 
@@ -175,16 +191,16 @@ def test_others_calls_count_as_load() -> None:
     pool.reported(endpoint, LoadReport(running=1), 0.0, in_flight=6)
     assert endpoint.load == 5
     pool.reported(endpoint, LoadReport(running=20, kv_usage=0.99), 0.0, in_flight=6)
-    assert endpoint.limit.held
+    assert endpoint.width.held
     pool.reported(endpoint, None, 0.0, in_flight=6)
-    assert (endpoint.load, endpoint.limit.held) == (5, False)
+    assert (endpoint.load, endpoint.width.held) == (5, False)
 
 
 def test_a_configured_pool() -> None:
     config = ModelConfig(backend="chat", urls=list(BASES), route_margin=3, max_concurrency=9)
     pool = Pool.of("policy", config)
     assert [one.base for one in pool.endpoints] == list(BASES)
-    assert [one.limit.cap for one in pool.endpoints] == [3, 3, 3]
+    assert [one.width.cap for one in pool.endpoints] == [3, 3, 3]
     assert [one.base for one in Pool.of("policy", ModelConfig()).endpoints] == [""]
 
 

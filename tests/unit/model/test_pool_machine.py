@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
     def the_limit_is_within_its_bounds(self) -> None:
         if hasattr(self, "pool"):
             assert max(1, self.floor) <= self.limiter.limit <= self.cap
-            whole = sum(one.limit.limit for one in self.pool.endpoints)
+            whole = sum(one.width.width for one in self.pool.endpoints)
             assert self.limiter.limit == max(1, int(whole + 1e-6))
             assert all(one.load >= one.in_flight >= 0 for one in self.pool.endpoints)
 

@@ -3,21 +3,22 @@
 Pool         the endpoints of a model: picks one per call, learns from how calls end
 Router       ranks the endpoints for a rollout, so that its prefix stays cached
 Breaker      leaves an endpoint alone after failures; RetryBudget bounds retries
-Aimd         adapts the number of calls that an endpoint is given
+AdaptiveWidth
+             adapts the number of calls that an endpoint is given
 LoadReport   what an endpoint's metrics say of its load
 ConcurrencyLimiter
              admits calls to the model service, first come, first served
 """
 
 from gymmesh_model.routing.breaker import Breaker, RetryBudget
-from gymmesh_model.routing.concurrency import Aimd
+from gymmesh_model.routing.concurrency import AdaptiveWidth
 from gymmesh_model.routing.limiter import ConcurrencyLimiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded, parse_load
 from gymmesh_model.routing.pool import Pool, PoolEndpoint, identity
 from gymmesh_model.routing.router import Router, ranking
 
 __all__ = [
-    "Aimd",
+    "AdaptiveWidth",
     "Breaker",
     "ConcurrencyLimiter",
     "LoadReport",

@@ -1,80 +1,295 @@
-"""How many calls an endpoint gets at a time: a pure state machine, told the time by its caller.
+"""How many calls an endpoint gets at a time: a pure state machine; its caller passes the time.
 
-A refusal takes the limit down to what the endpoint does have in hand; a metric that shows overload
-takes it down by the factor `backoff`. From there it rises while calls succeed and others wait for
-a place: in each round trip by half of what is missing to the limit at which trouble began, so an
-outage of a second costs a few round trips, and a limit that was too high is found again in steps
-that get smaller. Past that point each round trip adds as much as the ones before it together.
+It looks for the width at which the endpoint answers most calls:
 
-What began before the last decrease says nothing about the limit in force, so its success does not
-count, nor does a second sign of overload that was asked for before it.
+- **A refusal alone changes nothing.** The call waits and is sent again. Only where more than
+  `TOLERATED` of the calls are refused does the width fall: to the calls that the endpoint had in
+  hand while it refused others, and at most by half. Refusals are added up against the tolerated
+  share (a CUSUM test), so that a full endpoint shows after some ten of them and chance hardly ever.
+- **What went well is safe.** A width at which a round of calls was answered is safe. After
+  trouble the width returns to it, by half of what is missing with each round trip.
+- **More is tried after a pause**, a step with each round that goes well. The pause depends on
+  what the last trouble cost and what there is to gain, and grows where the trouble is the same:
+  an endpoint that takes long to recover is not pressed again and again.
+- **A fall that costs answers is taken back.** Some endpoints refuse a share of the calls whatever
+  the width. Then fewer calls are answered after a fall, and as many are refused: the width goes
+  back, and that share is tolerated for a while.
+
+Metrics that show overload take the width down by the factor `backoff`. What began before the width
+fell says nothing about the width in force, so it does not count.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+TOLERATED: Final = 0.12
+"""The share of refusals among calls up to which the width stays."""
+
+# Refusals beyond the tolerated share that are not due to chance.
+_ALARM: Final = 8.0
+_MOST_TOLERATED: Final = 0.6
+# The share of refusals from which the width does not rise above what is known to be safe.
+_MISSES: Final = 0.08
+# Answers from which a rate is told, and from which a share of refusals is.
+_ENOUGH: Final = 40
+_SOME: Final = 10
+# A width that is so many times another should be refused less often, if width is what counts.
+_SEVERAL: Final = 3.0
+_PAUSE_S: Final = 2.0
+_LONGEST_PAUSE_S: Final = 120.0
 
 
 @dataclass(slots=True)
-class Aimd:
-    """The limit of one endpoint, in calls; a fraction, since several may share a whole number.
+class _Round:
+    """What came of the calls that began since the width last fell, at `since`.
+
+    first: when one of them was first answered.
+    refused: how many were refused since then.
+    same, missed: how many were answered and refused of those that began at the width in force,
+        which is so since `same_since`.
+    """
+
+    since: float = float("-inf")
+    first: float = 0.0
+    answered: int = 0
+    refused: int = 0
+    same_since: float = float("-inf")
+    same: int = 0
+    missed: int = 0
+
+    def rate(self, now: float) -> float | None:
+        """Answers a second; None as long as there are too few."""
+        if self.answered < _ENOUGH or now <= self.first:
+            return None
+        return (self.answered - 1) / (now - self.first)
+
+    @property
+    def share(self) -> float:
+        """The share of refusals among the calls."""
+        calls = self.answered + self.refused
+        return self.refused / calls if calls else 0.0
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """The refusals that make up the alarm, since when.
+
+    in_hand: the calls that the endpoint had in hand, added up over them.
+    takes: whether it answered a call that began after the first of them.
+    """
+
+    since: float = float("inf")
+    count: int = 0
+    in_hand: int = 0
+    takes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Fall:
+    """What was before a fall: the width, answers a second, and the share of refusals."""
+
+    width: float
+    rate: float
+    share: float
+
+
+@dataclass(slots=True)
+class AdaptiveWidth:
+    """The width of one endpoint, in calls; a fraction, since several may share a whole number.
 
     cap: never above, and where it starts. floor: never below. backoff: what an overload seen in
     metrics leaves, between 0 and 1. step: the least that a round trip adds. Times are seconds on
-    one monotonic clock.
+    one monotonic clock. width: what is in force. held: whether it must not rise.
     """
 
     cap: float
     floor: float = 1.0
     backoff: float = 0.7
     step: float = 1.0
-    limit: float = -1.0
+    width: float = -1.0
     held: bool = False
-    _decreased: float = float("-inf")
-    # The limit at which the last trouble began, and whether a call has succeeded since.
-    _trouble: float = 0.0
-    _recovering: bool = False
+    _safe: float = 0.0
+    _proven: bool = False  # whether a round at the safe width went well since the last trouble
+    _trouble: float = 0.0  # the width at which the last one began
+    _began: float | None = None  # when the trouble began that is not over
+    _before: float = 0.0  # the width at which the trouble before that one began
+    _longest: float = 1.0
+    _resumes: float = float("-inf")  # when more than the safe width may be tried
+    _alarm: float = 0.0
+    _tolerated: float = TOLERATED
+    _tolerated_until: float = float("-inf")
+    _round: _Round = field(default_factory=_Round)
+    _refusals: _Refusals = field(default_factory=_Refusals)
+    _fall: _Fall | None = None
+    _first: _Fall | None = None  # the first of those falls since which it has not come back
 
     def __post_init__(self) -> None:
         self.floor = min(self.floor, self.cap)
-        if self.limit < 0:
-            self.limit = self.cap
+        if self.width < 0:
+            self.width = self.cap
 
-    def succeeded(self, started: float, waiting: bool) -> bool:
-        """A call that began at `started` was answered; True when the limit rose.
+    def succeeded(self, started: float, waiting: bool, now: float) -> bool:
+        """A call that began at `started` was answered; True when the width rose.
 
         waiting: whether calls wait for a place, without which more places would change nothing.
         """
-        if started < self._decreased:
+        turn = self._round
+        if started < turn.since:
             return False
-        self._recovering = False
-        if self.limit >= self.cap or not waiting or self.held:
+        if not turn.answered:
+            turn.first, turn.refused = now, 0
+        turn.answered += 1
+        turn.same += started >= turn.same_since
+        if self._alarm:
+            self._alarm = max(0.0, self._alarm - self._tolerated)
+            self._refusals.takes = self._refusals.takes or started > self._refusals.since
+        if self._fall is not None and self._took_back(self._fall, now):
+            return True
+        well = turn.same >= self.width
+        if well:
+            self._went_well(now)
+        if not waiting or self.held or self.width >= self.cap:
             return False
-        missing = self._trouble - self.limit
-        a_round = max(self.step, missing / 2 if missing > 0 else -missing)
-        self.limit = min(self.cap, self.limit + a_round / max(self.limit, 1.0))
-        return True
+        return self._rise(now, well)
 
-    def refused(self, in_hand: int, now: float) -> bool:
-        """A call was refused while the endpoint had `in_hand` others; True when the limit fell."""
-        return self._fall(float(in_hand), now)
+    def refused(self, started: float, in_hand: int, now: float) -> bool:
+        """A call that began at `started` was refused; True when the width changed.
+
+        in_hand: the other calls that the endpoint has.
+        """
+        turn = self._round
+        if started < turn.since:
+            return False
+        if now > self._tolerated_until:
+            self._tolerated = TOLERATED
+        turn.refused += 1
+        turn.missed += started >= turn.same_since
+        if not self._alarm:
+            self._refusals = _Refusals(now)
+        found = self._refusals
+        found.count += 1
+        found.in_hand += in_hand
+        self._alarm += 1.0 - self._tolerated
+        # What it has in hand it will answer, for all that is known.
+        if self._alarm < _ALARM + self._tolerated * in_hand:
+            return False
+        before = self.width
+        self._fell(max(found.in_hand / found.count, self.width / 2), now)
+        return self.width != before
 
     def overloaded(self, asked: float, now: float) -> bool:
-        """Metrics that were asked for at `asked` show overload; True when the limit fell."""
-        return asked >= self._decreased and self._fall(self.limit * self.backoff, now)
+        """Metrics that were asked for at `asked` show overload; True when the width fell."""
+        before = self.width
+        if asked >= self._round.since:
+            self._fell(self.width * self.backoff, now)
+        return self.width < before
 
     def hold(self, held: bool) -> None:
-        """Whether the endpoint is so full that the limit must not rise."""
+        """Whether the endpoint is so full that the width must not rise."""
         self.held = held
 
-    def _fall(self, limit: float, now: float) -> bool:
-        limit = max(self.floor, limit)
-        if limit >= self.limit:
+    def _fell(self, width: float, now: float) -> None:
+        """Takes the width down to `width`, where it is above."""
+        turn, before = self._round, self.width
+        width = max(self.floor, min(width, before))
+        rate = turn.rate(now)
+        if self._first is None or before >= self._first.width:
+            known = turn.answered >= _SOME
+            self._first = _Fall(before, 0.0, turn.share) if known else None
+        elif self._makes_no_difference(self._first):
+            self._go_back(self._first, now)
+            return
+        if rate is not None and (self._fall is None or rate >= self._fall.rate):
+            self._fall = _Fall(before, rate, turn.share)
+        if self._refusals.takes and self._alarm:
+            # It has these while it refuses others: nothing is lost.
+            self._safe, self._proven = max(1.0, width), False
+            self._resumes, self._began = now + _PAUSE_S, None
+            self._trouble = before
+        elif self._began is None:
+            self._began, self._trouble = now, before
+            if not self._safe:
+                self._safe = before / 2
+        elif turn.answered >= before / 2:
+            # It had recovered up to here. What was proven gets a second chance, a step below.
+            self._began, self._trouble = now, before
+            less = before - self.step if self._proven else 0.75 * before
+            self._safe, self._proven = max(1.0, min(self._safe, less)), False
+        self._alarm = 0.0
+        self._change(width, now)
+
+    def _took_back(self, fall: _Fall, now: float) -> bool:
+        """Takes back a fall that cost answers and spared no refusals; True when it did."""
+        turn, rate = self._round, self._round.rate(now)
+        if self.width >= fall.width:
+            self._fall = None
             return False
-        if not self._recovering:
-            # Without a success in between, it is the same trouble still.
-            self._recovering = True
-            self._trouble = self.limit
-        self._decreased = now
-        self.limit = limit
+        if rate is None or turn.answered < self.width or turn.share < 0.75 * fall.share:
+            return False
+        if rate >= fall.rate * (1 + self.width / fall.width) / 2:
+            return False
+        self._go_back(fall, now)
         return True
+
+    def _makes_no_difference(self, first: _Fall) -> bool:
+        """Whether as many are refused as at several times the width."""
+        turn = self._round
+        fell = self.width <= first.width / _SEVERAL
+        return fell and turn.answered >= _SOME and turn.share >= 0.75 * first.share
+
+    def _go_back(self, fall: _Fall, now: float) -> None:
+        """Back to the width before a fall, tolerating what is refused whatever the width."""
+        self._tolerated = min(_MOST_TOLERATED, 1.25 * max(fall.share, self._round.share))
+        self._tolerated_until = now + _LONGEST_PAUSE_S
+        self._safe, self._proven, self._resumes = fall.width, False, now
+        self._began = self._fall = self._first = None
+        self._alarm = 0.0
+        self._change(fall.width, now)
+
+    def _went_well(self, now: float) -> None:
+        """A round of calls was answered at the width in force."""
+        if self._began is not None and self.width >= self._safe:
+            self._resumes = now + self._pause_after(now - self._began)
+            self._began = None
+        if self.width >= self._safe:
+            self._safe, self._proven = self.width, True
+
+    def _pause_after(self, cost: float) -> float:
+        """Seconds until more is tried, after trouble that cost so many seconds.
+
+        The less there is to gain the longer; longer still where it is the same trouble again.
+        """
+        again = abs(self._trouble - self._before) <= 0.1 * self._trouble
+        self._longest = min(2 * self._longest, 16.0) if again else 1.0
+        self._before = self._trouble
+        gain = max(self._trouble / self._safe - 1.0, 0.01)
+        pause = min(2 * cost / gain, 10 * self._longest * cost, _LONGEST_PAUSE_S)
+        return max(_PAUSE_S, pause)
+
+    def _rise(self, now: float, well: bool) -> bool:
+        """Adds what one answer adds to the width; True when it rose.
+
+        well: whether a round at this width has just gone well.
+        """
+        before = self.width
+        if before < self._safe:
+            a_round = max(self.step, (self._safe - before) / 2)
+            self.width = min(self.cap, self._safe, before + a_round / max(before, 1.0))
+        elif well and now >= self._resumes and not self._misses():
+            self.width = min(self.cap, before + max(self.step, before - self._trouble))
+        if int(self.width) > int(before) or well:
+            turn = self._round
+            turn.same_since, turn.same, turn.missed = now, 0, 0
+        return self.width > before
+
+    def _misses(self) -> bool:
+        """Whether so many are refused at this width that no more should be tried."""
+        turn = self._round
+        most = _MISSES if self._tolerated <= TOLERATED else self._tolerated
+        return turn.missed > most * (turn.same + turn.missed)
+
+    def _change(self, width: float, now: float) -> None:
+        self.width = width
+        self._round = _Round(now)

@@ -52,13 +52,28 @@ class ConcurrencyLimiter:
         self.running += 1
         return True
 
-    async def wait(self, timeout: float) -> None:
+    async def again(self, timeout: float) -> None:
+        """Before a call is sent again: gives its place back while too many are taken.
+
+        It then waits before all others, up to `timeout` seconds. Raises MeshError MODEL_TIMEOUT. A
+        place is held afterwards, whatever comes of it.
+        """
+        if self.running <= self.limit:
+            return
+        self.leave()
+        try:
+            await self.wait(timeout, first=True)
+        except BaseException:
+            self.running += 1
+            raise
+
+    async def wait(self, timeout: float, *, first: bool = False) -> None:
         """Takes a place, after waiting up to `timeout` seconds for it.
 
-        Raises MeshError: QUEUE_FULL, at once, and MODEL_TIMEOUT. No place is held then, nor
-        when the wait is cancelled.
+        first: whether before all others, and however many there are. Raises MeshError: QUEUE_FULL,
+        at once, and MODEL_TIMEOUT. No place is held then, nor when the wait is cancelled.
         """
-        if len(self._waiters) >= self._queue:
+        if len(self._waiters) >= self._queue and not first:
             raise queue_full(
                 f"model '{self._name}' is busy and {self._queue} calls are waiting already; "
                 "call again later",
@@ -67,7 +82,10 @@ class ConcurrencyLimiter:
             )
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(place)
+        if first:
+            self._waiters.appendleft(place)
+        else:
+            self._waiters.append(place)
         self._hand_out()
         timer = loop.call_later(timeout, self._give_up, place, timeout)
         try:

@@ -16,7 +16,7 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import unreachable
 from gymmesh_model.routing.breaker import Breaker
-from gymmesh_model.routing.concurrency import Aimd
+from gymmesh_model.routing.concurrency import AdaptiveWidth
 from gymmesh_model.routing.limiter import ConcurrencyLimiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded
 from gymmesh_model.routing.router import Router
@@ -33,6 +33,8 @@ _DOWN: Final = frozenset(
 # A timeout says it, too, if the endpoint answered no call for so many seconds. A shorter one does
 # not: the caller may have been in a hurry.
 _SILENT_S: Final = 10.0
+# An endpoint that gave an answer within so many seconds answers calls.
+_SERVES_S: Final = 30.0
 # HTTP statuses of servers that have too much to do: 503, and 529 of some gateways.
 _OVERLOADED: Final = ("503", "529")
 
@@ -41,18 +43,22 @@ class PoolEndpoint:
     """One endpoint. `base` is its base URL without a slash at the end, or empty.
 
     in_flight: calls of ours. others: calls of others, as far as its metrics say. answered: when it
-    last did. index: its place in the configuration, which is its name in metrics.
+    last did, be it to refuse. served: when it last gave an answer. index: its place in the
+    configuration, which is its name in metrics.
     """
 
-    def __init__(self, model: str, index: int, base: str, breaker: Breaker, limit: Aimd) -> None:
+    def __init__(
+        self, model: str, index: int, base: str, breaker: Breaker, width: AdaptiveWidth
+    ) -> None:
         self.index = index
         self.base = base
         self._root = base.rsplit("/", 1)[0] if urlsplit(base).path.strip("/") else base
         self._urls: dict[str, str] = {}  # of the few paths that there are
         self.breaker = breaker
-        self.limit = limit
+        self.width = width
         self.in_flight = 0
         self.answered = float("-inf")
+        self.served = float("-inf")
         self.others = 0.0
         self.report: LoadReport | None = None
         self.gauge = metrics.MODEL_ENDPOINT_IN_FLIGHT.labels(model, str(index))
@@ -110,13 +116,13 @@ class Pool:
         impatient = partial(Breaker, threshold=_THRESHOLD_OF_SEVERAL, growth=2.0)
         make = breaker or (Breaker if size == 1 else impatient)
 
-        def limit() -> Aimd:
-            # A large limit would take too many round trips to come back by ones.
+        def width() -> AdaptiveWidth:
+            # A large width would take too many round trips to come back by ones.
             step, floor = max(1.0, cap / 50), adapt.min_concurrency / size
-            return Aimd(cap=cap, floor=floor, backoff=adapt.backoff, step=step)
+            return AdaptiveWidth(cap=cap, floor=floor, backoff=adapt.backoff, step=step)
 
         self.endpoints = tuple(
-            PoolEndpoint(name, index, base, make(), limit()) for index, base in enumerate(bases)
+            PoolEndpoint(name, index, base, make(), width()) for index, base in enumerate(bases)
         )
         self._only = self.endpoints[0] if size == 1 else None
         self._router = Router([identity(base) for base in bases], margin)
@@ -182,11 +188,12 @@ class Pool:
     def answered(self, endpoint: PoolEndpoint, started: float, key: str) -> None:
         """A call of the rollout `key`, begun at `started`, got its answer."""
         self._alive(endpoint)
+        endpoint.served = endpoint.answered
         if self._only is None:
             self._router.answered(key, endpoint.index)
-        limit, limiter = endpoint.limit, self._limiter
+        limiter = self._limiter
         waiting = limiter is not None and limiter.waiting > 0
-        if limit.limit < limit.cap and limit.succeeded(started, waiting):
+        if endpoint.width.succeeded(started, waiting, endpoint.answered):
             self._resize()
 
     def failed(self, endpoint: PoolEndpoint, started: float, error: MeshError) -> None:
@@ -204,10 +211,17 @@ class Pool:
             endpoint.down.set(1 if endpoint.breaker.is_open else 0)
         elif error.reason != _TIMEOUT:
             self._alive(endpoint)
-        rated = error.reason == errors.ERROR_REASON_MODEL_RATE_LIMITED
-        refused = rated or error.metadata.get("http_status") in _OVERLOADED
-        if refused and endpoint.limit.refused(endpoint.in_flight, self.clock()):
+        if is_refusal(error) and endpoint.width.refused(started, endpoint.in_flight, self.clock()):
             self._resize()
+
+    def is_full(self, endpoint: PoolEndpoint, error: MeshError) -> bool:
+        """Whether `error` says that the endpoint has enough to do, and it does answer others."""
+        return is_refusal(error) and self.clock() - endpoint.served < _SERVES_S
+
+    async def room(self, timeout: float) -> None:
+        """Waits until a call that holds a place may be sent again. Raises MeshError."""
+        if self._limiter is not None:
+            await self._limiter.again(timeout)
 
     def reported(
         self, endpoint: PoolEndpoint, report: LoadReport | None, asked: float, in_flight: int
@@ -219,19 +233,30 @@ class Pool:
         before, endpoint.report = endpoint.report, report
         if report is None:
             endpoint.others = 0.0
-            endpoint.limit.hold(False)
+            endpoint.width.hold(False)
             return
         endpoint.others = max(0.0, report.busy - in_flight)
         metrics.MODEL_ENDPOINT_KV_CACHE.labels(self.name, str(endpoint.index)).set(report.kv_usage)
-        endpoint.limit.hold(report.kv_usage >= self._targets.kv_usage)
+        endpoint.width.hold(report.kv_usage >= self._targets.kv_usage)
         full = overloaded(report, before, self._targets)
-        if full and endpoint.limit.overloaded(asked, self.clock()):
+        if full and endpoint.width.overloaded(asked, self.clock()):
             self._resize()
 
     def _barred(self, now: float, tried: Collection[int]) -> list[int]:
-        return [
+        """Those that get no call now. One that has as many as it takes gets none as long as another
+        may get it.
+        """
+        barred = [
             one.index for one in self.endpoints if one.index in tried or one.breaker.wait(now) > 0.0
         ]
+        full = [
+            one.index
+            for one in self.endpoints
+            if one.width.width < one.width.cap
+            and one.in_flight >= max(1, int(one.width.width))
+            and one.index not in barred
+        ]
+        return barred + full if len(barred) + len(full) < len(self.endpoints) else barred
 
     def _alive(self, endpoint: PoolEndpoint) -> None:
         endpoint.answered = self.clock()
@@ -241,10 +266,16 @@ class Pool:
 
     def _resize(self) -> None:
         # A hair more, so that parts that make up a whole number do.
-        places = max(1, int(sum(one.limit.limit for one in self.endpoints) + 1e-6))
+        places = max(1, int(sum(one.width.width for one in self.endpoints) + 1e-6))
         if self._limiter is not None and places != self._limiter.limit:
             self._limiter.resize(places)
             self._limit.set(places)
+
+
+def is_refusal(error: MeshError) -> bool:
+    """Whether an endpoint refused the call for having too much to do."""
+    rated = error.reason == errors.ERROR_REASON_MODEL_RATE_LIMITED
+    return rated or error.metadata.get("http_status") in _OVERLOADED
 
 
 def identity(base: str) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.errors import timed_out
 from gymmesh_model.routing import Pool, PoolEndpoint, RetryBudget
 from gymmesh_runtime import metrics
@@ -29,6 +30,9 @@ _RETRIED: Final = frozenset(
         errors.ERROR_REASON_MODEL_SERVER_ERROR,
     )
 )
+# How often a full endpoint is asked again beside the retries of a call.
+_MOST_REFUSALS: Final = 20
+_FULL_BACKOFFS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,21 @@ class RetryPolicy:
         A Retry-After is waited for in full, plus jitter; when it reaches past `remaining_s`
         there is no point in waiting, and the caller learns of it at once.
         """
-        if not self.allows(retries_done, error):
-            return None
         backoff = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0**retries_done))
         delay = backoff if error.retry_after_s is None else error.retry_after_s + backoff / 4
         return delay if delay < remaining_s else None
+
+
+@dataclass(slots=True)
+class _Tries:
+    """Of one call. all: how many failed. faults: those that count as retries. refusals: those that
+    do not, as the endpoint was full. tried: the endpoints that failed it since the last pause.
+    """
+
+    all: int = 0
+    faults: int = 0
+    refusals: int = 0
+    tried: set[int] = field(default_factory=set)
 
 
 class Attempts:
@@ -68,7 +82,9 @@ class Attempts:
     pool: its endpoints. base_s: see `RetryPolicy`. budget: by default a new one.
 
     Another endpoint is tried at once, the same one after a pause. Both are retries: a request
-    that brings down its endpoint must not be handed round without a bound.
+    that brings down its endpoint must not be handed round without a bound. A refusal of an endpoint
+    that answers other calls (429, 503) is none: the call waits where it is, and is sent again up to
+    20 times within its time. How many are sent at a time is what refusals decide on.
     """
 
     def __init__(
@@ -90,23 +106,23 @@ class Attempts:
         timeout: float,
         begun: Callable[[], bool] = lambda: False,
         key: str = "",
+        log: RetryLog | None = None,
     ) -> T:
         """What `once` returns for one of the endpoints, tried anew after failures that may pass.
 
         timeout: seconds for it all. begun: whether a part of the answer has been handed to the
         caller, after which another try would contradict it. key: the rollout that the call is
-        for. Raises MeshError with a MODEL_* reason; after retries it is the last failure, whose
-        metadata then has `attempts`.
+        for. log: where retries are noted. Raises MeshError with a MODEL_* reason; after retries it
+        is the last failure, whose metadata then has `attempts`.
         """
         pool = self._pool
         clock = pool.clock
-        started = clock()
+        started = first = clock()
         deadline = started + timeout
-        tries = 0
-        tried: set[int] | None = None  # most calls need none, and thousands wait here
+        tries: _Tries | None = None  # most calls need none, and thousands wait here
         self._budget.called()
         while True:
-            endpoint = pool.pick(key, tried or ())
+            endpoint = pool.pick(key, () if tries is None else tries.tried)
             if endpoint is None:
                 error = pool.left_alone()
             else:
@@ -129,25 +145,44 @@ class Attempts:
                     limit.leave()
                     endpoint.end()
                 pool.failed(endpoint, started, error)
-                tried = {*(tried or ()), endpoint.index}
-            tried = tried or set()
-            delay = None if begun() else self._delay(tries, error, deadline - clock(), tried)
-            tries += 1
-            if delay is None or not self._budget.take():
-                if tries > 1:
-                    error.metadata["attempts"] = str(tries)
+            if tries is None:
+                tries = _Tries()
+            delay = None if begun() else self._delay(tries, endpoint, error, deadline - clock())
+            tries.all += 1
+            if delay is None:
+                if tries.all > 1:
+                    error.metadata["attempts"] = str(tries.all)
                 raise error
             metrics.MODEL_RETRIES.labels(pool.name, error.reason_name).inc()
             if delay > 0.0:
                 await asyncio.sleep(delay)
+                await pool.room(max(0.0, deadline - clock()))
             started = clock()
+            if log is not None:
+                log.note(error, started - first)
 
     def _delay(
-        self, tries: int, error: MeshError, remaining: float, tried: set[int]
+        self, tries: _Tries, endpoint: PoolEndpoint | None, error: MeshError, remaining: float
     ) -> float | None:
         """Seconds until the next try, 0 for one elsewhere; None for none at all."""
-        elsewhere = bool(tried) and self._pool.has_more(tried)
-        if elsewhere and self._policy.allows(tries, error) and remaining > 0.0:
-            return 0.0
-        tried.clear()
-        return self._policy.delay(tries, error, remaining, self._rng)
+        pool, policy = self._pool, self._policy
+        if endpoint is not None:
+            tries.tried.add(endpoint.index)
+        is_full = endpoint is not None and pool.is_full(endpoint, error)
+        waits = is_full and policy.max_retries > 0 and tries.refusals < _MOST_REFUSALS
+        if not waits and not policy.allows(tries.faults, error):
+            return None
+        if tries.tried and pool.has_more(tries.tried) and remaining > 0.0:
+            delay: float | None = 0.0
+        else:
+            tries.tried.clear()
+            # A full endpoint has a place again soon, and a call that waits for it holds one here.
+            backoffs = min(tries.all, _FULL_BACKOFFS) if waits else tries.all
+            delay = policy.delay(backoffs, error, remaining, self._rng)
+        if delay is None:
+            return None
+        if waits:
+            tries.refusals += 1
+            return delay
+        tries.faults += 1
+        return delay if self._budget.take() else None

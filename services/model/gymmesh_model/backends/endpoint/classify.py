@@ -90,6 +90,8 @@ def failed_response(model: str, error: Mapping[str, Any], secrets: tuple[str, ..
     words = _words(error, secrets)
     told = f": {words}" if words else ""
     code = error.get("code")
+    if str(code).isdecimal():
+        return failure_inside(model, error, secrets)
     metadata = {"model": model, "code": str(code)}
     if code in _CONTEXT_CODES:
         return _refused(model, 200, error, told, metadata)

@@ -78,7 +78,11 @@ class StructuredOutputsEnvironment(Environment[None]):
             return Expected(kind="calls", calls=[(name or "", arguments)]) if name else None
         format = _format(task)
         text = written(document, format)
-        return None if text is None else Expected(text, "json" if format == "json" else "text")
+        return (
+            None
+            if text is None
+            else Expected(text, "json" if format in ("json", "yaml") else "text")
+        )
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the text of the answer, or the arguments of the call that it is."""

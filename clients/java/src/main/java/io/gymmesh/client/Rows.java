@@ -9,6 +9,7 @@ import io.gymmesh.errors.v1.ModelUsage;
 import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Completed;
 import io.gymmesh.rollout.v1.Failure;
+import io.gymmesh.rollout.v1.FinalState;
 import io.gymmesh.rollout.v1.ModelCallCompleted;
 import io.gymmesh.rollout.v1.ModelCallUsage;
 import io.gymmesh.rollout.v1.RewardComponent;
@@ -53,6 +54,7 @@ public final class Rows {
           "seed",
           "tags",
           "verification",
+          "final_state",
           "stop_reason",
           "stop_detail",
           "metadata",
@@ -80,6 +82,9 @@ public final class Rows {
     row.put("reward", reward);
     putIdentity(row, task, rollout);
     row.put("verification", verification);
+    if (rollout.getVerified().hasFinalState()) {
+      row.put("final_state", finalState(rollout.getVerified().getFinalState()));
+    }
     row.put("stop_reason", stopReason(completed));
     if (!completed.getStopDetail().isEmpty()) {
       row.put("stop_detail", completed.getStopDetail());
@@ -151,6 +156,16 @@ public final class Rows {
     row.put("reason", "the agent sent no verdict");
     row.put("evidence", new LinkedHashMap<>());
     return row;
+  }
+
+  private static Map<String, Object> finalState(FinalState kept) {
+    Map<String, Object> state = new LinkedHashMap<>();
+    if (kept.getStateJson().isEmpty()) {
+      state.put("omitted", kept.getOmitted());
+    } else {
+      state.put("state", Fields.readField(kept.getStateJson(), "state_json"));
+    }
+    return state;
   }
 
   private static Map<String, Object> verification(Verification said) {
@@ -228,6 +243,29 @@ public final class Rows {
     timings.put("tools_us", unsigned(toolsUs));
     timings.put("verify_us", unsigned(rollout.getVerified().getTimings().getTotalUs()));
     row.put("timings", timings);
+    List<Object> timed = new ArrayList<>();
+    for (ModelCallCompleted call : rollout.getModelCallsList()) {
+      if (call.getTimings().getEndpointUs() != 0 || call.getRetriesCount() > 0) {
+        timed.add(timedCall(call));
+      }
+    }
+    if (!timed.isEmpty()) {
+      row.put("model_calls", timed);
+    }
+    return row;
+  }
+
+  /** Where a model call's time went, in microseconds, and how often it was sent again, by reason. */
+  private static Map<String, Object> timedCall(ModelCallCompleted call) {
+    Map<String, Object> retries = new LinkedHashMap<>();
+    call.getRetriesList().forEach(one -> retries.put(one.getReason(), (long) one.getCount()));
+    Map<String, Object> row = new LinkedHashMap<>();
+    row.put("call_id", call.getCallId());
+    row.put("total_us", unsigned(call.getTimings().getTotalUs()));
+    row.put("queue_us", unsigned(call.getTimings().getQueueUs()));
+    row.put("endpoint_us", unsigned(call.getTimings().getEndpointUs()));
+    row.put("retry_us", unsigned(call.getTimings().getRetryUs()));
+    row.put("retries", retries);
     return row;
   }
 
