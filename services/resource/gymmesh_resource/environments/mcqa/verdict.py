@@ -91,15 +91,16 @@ def choose(
     """
     match mode:
         case "strict_single_letter_boxed":
-            return _boxed(text, question, label_in_box)
+            return _boxed(last_box(text), question, label_in_box)
         case "lenient_boxed":
-            return _boxed(text, question, label_in_box) or _boxed_option(text, question)
+            inner = last_box(text)
+            return _boxed(inner, question, label_in_box) or _boxed_option(inner, question)
         case "lenient_answer_colon":
             return _after_colon(text, question)
         case "lenient_answer_colon_md":
             letter = _from_payloads(text, question, answer_prefix)
             if letter is None and answer_prefix:
-                return _boxed(text, question, label_in_box)
+                return _boxed(last_box(text), question, label_in_box)
             return letter
 
 
@@ -140,8 +141,7 @@ def _joined(left: str, right: str) -> bool:
     )
 
 
-def _boxed(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
-    inner = last_box(text)
+def _boxed(inner: str | None, question: ChoiceQuestion, label_in_box: bool) -> str | None:
     if inner is None:
         return None
     letter = _alone(inner) or _alone(inner := _normal(inner))
@@ -151,8 +151,7 @@ def _boxed(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | Non
     return letter if letter in question.letters else None
 
 
-def _boxed_option(text: str, question: ChoiceQuestion) -> str | None:
-    inner = last_box(text)
+def _boxed_option(inner: str | None, question: ChoiceQuestion) -> str | None:
     return None if inner is None else _option_in(_normal(inner), question)
 
 
@@ -184,6 +183,8 @@ def _contained(text: str, question: ChoiceQuestion) -> str | None:
         for letter, option in question.options
         for start, end in _places(words, _words_of(option))
     ]
+    if not spans:
+        return None
     spans = [
         one
         for one in spans
@@ -214,7 +215,9 @@ def _words_of(option: str) -> list[str]:
 
 def _places(words: Sequence[str], part: Sequence[str]) -> Iterator[tuple[int, int]]:
     size = len(part)
-    for start in range(len(words) - size + 1 if part else 0):
+    if not part or part[0] not in words:
+        return
+    for start in range(len(words) - size + 1):
         if words[start] == part[0] and words[start : start + size] == part:
             yield start, start + size
 
@@ -365,4 +368,7 @@ def _unmarked(text: str) -> str:
 
 def _normal(text: str) -> str:
     """Text in plain notation, with the letters of other scripts as A to D."""
-    return plain(text).translate(LETTERS).strip().rstrip("}").strip()
+    text = plain(text)
+    if not text.isascii():
+        text = text.translate(LETTERS)
+    return text.rstrip("} ").strip()
