@@ -63,7 +63,7 @@ _NEGATING: Final = (
     "eliminat",
 )  # fmt: skip
 _NEGATED_AFTER = re.compile(
-    r"\W{0,3}(?:(?:is|are|was|seems)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|impossible|invalid)\b"
+    r"\W{0,3}(?:(?:(?:this|that|which|it)\s+)?(?:is|are|was|seems)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|impossible|invalid)\b"
     r"|(?:isn't|aren't|wasn't|cannot|can't)\b)",
     re.IGNORECASE,
 )

@@ -122,10 +122,10 @@ def same_number(answer: str, expected: str) -> bool:
     """Whether an answer is the expected number, written otherwise: digits and minus of another
     form, a dot at the end, or .0.
     """
-    if re.fullmatch(r"-?[0-9]+", expected) is None:
+    if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", expected) is None:
         return False
     plain = unicodedata.normalize("NFKC", answer).strip().replace("−", "-").rstrip(".")
-    return re.sub(r"\.0+$", "", plain) == expected
+    return expected in (plain, re.sub(r"\.0+$", "", plain))
 
 
 CORRECTIONS: Final[dict[str, Correction]] = {
