@@ -14,7 +14,7 @@ HANDOFF ?= loaders trackers trainers
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -28,6 +28,12 @@ demo: setup ## collect real, scored rollouts from a small local language model
 
 test: setup ## run the tests (ARGS=… goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+audit: setup ## put the verifiers of all ready environments on trial, with all attacks (minutes)
+	GYMMESH_TEST_AUDIT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/audit $(ARGS)
+
+test-all: setup ## run check and every test target, one after the other, and print one table
+	@tools/test-all.sh $(ARGS)
 
 test-clients: setup ## build and test the clients in Go, TypeScript, Java and Rust (LANGUAGES="go rust")
 	@tools/test-clients.sh $(LANGUAGES)
@@ -64,7 +70,8 @@ test-images: setup ## build the images without an engine's daemon, and try them 
 test-observe: setup ## let a real Prometheus, built from source first, watch a mesh: alerts, dashboards
 	GYMMESH_TEST_PROMETHEUS="$$(tools/setup-prometheus.sh)" $(BIN)/python -m pytest tests/observe $(ARGS)
 
-test-slurm: setup ## run a mesh in a real Slurm, whose daemons must be installed
+test-slurm: setup ## run a mesh in a real Slurm, whose Debian packages are installed first (root)
+	@tools/setup-debian.sh slurmctld slurmd slurm-client munge
 	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)
 
 test-view: setup ## test the page of gym-cli view, in a real browser, too (needs npm, Chromium)

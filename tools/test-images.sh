@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images of deploy/images, without a container engine's daemon, and tries them: as they
-# are, and the sandbox's under runc with what the chart gives its pod. Needs root, Debian's buildah,
-# runc and debootstrap, and some minutes; `make test-images` calls it.
+# are, and the sandbox's under runc with what the chart gives its pod. Needs root and some
+# minutes; installs Debian's buildah, runc and debootstrap. `make test-images` calls it.
 #
 # The base is a Debian of our own making, as no registry of images need be reached: Python is
 # Debian's and below /usr/bin.
@@ -9,12 +9,7 @@
 #   BASE_SUITE   Debian's release (default: bookworm)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for program in buildah runc debootstrap; do
-    command -v "$program" >/dev/null || {
-        echo "test-images: there is no $program; install Debian's buildah, runc and debootstrap" >&2
-        exit 1
-    }
-done
+tools/setup-debian.sh buildah runc debootstrap
 suite=${BASE_SUITE:-bookworm}
 cache=$PWD/.cache/images
 mkdir -p "$cache"

@@ -38,6 +38,9 @@ _SHOWN: Final[Mapping[str, tuple[str, ...] | str]] = {
         *("agent/says_that_it_is_healthy", "discovery/says_that_it_is_healthy"),
         *("resource/goes_down", "model/goes_down", "agent/goes_down", "discovery/goes_down"),
     ),
+    "MUST take them": ("resource/keeps_open_sessions_while_it_goes_down",),
+    "MUST NOT open further sessions": ("resource/keeps_open_sessions_while_it_goes_down",),
+    "MUST expect a bare DEADLINE_EXCEEDED": "what a caller expects leaves no trace",
     # The comments
     "must pass every parameter of `params` on": ("model/drops_no_parameter",),
     "one of an unknown kind it must": "a reader's own choice leaves no trace",

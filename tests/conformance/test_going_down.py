@@ -47,7 +47,9 @@ _Serve = Callable[[str], AbstractAsyncContextManager[str]]
 def _ours(make: Callable[[], Any]) -> _Serve:
     @asynccontextmanager
     async def serve_(registry: str) -> AsyncIterator[str]:
-        options = ServeOptions(metrics_port=None, discovery_address=registry, drain_s=10.0)
+        options = ServeOptions(
+            metrics_port=None, discovery_address=registry, drain_s=20.0, hands_over=True
+        )
         async with serve.serving(make(), options) as served:
             yield served.instance.address
 
@@ -63,7 +65,7 @@ def _environment() -> ResourceService:
     return ResourceService(config, "capitals", "ours-0", environment=environment)
 
 
-async def _goes_down(suite: str, serve_: _Serve) -> CaseResult:
+async def _goes_down(suite: str, serve_: _Serve, case: str = "goes_down") -> CaseResult:
     world = World()
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -79,7 +81,7 @@ async def _goes_down(suite: str, serve_: _Serve) -> CaseResult:
             target = ModelTarget(path, load_profile(PROFILES / "echo.yaml"))
         else:
             target = DiscoveryTarget(path)
-        (result,) = await run_suite(target, only=["goes_down"], stop=stop)
+        (result,) = await run_suite(target, only=[case], stop=stop)
     return result
 
 
@@ -99,6 +101,30 @@ async def _goes_down(suite: str, serve_: _Serve) -> CaseResult:
 async def test_goes_down(suite: str, serve_: _Serve) -> None:
     result = await _goes_down(suite, serve_)
     assert result.outcome == "passed", result.problems
+
+
+HELD = "keeps_open_sessions_while_it_goes_down"
+
+
+@pytest.mark.parametrize("serve_", [_minimal(lambda _: Capitals()), _ours(_environment)])
+async def test_a_session_that_is_open_is_served_to_its_end(serve_: _Serve) -> None:
+    result = await _goes_down("resource", serve_, HELD)
+    assert result.outcome == "passed", result.problems
+
+
+class _Graceful(Draining):
+    """Only lets running calls end, as the graceful stop of a gRPC library does."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+
+
+async def test_a_graceful_stop_alone_loses_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 3.0)
+    monkeypatch.setattr(serving, "Draining", _Graceful)
+    result = await _goes_down("resource", _minimal(lambda _: Capitals()), HELD)
+    assert result.outcome == "failed"
+    assert any("held" in problem for problem in result.problems)
 
 
 class _StillServing(health.aio.HealthServicer):

@@ -43,6 +43,10 @@ def _never_safe(status: Any) -> errors_pb2.ReasonRule:
     return errors_pb2.ReasonRule()
 
 
+async def _goes_away(context: Any, *_: Any, **__: Any) -> None:
+    await fail(context, grpc.StatusCode.UNAVAILABLE, "DRAINING", "away")
+
+
 async def _anything(*_: Any) -> None:
     """Refuses nothing."""
 
@@ -394,7 +398,7 @@ class _PastLives(Registry):
         ("capitals", "empty_arguments", implementations, "Capitals", _Guessing),
         ("capitals", "takes_large_messages", serving, "OPTIONS", ()),
         ("capitals", "says_that_it_is_healthy", health.aio, "HealthServicer", _Unhealthy),
-        ("capitals", "cannot_be_decoded", serving, "DecodeError", ZeroDivisionError),
+        ("capitals", "cannot_be_decoded", serving, "fail", _goes_away),
         ("echo", "takes_large_messages", serving, "OPTIONS", ()),
         (
             "minimal_registry",
@@ -457,3 +461,36 @@ async def test_a_service_that_breaks_a_rule_fails(
     assert good.outcome == "passed", good.problems
     monkeypatch.setattr(owner, name, defect)
     assert (await _run(server, case)).outcome == "failed"
+
+
+def _bare(code: grpc.StatusCode, details: str = "") -> Any:
+    async def ended(context: Any, *_: Any, **__: Any) -> None:
+        await context.abort(code, details)
+
+    return ended
+
+
+@pytest.mark.parametrize("code", ["INTERNAL", "INVALID_ARGUMENT", "UNKNOWN"])
+async def test_a_library_may_answer_what_it_cannot_decode(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "fail", _bare(grpc.StatusCode[code]))
+    result = await _run("capitals", "cannot_be_decoded")
+    assert result.outcome == "passed", result.problems
+
+
+class _Resets(Capitals):
+    """Ends late calls as the library of grpc-go does, by a reset of the stream."""
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        left = context.time_remaining()
+        if left is None or left > 1:
+            return await super().CallTool(request, context)
+        await asyncio.sleep(0.05)
+        await context.abort(grpc.StatusCode.CANCELLED, "")
+
+
+async def test_a_call_that_is_late_may_be_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementations, "Capitals", _Resets)
+    result = await _run("capitals", "slow_tool_keeps_the_deadline")
+    assert result.outcome == "passed", result.problems

@@ -28,6 +28,7 @@ _ROOT = _HERE.parents[1]
 # Nobody is there after it: see test_going_down.py.
 _LAST = {"goes_down"}
 _UNCOVERED = {
+    "resource": {"keeps_open_sessions_while_it_goes_down"},
     # Only a backend that can abort or streams deltas could show these.
     "model": {"abort_needs_a_request_id", "conversation_needs_an_id"},
     "agent": {"deltas_when_asked"},

@@ -158,7 +158,7 @@ async def test_an_interruption_loses_nothing(folder: Path) -> None:
 async def test_what_is_refused_before_anything_runs(folder: Path) -> None:
     live = await reverify(folder, "-o", "new.jsonl", name="Live")
     assert live.code == 1
-    live.said("environment 'math' judges with the live session", "cannot be judged again")
+    live.said("environment 'math' needs the live session", "can't be judged again")
     over = await reverify(folder, "-o", "rollouts.jsonl", "--overwrite")
     over.said("is read by the reverification and would be written over")
     (folder / "foreign.jsonl").write_text(

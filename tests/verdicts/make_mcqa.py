@@ -187,6 +187,24 @@ READ: list[tuple[str, list[str], str, str | None, str]] = [
     (MARKDOWN, PLANETS, "Answer: A is right, or B", None, "a hedge"),
     (MARKDOWN, PLANETS, "Answer: A: Venus B: Mars C: Earth D: Pluto", None, "all options"),
     (MARKDOWN, PLANETS, "Answer: B. Venus", None, "a label with the text of another"),
+    (MARKDOWN, TEN, "Answer: I was thinking of C", "C", "+a pronoun is a word"),
+    (MARKDOWN, TEN, "Answer: I for one take C", "C", "+a pronoun is a word"),
+    (MARKDOWN, TEN, "Answer: I because it fits", "I", "+before a reason"),
+    (MARKDOWN, PLANETS, "Answer: Options A and B are wrong, so C", "C", "+others are negated"),
+    (MARKDOWN, PLANETS, "Answer: It's definitely not C, so D", "D", "+another one is negated"),
+    (MARKDOWN, PLANETS, "Answer: A lot of evidence supports B", "B", "+an article is a word"),
+    (MARKDOWN, PLANETS, "Answer: A. B. C. D.", None, "all letters"),
+    (MARKDOWN, PLANETS, "Answer: A; B", None, "two letters"),
+    (MARKDOWN, PLANETS, "Answer: both A and B", None, "two letters"),
+    (MARKDOWN, PLANETS, "Answer: A. Venus B. Mars", None, "two options"),
+    (BOXED, ["x", "y", "x + y", "2"], "\\boxed{x^2}", None, "a sign in an expression"),
+    (BOXED, ["x", "y", "x + y", "2"], "\\boxed{x + y}", "C", "the option's own text"),
+    (BOXED, ["x", "y", "x + y", "2"], "\\boxed{y}", "B", "the option's own text"),
+    (BOXED, ["increases", "decreases", "stays", "none"], "\\boxed{does not increase}", None, "negated"),
+    (BOXED, ["true", "false", "open", "both"], "\\boxed{not true}", None, "negated"),
+    (BOXED, ["$\\frac{1}{2}$", "$\\frac{1}{3}$", "$2$", "$3$"], "\\boxed{\\dfrac{1}{2}}", "A", "+another fraction command"),
+    (BOXED, ["$\\frac{1}{2}$", "$\\frac{1}{3}$", "$2$", "$3$"], "\\boxed{0.5}", "A", "+an equal number"),
+    (BOXED, NUMBERS, "\\boxed{100\\%}", None, "another unit"),
     (MARKDOWN, PLANETS, "Answer: unknown", None, "no option"),
     (MARKDOWN, PLANETS, "Answer: E", None, "no option of that letter"),
     (MARKDOWN, PLANETS, "Answer: all of them", None, "no letter"),
@@ -230,7 +248,13 @@ FORMS: list[tuple[str, str, bool, str]] = [
     (STRICT, "\\boxed{%s}", True, "the usual form"),
     (STRICT, "\\boxed{\\textbf{%s}}", True, "+bold"),
     (STRICT, "\\boxed{not %s}", False, "negated"),
+    (STRICT, "\\boxed{\\mathbf{%s}}", True, "+bold mathematics"),
+    (STRICT, "$\\boxed{ %s. }$", True, "+spaces and a full stop"),
     (BOXED, "\\boxed{\\text{(%s)}}", True, "+text in brackets"),
+    (BOXED, "\\boxed{option %s}", True, "+called an option"),
+    (COLON, "Answer: **%s**", True, "+emphasis"),
+    (MARKDOWN, "**Final Answer: %s**", True, "+emphasis around the line"),
+    (MARKDOWN, "Answer: %s, because the others do not hold.", True, "+before a reason"),
     (COLON, "So **Answer: (%s)**", True, "+emphasis and brackets"),
     (COLON, "Answer: %s or another", False, "a hedge"),
     (MARKDOWN, "Answer: I believe that it is %s.", True, "+in a sentence"),
@@ -257,7 +281,7 @@ def _cases() -> Iterator[dict[str, Any]]:
             other = "A" if letter != "A" else "B"
             yield case(_row(options, other, mode), response, 0.0, f"another option ({why})")
     for mode, form, chooses, why in FORMS:
-        for index, letter in enumerate("BDGJ"):
+        for index, letter in enumerate("ABCDEFGHIJ"):
             clothes = {"clothes": True} if why.startswith("+") else {}
             options = random.Random(index).sample(TEN, 10)
             yield case(

@@ -1,12 +1,15 @@
-"""Every reference verdict in `cases/<environment>.jsonl`, through the environment's own class.
+"""Every reference verdict in `cases/`, through the environment's own class.
+
+A file is named after its environment, `math.jsonl` or `math.hand.jsonl`.
 
 One case a line, an object:
-row: the task row's keys beside the prompt, such as `expected_answer`. prompt: its text, if any.
+row: the task row's keys, such as `expected_answer`. prompt: its text, where the row has none.
 answer: the model's final text; or `items`: the conversation's items as Responses JSON.
 right: the right reward; null where no verdict is right (TASK_INVALID, pending, skipped).
 why: a short reason. source: where the right value comes from, never the code that is judged.
 clothes: true for a right answer in another usual form.
-options: the environment's, if any. judge: what the model `judge` answers, in order, if asked.
+options: the environment's, if any. judge: what the models `judge` and `user` answer, in order, if
+asked. session: true for an environment that judges with the live session of the rollout.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from tests.unit.resource.served import Served, served
 
 FILES = sorted(Path(__file__).with_name("cases").glob("*.jsonl"))
 _KEYS = {"row", "prompt", "answer", "items", "right", "why", "source", "clothes"}
-_OPTIONAL = {"options", "judge"}
+_OPTIONAL = {"options", "judge", "session"}
 _AT_ONCE = 16
 
 Case: TypeAlias = Mapping[str, Any]
@@ -46,10 +49,13 @@ async def test_cases(path: Path) -> None:
     wrong: list[str] = []
     for options, together in _by_service(cases(path)):
         model = Scripted(*together[0]["judge"]) if "judge" in together[0] else None
-        judges = {"judge": model} if model else None
+        judges = {"judge": model, "user": model} if model else None
         # Judgements have their own limits; on a busy machine they wait for one another.
         async with served(
-            model_services=judges, use=path.stem, options=options, verify_timeout_s=500
+            model_services=judges,
+            use=path.name.partition(".")[0],
+            options=options,
+            verify_timeout_s=500,
         ) as mesh:
             gate = asyncio.Semaphore(_AT_ONCE)
             answers = await asyncio.gather(*(_fault(mesh, case, gate) for case in together))
@@ -95,7 +101,9 @@ async def _fault(mesh: Served, case: Case, gate: asyncio.Semaphore) -> str | Non
 
 async def _verdict(mesh: Served, case: Case) -> tuple[float | None, str]:
     """The reward, None where there is none, and what it rests on."""
-    task = Task.of({**case["row"], "prompt": case.get("prompt", "")}).message
+    row = case["row"]
+    prompt = {} if "responses_create_params" in row else {"prompt": case.get("prompt", "")}
+    task = Task.of({**row, **prompt}).message
     task.environment = "e"
     items = (
         items_from_json(case["items"])
@@ -103,10 +111,18 @@ async def _verdict(mesh: Served, case: Case) -> tuple[float | None, str]:
         else [new_message("assistant", case["answer"])]
     )
     try:
-        verdict = await mesh.verify("", task, items, timeout=550)
+        session = (await mesh.create(task)).session_id if case.get("session") else ""
+        verdict = await mesh.verify(session, task, items, timeout=550)
     except MeshError as error:
         if error.reason_name != "TASK_INVALID":
             raise
         return None, error.message
     judged = verdict.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
     return verdict.reward if judged else None, verdict.evidence_json.decode()[:300]
+
+
+def test_the_set_is_large() -> None:
+    every = {path: cases(path) for path in FILES}
+    clothes = {path: sum(bool(case.get("clothes")) for case in of) for path, of in every.items()}
+    assert sum(map(len, every.values())) >= 3_000
+    assert sum(clothes.values()) >= sum(map(len, every.values())) / 3

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +32,7 @@ from .judgement import (
     unstable,
 )
 from .player import Played, Player
-from .policies import from_elsewhere, from_nothing
+from .policies import free_forms, from_elsewhere, from_nothing
 from .retarget import retargeted
 
 _AT_ONCE: Final = 8
@@ -127,6 +128,7 @@ class _Audit:
         self._played: list[Played] = []
         self._findings: list[Weakness] = []
         self._notes: list[str] = []
+        self._losses: Counter[str] = Counter()
 
     async def run(self, tasks: Sequence[rollout_pb2.Task]) -> Report:
         chosen = list(tasks)
@@ -134,11 +136,14 @@ class _Audit:
             chosen = self._random.sample(chosen, self._options.tasks)
         tried = [Tried(task, await self._golds(task)) for task in chosen]
         more = await self._retargeted(tried)
-        for one in (*tried, *more):
-            await self._task(one, tried, whole=not self._options.cheap and one in tried)
+        for one in tried:
+            await self._task(one, tried, own=True)
+        for one in more:
+            await self._task(one, tried, own=False)
         if not self._options.cheap:
             await self._stability(tried)
         about = self._player.about
+        self._notes += [f"{name} loses on {count} tasks" for name, count in self._losses.items()]
         found = with_reasons(self._findings, self._options.deliberate or ())
         return Report(
             environment=self._name,
@@ -180,8 +185,8 @@ class _Audit:
         before, after = [await self._player.play(one, attack) for one in (original, task)]
         return not after.refused and before.reward != after.reward
 
-    async def _task(self, one: Tried, all_tried: Sequence[Tried], *, whole: bool) -> None:
-        """Play everything on one task and judge it."""
+    async def _task(self, one: Tried, all_tried: Sequence[Tried], *, own: bool) -> None:
+        """Play everything on one task and judge it. `own`: of the environment, not retargeted."""
         golds = [
             Attack("the expected answer", "gold", gold.message or None, wins=True, calls=gold.calls)
             for gold in one.golds
@@ -192,20 +197,30 @@ class _Audit:
         about = self._player.about
         declared = about.win_reward if about.HasField("win_reward") else None
         target, wrong = target_of(first[1:], baseline, declared)
+        if not own and (target is None or (baseline or 0.0) >= target):
+            return  # the verifier is not made for this answer
         self._findings += wrong
         if target is None and not one.golds:
             target = 1.0
-        attacks = [attack for attack in self._attacks(one, all_tried, whole) if attack != silent]
-        attacks += await self._tool_policies(one, whole)
+        attacks = [attack for attack in self._attacks(one, all_tried, own) if attack != silent]
+        attacks += await self._tool_policies(one, own)
         played = await self._play(one.task, attacks)
         self._findings += judged([first[0], *played], target)
+        self._measure(played, target)
         told = next(
             (result.told for result in played if result.attack.kind == "nothing" and result.told),
             "",
         )
         self._leaks(one, "a tool's answer", told)
 
-    def _attacks(self, one: Tried, all_tried: Sequence[Tried], whole: bool) -> Iterator[Attack]:
+    def _measure(self, played: Sequence[Played], target: float | None) -> None:
+        """Count forms that a verifier may take or not: losing by them is no fault."""
+        for one in played:
+            lost = one.reward is not None and target is not None and one.reward < target
+            if one.attack.kind == "clothes" and one.attack.wins is None and lost:
+                self._losses[one.attack.name] += 1
+
+    def _attacks(self, one: Tried, all_tried: Sequence[Tried], own: bool) -> Iterator[Attack]:
         golds = one.golds
         yield from from_nothing(one.prompt, golds)
         if self._options.cheap:
@@ -219,15 +234,16 @@ class _Audit:
             yield from _variants(gold, generator.nearly(gold), "nearly", golds)
             clothes = generator.clothes(gold)
             left = one.unusual_forms
+            yield from free_forms(gold, tools=bool(one.task.params.tools or gold.calls))
             yield from _variants(
                 gold, (each for each in clothes if each.name not in left), "clothes", golds
             )
-        if whole:
+        if own:
             yield from hostile(golds, judged=bool(self._player.about.models) and self._scripted)
 
-    async def _tool_policies(self, one: Tried, whole: bool) -> list[Attack]:
+    async def _tool_policies(self, one: Tried, own: bool) -> list[Attack]:
         """Each tool called with defaults, and its outputs echoed; and what the tools told."""
-        if not whole and not self._options.cheap:
+        if not own:
             return []
         try:
             opened = await self._player.session(one.task)

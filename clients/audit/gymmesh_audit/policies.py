@@ -13,7 +13,7 @@ from .gold import ANSWER, Gold, same
 CONSTANTS: Final[tuple[str, ...]] = (
     "0", "1", "-1", "2", "10", "42", "100", "0.0000001", "nan", "inf", "-inf", "1e999", "true",
     "false", "null", "None", "yes", "no", *"ABCDEFGHIJ", "x", ".", "{}", "[]", "a", "the", "1+1",
-    "0/0", "1*2*3*4", "SELECT 1", "???",
+    "0/0", "1*2*3*4", "SELECT 987654321", "???",
 )  # fmt: skip
 REFUSALS: Final[dict[str, str]] = {
     "a refusal": "I'm sorry, I can't do that.",
@@ -105,8 +105,31 @@ def from_elsewhere(golds: Sequence[Gold], others: Sequence[Gold]) -> Iterator[At
     yield Attack("the answer, then taken back", "elsewhere", retracted)
     mentioned = f"One might guess {gold.answer}, but that is incorrect.\n{gold.say(wrong[0])}"
     yield Attack("the answer mentioned and denied", "elsewhere", mentioned)
+    several = "\n".join(map(gold.say, (wrong[0], gold.answer, wrong[1])))
+    yield Attack("several answers, each in its form", "elsewhere", several)
     if gold.choices:
         yield Attack("all options", "elsewhere", gold.say(", ".join(gold.choices)))
+
+
+def free_forms(gold: Gold, *, tools: bool) -> Iterator[Attack]:
+    """The answer in forms that are measured: a verifier may take them, and need not."""
+    if not gold.answer:
+        return
+    if gold.form != ANSWER:
+        empty = gold.say("")
+        yield Attack(
+            "its form named after it", "clothes", f"{gold.message}\n{empty} as asked.", None
+        )
+        yield Attack(
+            "its form named before it", "clothes", f"{empty} as asked:\n{gold.message}", None
+        )
+    if len(gold.answer) == 1 and gold.answer.isalpha():
+        yield Attack(
+            "the letter in the other case", "clothes", gold.say(gold.answer.swapcase()), None
+        )
+    if not tools:
+        call = [("bash", {"command": "true"})]
+        yield Attack("after a call of another tool", "clothes", gold.message, None, call)
 
 
 def _right(answer: str, golds: Sequence[Gold]) -> bool:
@@ -122,6 +145,8 @@ def _same_gold(one: Gold, other: Gold) -> bool:
 def _wrong(gold: Gold, others: Sequence[Gold]) -> tuple[str, str]:
     """Two other answers of the kind of this one."""
     pool = [one for one in gold.choices if not same(one, gold.answer)]
+    if pool:
+        return pool[0], pool[-1]
     pool += [one.answer for one in others if one.kind == gold.kind and not _same_gold(one, gold)]
     pool += ["17", "23"] if gold.kind == "number" else ["Harbour", "Lighthouse"]
     distinct = [one for one in dict.fromkeys(pool) if one and not same(one, gold.answer)]

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, dumps, loads
 
+from .answers.text import is_identifier
 from .gold import Gold, GoldKind
 
 #: By kind. Small and large numbers, names that end like units, dates, sets, words.
@@ -42,8 +43,10 @@ def retargeted(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Task]
     keys = [key for key, value in payload.items() if _is(value, gold.answer)]
     if len(keys) != 1:
         return
+    exact = gold.kind == "text" and is_identifier(gold.answer)
     for answer in GOLDS.get(gold.kind, ()):
-        if answer != gold.answer:
+        # A verifier of identifiers is not made for words.
+        if answer != gold.answer and (is_identifier(answer) or not exact):
             yield _copy(task, {**payload, keys[0]: answer}, answer)
 
 

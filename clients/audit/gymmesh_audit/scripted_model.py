@@ -94,6 +94,12 @@ def _reply(asked: _Asked, attack: Attack | None) -> str:
     return f"I compared them.\n{yes if right else no}"
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key written twice")
+    return dict(pairs)
+
+
 def _criterion_met(text: str) -> bool | None:
     """What the answer itself says of the criterion that is asked about; None where it says nothing.
 
@@ -101,11 +107,12 @@ def _criterion_met(text: str) -> bool | None:
     """
     for found in _OBJECT.finditer(text):
         try:
-            claims = json.loads(found[0])
+            claims = json.loads(found[0], object_pairs_hook=_once)
         except ValueError:
             continue
         rest = text[: found.start()] + text[found.end() :]
-        for criterion, met in claims.items():
-            if criterion in rest and isinstance(met, bool):
-                return met
+        # Prompts end with what is asked.
+        asked = max(claims, key=rest.rfind, default="")
+        if asked in rest and isinstance(claims.get(asked), bool):
+            return bool(claims[asked])
     return None

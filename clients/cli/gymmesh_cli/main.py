@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "up": ("services.up:up", "Start a mesh's services as processes."),
     "serve": ("services.serve:serve", "Serve one service of a mesh in this process."),
     "env": ("environments.env:env", "Start, try out and list environments."),
+    "config": ("services.config:config", "Check configurations, and show what they say."),
     "models": ("services.models:models", "List a mesh's models, fetch weights, try a call."),
     "conformance": (
         "services.conformance:conformance",
@@ -54,9 +55,11 @@ Exit codes:
 
 \b
 First steps:
+  gym-cli env init word_count
+  gym-cli env test word_count/
+  gym-cli collect word_count/ --model-url http://127.0.0.1:8000/v1 --model my-model
+With the small model that comes with gymmesh[local,math], whose answers are often wrong:
   gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
-  echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' > tasks.jsonl
-  gym-cli collect --input tasks.jsonl --output rollouts.jsonl
 """
 
 

@@ -24,7 +24,7 @@ var ownKeys = map[string]bool{
 	"responses_create_params": true, "first_items": true, "response": true, "reward": true,
 	"task_id": true, "rollout_id": true, "run_id": true, "repeat_index": true, "attempt": true,
 	"environment": true, "agent": true, "seed": true, "tags": true, "verification": true,
-	"stop_reason": true, "stop_detail": true, "metadata": true, "model_usage": true,
+	"final_state": true, "stop_reason": true, "stop_detail": true, "metadata": true, "model_usage": true,
 	"actors": true, "failure": true, "task_extras": true,
 }
 
@@ -47,6 +47,9 @@ func Completed(task *rolloutv1.Task, rollout *rolloutv1.Rollout) (*jsonvalue.Obj
 	row.Set("reward", reward)
 	putIdentity(row, task, rollout)
 	row.Set("verification", verdict)
+	if err := putFinalState(row, rollout.GetVerified()); err != nil {
+		return nil, err
+	}
 	row.Set("stop_reason", enumName(completed.GetStopReason().String(), "STOP_REASON_"))
 	if detail := completed.GetStopDetail(); detail != "" {
 		row.Set("stop_detail", detail)
@@ -208,6 +211,24 @@ func verification(verified *rolloutv1.Verified) (*jsonvalue.Object, error) {
 		row.Set("compat", said.GetCompat())
 	}
 	return row, nil
+}
+
+// putFinalState adds what is kept of the session for a later verdict, where something is.
+func putFinalState(row *jsonvalue.Object, verified *rolloutv1.Verified) error {
+	kept := verified.GetFinalState()
+	if kept == nil {
+		return nil
+	}
+	if len(kept.GetStateJson()) == 0 {
+		row.Set("final_state", jsonvalue.NewObject("omitted", kept.GetOmitted()))
+		return nil
+	}
+	state, err := jsonvalue.Parse(kept.GetStateJson())
+	if err != nil {
+		return err
+	}
+	row.Set("final_state", jsonvalue.NewObject("state", state))
+	return nil
 }
 
 // statusOf gives the code, the message, and the reason and metadata of the ErrorInfo.

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from msgspec.structs import replace
+
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
 from gymmesh_mesh.meshes.remote import found_at
+from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.peers import PeerDirectory
@@ -20,6 +23,14 @@ from gymmesh_runtime.security.credentials import Credentials
 
 RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 _HELLO_S: Final = 5.0
+
+
+def judged_by(config: MeshConfig, names: Collection[str], use: str) -> MeshConfig:
+    """The configuration with another verifier for these environments: a class, or a plain function
+    in any file, as `use` of an environment names it.
+    """
+    judges = dict.fromkeys(names, EnvironmentConfig(use=use))
+    return replace(config, environments={**config.environments, **judges})
 
 
 @asynccontextmanager

@@ -33,6 +33,11 @@ _PASSING: Final = frozenset(
 )
 
 
+# What an agent's stream may have where the request does not say: far more than ours allow by
+# default, so that an agent that is configured to allow more is not cut off.
+_MOST_EVENTS: Final = 5_000_000
+_MOST_BYTES: Final = 1_000_000_000
+
 EventListener = Callable[[pb.RolloutEvent], None]
 
 
@@ -50,6 +55,8 @@ class AgentCall(msgspec.Struct, eq=False):
     _on_event: EventListener | None = None
     # Whether the listener raised; then there is no outcome, even if all events have come.
     _refused: bool = False
+    _events: int = 0
+    _bytes: int = 0
 
     @property
     def begun(self) -> bool:
@@ -65,8 +72,7 @@ class AgentCall(msgspec.Struct, eq=False):
         fold = self._fold
         try:
             peer = await connect(self._agent)
-            sink = fold.add if self._on_event is None else self._add
-            await peer.run_rollout(self._request, timeout=timeout_s, sink=sink)
+            await peer.run_rollout(self._request, timeout=timeout_s, sink=self._add)
             parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(_violation_error(violation), violation.rule == "truncated")
@@ -102,7 +108,11 @@ class AgentCall(msgspec.Struct, eq=False):
         return cancelled_attempt(self._agent, self._fold.rollout, reason)
 
     def _add(self, event: pb.RolloutEvent) -> None:
-        """Fold an event, then show it to the listener."""
+        """Fold an event, then show it to the listener. Raises ATTEMPT_TOO_LARGE, too."""
+        self._events += 1
+        self._bytes += event.ByteSize()
+        if self._events > _MOST_EVENTS or self._bytes > _MOST_BYTES:
+            self._check_bounds()
         self._fold.add(event)
         if self._on_event is not None:
             try:
@@ -111,9 +121,25 @@ class AgentCall(msgspec.Struct, eq=False):
                 self._refused = True
                 raise
 
+    def _check_bounds(self) -> None:
+        options = self._request.options
+        bounds = (
+            ("max_events", self._events, options.max_events or _MOST_EVENTS),
+            ("max_event_bytes", self._bytes, options.max_event_bytes or _MOST_BYTES),
+        )
+        for limit, held, most in bounds:
+            if held > most:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE,
+                    f"the agent's stream is larger than {limit} allows ({most})",
+                    metadata={"limit": limit, "most": str(most)},
+                )
+
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
         boundary = pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT
+        if error.reason == errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE:
+            boundary, retry_safe = pb.BOUNDARY_BUDGET, False
         return _failed_at(
             boundary, error, self._agent, self._fold.rollout, retry_safe and not overdue
         )

@@ -339,8 +339,17 @@ def summarize(
     """The summary of a run with `repeats` rollouts per task."""
     counts = [(n, c) for n, c in tally.per_task.values()]
     pass_at, over = pass_at_each(counts, repeats), tasks_at_each(counts, repeats)
-    more = {"tasks": requested // max(1, repeats), "pass_at_tasks": over} | more
-    return RunSummary(requested, wall_s, tally, pass_at, output, failures_output, **more)
+    return RunSummary(
+        requested,
+        wall_s,
+        tally,
+        pass_at,
+        output,
+        failures_output,
+        tasks=requested // max(1, repeats),
+        pass_at_tasks=over,
+        **more,
+    )
 
 
 def counts_of(tally: Tally) -> dict[str, Any]:

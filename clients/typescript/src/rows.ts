@@ -52,6 +52,7 @@ const OWN_KEYS: ReadonlySet<string> = new Set([
   "seed",
   "tags",
   "verification",
+  "final_state",
   "stop_reason",
   "stop_detail",
   "metadata",
@@ -83,6 +84,12 @@ export function completedRow(task: Task, rollout: Rollout): JsonObject {
   row["reward"] = verdict["reward"] ?? null;
   putIdentity(row, task, rollout);
   row["verification"] = verdict;
+  const kept = rollout.verified?.finalState;
+  if (kept?.stateJson.length) {
+    row["final_state"] = jsonObject([["state", parseJson(kept.stateJson)]]);
+  } else if (kept) {
+    row["final_state"] = jsonObject([["omitted", kept.omitted]]);
+  }
   row["stop_reason"] = StopReason[completed.stopReason] ?? `${completed.stopReason}`;
   if (completed.stopDetail) row["stop_detail"] = completed.stopDetail;
   row["metadata"] = metadata(rollout, completed.durationUs, verdict["reward"] !== null);

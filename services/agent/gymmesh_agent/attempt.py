@@ -72,9 +72,9 @@ async def run_attempt(attempt: RunningAttempt) -> None:
             await events.emit(attempt.started())
             completion = await run_agent(agent.agent, context)
             await context.check_staleness()
-            verdict, took_s = await attempt.verify(context, completion)
-            record_verdict(span, verdict)
-            await events.verified(verdict, took_s)
+            verified, took_s = await attempt.verify(context, completion)
+            record_verdict(span, verified.verification)
+            await events.verified(verified, took_s)
             outcome = completion
         except Exception as error:
             outcome = attempt.failure(error)
@@ -150,7 +150,7 @@ class RunningAttempt:
         self.key = (self.id.rollout_id, self.id.attempt)
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
-        self.events = EventStream(self.id.rollout_id, self.id.attempt, sink)
+        self.events = EventStream(self.id.rollout_id, self.id.attempt, sink, self.plan.bounds)
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
@@ -248,19 +248,25 @@ class RunningAttempt:
 
     async def verify(
         self, context: RolloutContext, completion: Completion
-    ) -> tuple[rollout_pb2.Verification, float]:
-        """The rollout's verdict, and the seconds that it took. Raises StepFailed."""
+    ) -> tuple[rollout_pb2.Verified, float]:
+        """The rollout's verdict with what is kept of the session, and the seconds that it took.
+        Raises StepFailed, and MeshError where the attempt is too large.
+        """
         if self._ended.is_set():
             raise RuntimeError("the rollout has ended; its agent ignored its cancellation")
+        self.events.check()
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):
             if self.plan.skip_verification:
-                verdict = skipped("the request asked for no verification")
+                why = "the request asked for no verification"
+                verified = rollout_pb2.Verified(verification=skipped(why))
             else:
-                verdict = await self.session.verify(
+                verified = await self.session.verify(
                     context.transcript(), completion.reason, context.turn_rewards
                 )
-        return verdict, self.clock.elapsed() - self._verifying_s
+                if not self.plan.keep_final_state:
+                    verified.ClearField("final_state")
+        return verified, self.clock.elapsed() - self._verifying_s
 
     def overdue(self) -> rollout_pb2.Failure:
         """The failure of an attempt whose time is up."""

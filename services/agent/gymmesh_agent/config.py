@@ -9,6 +9,7 @@ import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.events import DEFAULT_BOUNDS
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 
 
@@ -22,6 +23,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         max_steps: the most model calls of the root agent, at least 1; null: no limit.
         max_total_output_tokens: the most answer tokens over all model calls; null: no limit.
         max_wall_s: seconds of wall-clock time after which a rollout fails (BUDGET).
+        max_events: the most events of a rollout, at least 1; one with more fails (BUDGET).
+        max_event_bytes: the most bytes of its events, likewise.
         system_prompt: put before everything else, as a system message.
         examples: Responses items (worked examples) put after it.
         params: Responses parameters under those of the task, which win.
@@ -43,6 +46,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_steps: int | None = 8
     max_total_output_tokens: int | None = None
     max_wall_s: float = 600.0
+    max_events: int = DEFAULT_BOUNDS.events
+    max_event_bytes: int = DEFAULT_BOUNDS.bytes
     system_prompt: str | None = None
     examples: list[Any] = []
     params: dict[str, Any] = {}
@@ -59,6 +64,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             limit = getattr(self, key)
             if limit is not None and limit < 1:
                 raise ValueError(f"{key}: must be at least 1, or null for no limit, not {limit}")
+        for key in ("max_events", "max_event_bytes"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 1, not {getattr(self, key)}")
         for key in ("max_wall_s", "model_timeout_s", "tool_timeout_s", "verify_timeout_s"):
             seconds = getattr(self, key)
             if not (math.isfinite(seconds) and seconds > 0):

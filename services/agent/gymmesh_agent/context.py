@@ -316,6 +316,7 @@ class RolloutContext:
     def _check_open(self) -> None:
         if not self._open:
             raise RuntimeError("the rollout's agent has returned; its context is closed")
+        self._events.check()
 
     def _count_call(self, actor: str) -> str:
         """The id of the model call that is made now. Raises StopRollout at a limit.

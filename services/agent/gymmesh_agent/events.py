@@ -6,9 +6,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.loop import Completion
+from gymmesh_runtime.errors import MeshError
 
 _BOUND = 256
 
@@ -16,6 +19,20 @@ EventSink = Callable[[rollout_pb2.RolloutEvent], asyncio.Event | None]
 """Takes an event, which is not changed any more; raises nothing. Where it returns an asyncio.Event,
 the sender waits for that before it sends more: so a slow reader slows a rollout down instead of
 filling the memory."""
+
+
+class EventBounds(NamedTuple):
+    """How many events an attempt may have, and how many bytes, serialised.
+
+    The event that goes over a bound is sent, so that what it counts is there, and so is the
+    terminal event.
+    """
+
+    events: int = 500_000
+    bytes: int = 256_000_000
+
+
+DEFAULT_BOUNDS: Final = EventBounds()
 
 
 class EventStream:
@@ -30,13 +47,28 @@ class EventStream:
         closed: whether no event can follow.
     """
 
-    __slots__ = ("_attempt", "_began", "_rollout_id", "_sink", "closed", "count")
+    __slots__ = (
+        "_attempt",
+        "_began",
+        "_bounds",
+        "_bytes",
+        "_exceeded",
+        "_rollout_id",
+        "_sink",
+        "closed",
+        "count",
+    )
 
-    def __init__(self, rollout_id: str, attempt: int, sink: EventSink) -> None:
+    def __init__(
+        self, rollout_id: str, attempt: int, sink: EventSink, bounds: EventBounds = DEFAULT_BOUNDS
+    ) -> None:
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sink = sink
         self._began = 0.0
+        self._bounds = bounds
+        self._bytes = 0
+        self._exceeded: tuple[str, int, str] | None = None
         self.count = 0
         self.closed = False
 
@@ -45,17 +77,21 @@ class EventStream:
 
         Raises:
             RuntimeError: the attempt has ended (a task of an agent outlived its rollout).
+            MeshError: ATTEMPT_TOO_LARGE: this event, which was sent, is over a bound.
         """
         room = self._put(event)
+        self._measure(event)
+        self.check()
         if room is not None:
             await room.wait()
 
-    async def verified(self, verification: rollout_pb2.Verification, took_s: float) -> None:
-        """Send the verdict, which took so many seconds."""
-        event = rollout_pb2.RolloutEvent()
-        event.verified.verification.CopyFrom(verification)
+    async def verified(self, verified: rollout_pb2.Verified, took_s: float) -> None:
+        """Send the verdict, which took so many seconds. It counts for no bound."""
+        event = rollout_pb2.RolloutEvent(verified=verified)
         event.verified.timings.total_us = int(took_s * 1e6)
-        await self.emit(event)
+        room = self._put(event)
+        if room is not None:
+            await room.wait()
 
     def completed(self, completion: Completion, counts: rollout_pb2.Counts | None) -> None:
         """Send the terminal event of a completed rollout; `counts`: where a session opened."""
@@ -100,6 +136,18 @@ class EventStream:
         """Send nothing any more; what is emitted goes nowhere."""
         self._sink = _nowhere
 
+    def check(self) -> None:
+        """Raises ATTEMPT_TOO_LARGE where an event went over a bound: no step may follow."""
+        if self._exceeded is not None:
+            raise _too_large(*self._exceeded)
+
+    def _measure(self, event: rollout_pb2.RolloutEvent) -> None:
+        self._bytes += event.ByteSize()
+        if self.count > self._bounds.events:
+            self._exceeded = ("max_events", self._bounds.events, "events")
+        elif self._bytes > self._bounds.bytes:
+            self._exceeded = ("max_event_bytes", self._bounds.bytes, "bytes of events")
+
     def _put(self, event: rollout_pb2.RolloutEvent) -> asyncio.Event | None:
         if self.closed:
             raise RuntimeError("the rollout has ended; no event can follow its last")
@@ -114,6 +162,14 @@ class EventStream:
 
     def _duration_us(self) -> int:
         return int((time.monotonic() - self._began) * 1e6)
+
+
+def _too_large(limit: str, most: int, what: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE,
+        f"the attempt has more than the {most} {what} that {limit} allows",
+        metadata={"limit": limit, "most": str(most)},
+    )
 
 
 def _nowhere(event: rollout_pb2.RolloutEvent) -> None:

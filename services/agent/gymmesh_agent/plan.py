@@ -19,6 +19,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.events import EventBounds
 from gymmesh_agent.loop import LoopLimits
 from gymmesh_responses import (
     CodecError,
@@ -69,12 +70,14 @@ class RolloutPlan:
         options: the options of the request.
         limits: the policy's limits in force.
         max_wall_s: the operator's budget in seconds.
+        bounds: how many events, and bytes of them, there may be.
         models: the names of model services, by role.
         deltas: whether answers are sent on as they are generated.
         capture: which tokens are to be captured; None: none.
         allow_divergence: whether a breach of the exact-token law is let pass.
         max_staleness: the most versions that the oldest weights may be behind; None: no limit.
         skip_verification: whether the rollout is not to be judged.
+        keep_final_state: whether the session's final state goes along with the verdict.
         params: the parameters of policy calls, without input; see `RolloutPlans.with_tools`.
         items: the items before the first model call: the agent's own, then the task's.
     """
@@ -82,12 +85,14 @@ class RolloutPlan:
     options: agent_pb2.RolloutOptions
     limits: LoopLimits
     max_wall_s: float
+    bounds: EventBounds
     models: Mapping[str, str]
     deltas: bool
     capture: tokens_pb2.CaptureOptions | None
     allow_divergence: bool
     max_staleness: int | None
     skip_verification: bool
+    keep_final_state: bool
     params: responses_pb2.ResponseParams
     items: tuple[responses_pb2.Item, ...]
 
@@ -139,12 +144,17 @@ class RolloutPlans:
             options=options,
             limits=limits,
             max_wall_s=_max_wall(config, options),
+            bounds=EventBounds(
+                _bound("max_events", config.max_events, options),
+                _bound("max_event_bytes", config.max_event_bytes, options),
+            ),
             models={**config.models, **options.models},
             deltas=options.deltas,
             capture=_capture(config, options),
             allow_divergence=options.allow_token_divergence,
             max_staleness=options.max_staleness if options.HasField("max_staleness") else None,
             skip_verification=options.skip_verification,
+            keep_final_state=options.keep_final_state or not options.HasField("keep_final_state"),
             params=merge_params(config.params, task, read_override(options.params_override_json)),
             items=(*self._preamble, *task_items(task)),
         )
@@ -165,6 +175,19 @@ def _limit(
     asked: int = getattr(options, key)
     if asked < 1:
         raise invalid(f"options.{key}", f"it must be at least 1, not {asked}")
+    return asked
+
+
+def _bound(
+    key: Literal["max_events", "max_event_bytes"],
+    configured: int,
+    options: agent_pb2.RolloutOptions,
+) -> int:
+    if not options.HasField(key):
+        return configured
+    asked: int = getattr(options, key)
+    if asked < 1:
+        raise invalid(f"options.{key}", "it must be at least 1, not 0")
     return asked
 
 

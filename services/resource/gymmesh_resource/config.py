@@ -55,6 +55,9 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
     compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
         each environment names those that it knows. Empty: the right verdicts.
+    keep_state: keep sessions' final states with their rollouts, so that these can be judged again;
+        null: as the class says. state_bytes: the most bytes of one, as JSON; larger ones are left
+        out.
     """
 
     use: str = "math"
@@ -71,3 +74,5 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     audit: bool = False
     mcp: McpConfig | None = None
     compat: str = ""
+    keep_state: bool | None = None
+    state_bytes: Annotated[int, msgspec.Meta(ge=1, le=16_777_216)] = 65_536

@@ -69,6 +69,10 @@ class Environment(Generic[S]):
         exactly when there is state.
     verify_needs_session: whether `verify` needs the live session; by default exactly when there
         is state. Otherwise it is given a fresh session when the old one is gone.
+    keep_state: whether a session's final state is kept with the rollout, as far as JSON can hold
+        it, for a later verdict; by default exactly when `verify` needs the session.
+    tools_replayable: whether the tools give the same answers again in a new session of the same
+        task and seed, and do no harm: stored calls may then be replayed for a later verdict.
     references: the references whose own verdicts it can give, right or wrong, such as `nemo`: the
         configuration's `compat` chooses one, or a task's row does by its key `compat`.
     retry_safe: whether a rollout that failed may run again in a fresh session.
@@ -94,6 +98,8 @@ class Environment(Generic[S]):
     state: ClassVar[Callable[[], Any] | None] = None
     in_order: ClassVar[bool | None] = None
     verify_needs_session: ClassVar[bool | None] = None
+    keep_state: ClassVar[bool | None] = None
+    tools_replayable: ClassVar[bool] = False
     references: ClassVar[tuple[str, ...]] = ()
     retry_safe: ClassVar[bool] = True
     # No ClassVars: where options decide, an object sets its own.

@@ -30,7 +30,7 @@ class TaskInvalid(Exception):
     def __init__(self, field: str, problem: str) -> None:
         self.field = str(field)
         self.problem = str(problem)
-        super().__init__(f"{self.field}: {self.problem}")
+        super().__init__(f"{self.field}: {self.problem}" if self.field else self.problem)
 
 
 class DefinitionError(ValueError):
@@ -50,6 +50,17 @@ class WrongResult(ValueError):
     def __init__(self, problem: str, method: Callable[..., Any] | None = None) -> None:
         self.method = method
         super().__init__(problem)
+
+
+class StateGone(Exception):
+    """A verifier that says that it needs no session reads the state of one that is gone."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"the verifier of {environment} reads session.state, and the rollout's session is gone "
+            "and its state was not kept. A class that leaves out verify_needs_session = False "
+            "keeps it"
+        )
 
 
 class Blocked(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -44,3 +45,31 @@ class Session(ModelAccess, Generic[S]):
     def finish(self) -> None:
         """Declare the episode over: the model is not called again."""
         self.done = True
+
+
+class JudgedSession(Session[S]):
+    """A new session in which a rollout is judged whose own is gone.
+
+    `lend`: makes the state that the verifier sees, when it first asks: the rollout's own, or an
+    exception. None: it sees the new session's. `failure`: what was raised, which the verifier may
+    have caught.
+    """
+
+    lend: Callable[[], S] | None = None
+    failure: Exception | None = None
+
+    @property
+    def state(self) -> S:
+        """The state; raises what `lend` raises."""
+        if self.lend is not None:
+            try:
+                self._state = self.lend()
+            except Exception as error:
+                self.failure = error
+                raise
+            self.lend = None
+        return self._state
+
+    @state.setter
+    def state(self, state: S) -> None:
+        self._state, self.lend = state, None

@@ -22,8 +22,27 @@ _PARAMS: Final = "responses_create_params"
 _PROMPT: Final = "prompt"
 _OWN: Final = frozenset(("task_id", "environment", "agent", "seed", "tags"))
 
+# Bytes of the payload that are shown of a task.
+_SHOWN = 80
 # Payloads of up to so many bytes are remembered.
 _REMEMBERED = 4096
+
+
+class MissingKey(TaskInvalid, KeyError):
+    """A key of the task row that an environment reads and that is not there."""
+
+    def __init__(self, field: str) -> None:
+        TaskInvalid.__init__(self, field, "is missing; the environment reads it")
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}"
+
+
+class Payload(dict[str, Any]):
+    """The payload of a task. A key that is missing is the task's fault, not the environment's."""
+
+    def __missing__(self, key: str) -> Any:
+        raise MissingKey(key)
 
 
 class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
@@ -35,9 +54,11 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     # A Struct, as every call for a rollout makes one: it is filled without a step in Python.
 
     message: rollout_pb2.Task
-    _payload: dict[str, Any] | None = None
+    _payload: Payload | None = None
 
-    __repr__ = object.__repr__  # a message is long
+    def __repr__(self) -> str:
+        keys = self.message.payload_json[:_SHOWN].decode(errors="replace")
+        return f"<Task {self.id!r} {keys}{'…' * (len(self.message.payload_json) > _SHOWN)}>"
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Task:
@@ -84,11 +105,13 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`."""
+        """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`, also where a key
+        is read by `payload[key]` that the row does not have.
+        """
         if self._payload is None:
             raw = self.message.payload_json
             known = _remembered(raw) if len(raw) <= _REMEMBERED else None
-            self._payload = _read(raw) if known is None else known.copy()
+            self._payload = Payload(_read(raw) if known is None else known)
         return self._payload
 
     def check(self) -> None:

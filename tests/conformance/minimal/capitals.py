@@ -101,6 +101,10 @@ class Capitals(
         page, token = await _page(tasks, request, context)
         return pb.ListTasksResponse(tasks=page, next_page_token=token)
 
+    def open_sessions(self) -> int:
+        """How many sessions are open."""
+        return len(self._sessions)
+
     async def ListTools(self, request: Any, context: Any) -> Any:
         """The tools, likewise."""
         page, token = await _page(_TOOLS, request, context)

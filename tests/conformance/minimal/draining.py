@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -15,9 +15,10 @@ _NO_MORE: Final = object()
 
 
 class Draining:
-    """The calls of one server."""
+    """The calls of one server. `held`: how much callers hold there over several calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Callable[[], int] = lambda: 0) -> None:
+        self._held = held
         self._running = 0
         self._none_runs = asyncio.Event()
         self._none_runs.set()
@@ -25,17 +26,18 @@ class Draining:
         self._time_is_up = asyncio.Event()
 
     async def drain(self, grace_s: float) -> None:
-        """Refuses new calls, and ends what still runs after so many seconds."""
+        """Refuses new work, and ends what still runs after so many seconds."""
         self._refuses = True
+        self._look()
         try:
             await asyncio.wait_for(self._none_runs.wait(), grace_s)
         except TimeoutError:
             self._time_is_up.set()
             await asyncio.wait([asyncio.ensure_future(self._none_runs.wait())], timeout=1.0)
 
-    async def unary(self, call: Coroutine[Any, Any, T], context: Any) -> T:
-        """The call's result, unless the server goes down."""
-        if self._refuses:
+    async def unary(self, call: Coroutine[Any, Any, T], context: Any, *, new: bool = True) -> T:
+        """The call's result, unless the server goes down. `new`: of no session that is open."""
+        if self._refuses and (new or self._time_is_up.is_set()):
             call.close()
             await _fail(context)
         self._begins()
@@ -77,7 +79,12 @@ class Draining:
 
     def _ends(self) -> None:
         self._running -= 1
-        if not self._running:
+        self._look()
+
+    def _look(self) -> None:
+        if self._running or (self._refuses and self._held()):
+            self._none_runs.clear()
+        else:
             self._none_runs.set()
 
 

@@ -29,6 +29,8 @@ from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.status import OPTIONS, fail
 
 _GRACE_S: Final = 5.0
+# Of a session that is open, and so not new work while the server goes down.
+_OF_SESSIONS: Final = ("CallTool", "NextTurn", "Verify", "CloseSession")
 
 Servicer = Capitals | Echo | MinimalAgent | Registry
 
@@ -51,7 +53,8 @@ async def serving(
 
     `grace_s`: how long calls that run may go on when it goes down.
     """
-    draining = Draining()
+    sessions = service.open_sessions if isinstance(service, Capitals) else lambda: 0
+    draining = Draining(sessions)
     server = grpc.aio.server(options=OPTIONS)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
@@ -90,7 +93,8 @@ def _handler(method: MethodDescriptor, serve: Any, draining: Draining) -> Any:
 
     async def unary(data: bytes, context: Any) -> bytes:
         request = await decoded(data, context)
-        response = await draining.unary(serve(request, context), context)
+        new = method.name not in _OF_SESSIONS
+        response = await draining.unary(serve(request, context), context, new=new)
         return response.SerializeToString()  # type: ignore[no-any-return]  # any message
 
     async def stream(data: Any, context: Any) -> AsyncIterator[bytes]:

@@ -73,7 +73,8 @@ async def known(server: Server) -> Any:
 
 
 async def intrude(server: Server, method: str, data: bytes) -> grpc.StatusCode:
-    async with server.channel() as channel:
+    async with server.channel() as opened:
+        channel: Any = opened
         try:
             if method in UNARY:
                 await channel.unary_unary(f"/{method}")(data, timeout=120)
@@ -81,7 +82,7 @@ async def intrude(server: Server, method: str, data: bytes) -> grpc.StatusCode:
                 async for _ in channel.unary_stream(f"/{method}")(data, timeout=120):
                     break
             else:
-                stream = channel.stream_stream(f"/{method}")(iter([data]), timeout=120)
+                stream: Any = channel.stream_stream(f"/{method}")(iter([data]), timeout=120)
                 async for _ in stream:
                     break
         except grpc.aio.AioRpcError as error:
@@ -121,7 +122,7 @@ async def test_health_answers_strangers(server: Server) -> None:
 
 async def test_a_call_without_a_request_is_refused(server: Server) -> None:
     async with server.channel() as channel:
-        call = channel.stream_unary(f"/{MODEL}/CreateResponse")
+        call: Any = channel.stream_unary(f"/{MODEL}/CreateResponse")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call(iter(()), metadata=[("authorization", f"Bearer {TOKEN}")], timeout=120)
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT

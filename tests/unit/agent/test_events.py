@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.events import EventQueue, EventStream
+from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.events import EventBounds, EventQueue, EventStream
 from gymmesh_agent.loop import Completion
+from gymmesh_runtime.errors import MeshError
 
 
 def _annotation() -> rollout_pb2.RolloutEvent:
@@ -81,3 +84,29 @@ def test_a_rollout_that_fails_before_it_started_is_a_stream_all_the_same() -> No
     assert sent[0].started.environment == "tiny"
     assert (sent[1].failed.failure, sent[1].failed.events) == (failure, 2)
     assert not sent[1].failed.HasField("counts")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "limit", "within"),
+    [(EventBounds(3, 10**9), "max_events", 3), (EventBounds(10**9, 120), "max_event_bytes", 5)],
+)
+async def test_an_attempt_has_bounds(bounds: EventBounds, limit: str, within: int) -> None:
+    sent: list[rollout_pb2.RolloutEvent] = []
+    stream = EventStream("r", 1, sent.append, bounds)
+    for _ in range(within):
+        await stream.emit(_annotation())
+        stream.check()
+    with pytest.raises(MeshError) as raised:
+        await stream.emit(_annotation())
+    assert raised.value.reason == errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE
+    assert raised.value.metadata["limit"] == limit
+    with pytest.raises(MeshError):
+        stream.check()
+    stream.failed(rollout_pb2.Failure(), None, rollout_pb2.RolloutEvent)
+    assert len(sent) == within + 2
+    assert sent[-1].failed.events == within + 2
+
+
+def test_the_default_bounds_admit_long_attempts() -> None:
+    config = AgentConfig()
+    assert (config.max_events, config.max_event_bytes) == (500_000, 256_000_000)

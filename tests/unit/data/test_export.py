@@ -258,10 +258,39 @@ def test_what_a_selection_leaves_out(tmp_path: Path) -> None:
 def test_a_malformed_row_is_named_and_leaves_nothing(tmp_path: Path, name: str) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps(row(text("5"))) + '\n\n{"reward": 1}\n')
+    out = tmp_path / f"out{FORMATS[name].suffixes[0]}"
     with pytest.raises(UserError, match=r"rows\.jsonl:3: responses_create_params: is missing"):
-        export([rows], tmp_path / "out.jsonl", name)
-    assert not (tmp_path / "out.jsonl").exists()
-    assert not (tmp_path / "out.jsonl.part.db").exists()
+        export([rows], out, name)
+    assert not out.exists()
+    assert not out.with_name(f"{out.name}.part.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "words"),
+    [
+        ("parquet", "x.jsonl", "--format parquet writes .parquet files; call it x.parquet"),
+        ("sft", "x.parquet", "call it x.jsonl, or choose --format verl-sft"),
+        ("messages", "x.json", "call it x.jsonl"),
+        ("messages", "x.jsonl.gz", "writes .jsonl files"),
+        ("inspect", "x.JSONL", "writes .eval files"),
+        ("arrow", "x.parquet", "writes .arrow files"),
+        ("hf", "x.jsonl", "--format hf writes a folder; name it without .jsonl"),
+    ],
+)
+def test_a_suffix_of_another_format_is_refused(
+    rows: Path, tmp_path: Path, name: str, output: str, words: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        export([rows], tmp_path / output, name)
+    assert words in str(raised.value)
+    assert not (tmp_path / output).exists()
+
+
+@pytest.mark.parametrize("output", ["x.ndjson", "x.JSONL", "x", "x.v2"])
+def test_a_suffix_that_fits_or_says_nothing_is_taken(
+    rows: Path, tmp_path: Path, output: str
+) -> None:
+    assert export([rows], tmp_path / output, "messages").records
 
 
 def test_nothing_is_written_over(rows: Path, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_a_task_is_one_record_with_how_its_rollouts_fared(tmp_path: Path, name: 
     # Not judged counts for the rollouts, and not for their mean.
     assert told["rollouts"] == 4
     assert told["mean_reward"] == pytest.approx(1 / 3)
-    assert json.loads(told["task"])["expected_answer"] == "3"
+    task = told["label" if name == "openrlhf" else "task"]
+    assert json.loads(task)["expected_answer"] == "3"
     prompt = record["input" if name == "openrlhf" else "prompt"]
     assert [one["role"] for one in prompt] == ["system", "user"]
     if name == "verl":

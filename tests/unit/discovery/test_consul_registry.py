@@ -215,7 +215,7 @@ async def packed(request: web.Request) -> web.StreamResponse:
 
 
 async def many_names(request: web.Request) -> web.StreamResponse:
-    names = {f"gymmesh-model-n{number}": [] for number in range(5000)}
+    names: dict[str, list[str]] = {f"gymmesh-model-n{number}": [] for number in range(5000)}
     return web.json_response(names, headers={"X-Consul-Index": "50"})
 
 
@@ -351,7 +351,8 @@ async def test_damaged_entries_are_left_out_with_a_line(
     consul.add("good")
     consul.add("future", contract="7.1")
     consul.listed["no-port"] = {"ID": "no-port", "Service": NAME, "Address": "h"}
-    half, nested = "half\ud800", [[]]
+    half = "half\ud800"
+    nested: list[Any] = []
     for _ in range(400):
         nested = [nested]
     consul.listed["half"] = {"ID": half, "Service": NAME, "Address": "h", "Port": 9}

@@ -20,8 +20,8 @@ from gymmesh_resource.environments.llm_judge.verdicts import (
     read_equivalence,
     read_score,
 )
+from gymmesh_resource.environments.math.answers.extraction import last_box
 from gymmesh_resource.environments.math.equivalence import comparison, read_label
-from gymmesh_resource.environments.math.verdict import last_box
 from gymmesh_resource.environments.mcp.verdict import judgement, matches
 from gymmesh_resource.environments.reasoning_gym.answers import extract_answer
 from gymmesh_resource.environments.user_simulator.facts import normalised, spoken

@@ -12,12 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gymmesh_resource.environments.math.verdict import (
-    ExpectedAnswerError,
-    check_expected,
-    judge,
-    warm_up,
-)
+from gymmesh_resource.environments.math import library
+from gymmesh_resource.environments.math.score import ExpectedAnswerError
+from gymmesh_resource.environments.math.verdict import check_expected, judge, warm_up
 from gymmesh_resource.workers import (
     AnswerTooMuch,
     ProcessPool,
@@ -115,23 +112,28 @@ async def test_an_answer_that_takes_too_much_is_worth_nothing() -> None:
     async with judging(1.0) as judges:
         # One after another: none waits for a worker.
         for content in TOO_MUCH:
-            verdict = await judges.compare("5", f"\\boxed{{{content}}}")
+            response = f"\\boxed{{{content}}}"
+            verdict = await judges.compare_as_nemo("5", response)
             assert verdict.reward == 0.0, content[:40]
             assert verdict.failure, content[:40]
             assert verdict.source == "boxed"
+            right = await judges.compare("5", response)
+            assert (right.reward, right.source) == (0.0, "boxed"), content[:40]
         assert (await judges.compare("5", "\\boxed{5}")).reward == 1.0
 
 
 @pytest.mark.parametrize("content", ODD, ids=map(str, range(len(ODD))))
 def test_an_odd_answer_is_worth_nothing(content: str) -> None:
-    assert judge("7", f"\\boxed{{{content}}}").reward == 0.0
-    assert judge("7", content).reward == 0.0
+    for verdict in (judge, library.judge):
+        assert verdict("7", f"\\boxed{{{content}}}").reward == 0.0
+        assert verdict("7", content).reward == 0.0
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_any_response_has_a_verdict(response: str) -> None:
     assert judge("123456789", response).reward == 0.0
+    assert library.judge("123456789", response).reward == 0.0
 
 
 async def test_an_answer_that_breaks_the_library_is_worth_nothing(
@@ -148,12 +150,12 @@ async def test_an_answer_that_breaks_the_library_is_worth_nothing(
         return original(gold, target, **named)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(math_verify, "verify", fragile)
-    verdict = judge("5", "\\boxed{13}")
+    verdict = library.judge("5", "\\boxed{13}")
     assert (verdict.reward, verdict.failure) == (0.0, "it raised RecursionError")
     assert verdict.extracted == "13"
     # An expected answer that breaks it judges nobody.
     with pytest.raises(ExpectedAnswerError, match="RecursionError"):
-        judge("13", "\\boxed{13}")
+        library.judge("13", "\\boxed{13}")
 
 
 def test_sound_expected_answers_equal_themselves() -> None:
@@ -164,7 +166,7 @@ def test_sound_expected_answers_equal_themselves() -> None:
 async def test_an_expected_answer_that_takes_too_much_is_the_tasks_fault() -> None:
     async with judging(1.0) as judges:
         with pytest.raises(ExpectedAnswerError, match="processor time"):
-            await judges.compare("\\int_0^1 x^{x^{x^x}} dx", "\\boxed{5}")
+            await judges.compare_as_nemo("\\int_0^1 x^{x^{x^x}} dx", "\\boxed{5}")
         with pytest.raises(ExpectedAnswerError, match="empty"):
             await judges.compare("", "\\boxed{5}")
 

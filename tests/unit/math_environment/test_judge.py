@@ -13,8 +13,8 @@ import yaml
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.math import MathEnvironment
+from gymmesh_resource.environments.math.answers.extraction import last_box
 from gymmesh_resource.environments.math.equivalence import comparison, read_label
-from gymmesh_resource.environments.math.verdict import last_box
 from gymmesh_responses import items_from_json, new_message, params_from_json, text_of
 from gymmesh_runtime.errors import MeshError
 from tests.unit.environments.user_simulator.scripted import Scripted, unreachable

@@ -266,5 +266,5 @@ async def test_workers_die_with_their_parent(tmp_path: Path, function: str) -> N
 async def test_judging_in_a_worker() -> None:
     async with judging(LONG) as judges:
         verdict = await judges.compare("1/2", "It is \\boxed{0.5}.")
-        assert (verdict.reward, verdict.extracted, verdict.source) == (1.0, "1/2", "boxed")
+        assert (verdict.reward, verdict.extracted, verdict.source) == (1.0, "0.5", "boxed")
         assert (await judges.compare("1/2", "It is \\boxed{2}.")).reward == 0.0

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gymmesh_resource.environments.math.verdict import ExpectedAnswerError, judge, warm_up
+from gymmesh_resource.environments.math import library
+from gymmesh_resource.environments.math.score import ExpectedAnswerError
+from gymmesh_resource.environments.math.verdict import judge, warm_up
 
 CASES: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8")
@@ -37,8 +39,9 @@ def test_the_table_is_large() -> None:
 
 @pytest.mark.parametrize("expected", ["", "  ", "$$", "\\(\\)"])
 def test_an_empty_expected_answer_is_the_tasks_fault(expected: str) -> None:
-    with pytest.raises(ExpectedAnswerError, match="expected_answer"):
-        judge(expected, "\\boxed{5}")
+    for verdict in (judge, library.judge):
+        with pytest.raises(ExpectedAnswerError, match="empty"):
+            verdict(expected, "\\boxed{5}")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_agrees_with_recorded_judgements(golden_dir: Path) -> None:
     assert rollouts
 
     for rollout in rollouts:
-        verdict = judge(rollout["expected_answer"], _text(rollout["response"]))
+        verdict = library.judge(rollout["expected_answer"], _text(rollout["response"]))
         assert verdict.reward == rollout["library_reward"]
         assert verdict.extracted == rollout["extracted_answer"]
 

@@ -65,3 +65,15 @@ def test_an_author_may_keep_things_with_a_task() -> None:
     task.note = "mine"
     assert {task: task.note} == {task: "mine"}
     assert task != Task(task.message)
+
+
+def test_a_key_that_the_row_lacks_is_the_tasks_fault() -> None:
+    """Also for code that catches KeyError."""
+    payload = _task(b'{"a": {"b": 1}}').payload
+    with pytest.raises(TaskInvalid, match=r"^wanted: is missing; the environment reads it$"):
+        payload["wanted"]
+    with pytest.raises(KeyError):
+        payload["wanted"]
+    assert payload.get("wanted") is None
+    assert "wanted" not in payload
+    assert json.loads(json.dumps(payload)) == payload == {"a": {"b": 1}}

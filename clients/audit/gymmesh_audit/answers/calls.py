@@ -34,7 +34,7 @@ def nearly(gold: Gold) -> Iterator[Variant]:
 
 def clothes(gold: Gold) -> Iterator[Variant]:
     """The same calls."""
-    turned = [(name, dict(reversed(arguments.items()))) for name, arguments in gold.calls]
+    turned = [(name, dict(reversed(list(arguments.items())))) for name, arguments in gold.calls]
     if any(len(arguments) > 1 for _, arguments in turned):
         yield Variant("arguments in another order", gold.answer or None, calls=turned)
 

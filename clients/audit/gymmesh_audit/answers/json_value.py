@@ -70,6 +70,10 @@ def _text(value: Any) -> Any:
     return f"{value} Harbour" if isinstance(value, str) else None
 
 
+def _denied(value: Any) -> Any:
+    return f"{value} (this is wrong)" if isinstance(value, str) else None
+
+
 def _number(value: Any) -> Any:
     return value + 1 if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -100,6 +104,7 @@ def _infinite(value: Any) -> Any:
 
 _CHANGES: dict[str, Callable[[Any], Any]] = {
     "one text changed": _text,
+    "one text denied": _denied,
     "one number changed": _number,
     "one flag changed": _flag,
     "a number as words": _as_text,

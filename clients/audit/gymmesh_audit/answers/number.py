@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
-from ..gold import ANSWER, Gold, number_of
+from ..gold import Gold, number_of
 from . import text
 from .variant import Variant
 
@@ -66,8 +66,7 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     yield from _formula_clothes(answer)
     if not _PLAIN.fullmatch(answer):
         return
-    if gold.form.rstrip().endswith(ANSWER) or "\\boxed" in gold.form:
-        yield Variant("a trailing dot", f"{answer}.")
+    yield Variant("a trailing dot", f"{answer}.")
     yield Variant("full-width digits", answer.translate(_FULL_WIDTH))
     if answer.startswith("-"):
         yield Variant("the minus sign of typography", answer.replace("-", "−"))

@@ -17,7 +17,7 @@ def nearly(gold: Gold) -> Iterator[Variant]:
         "a row twice", f"SELECT * FROM ({query}) AS q UNION ALL SELECT * FROM ({query}) AS r"
     )
     yield Variant("a column more", f"SELECT q.*, 1 AS more FROM ({query}) AS q")
-    yield Variant("a constant", "SELECT 1")
+    yield Variant("a constant", "SELECT 987654321")
     yield Variant("a null", "SELECT NULL")
     yield Variant("the count alone", f"SELECT count(*) + 1000 FROM ({query}) AS q")
     yield Variant("the query as text", f"SELECT '{query.replace(chr(39), chr(39) * 2)}'")

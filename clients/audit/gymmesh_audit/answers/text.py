@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ..gold import ANSWER, Gold, same
 from .variant import Variant
 
+_LETTERS = re.compile(r"[^\W\d_][^\d*+/=^()]*")
 _WORD = re.compile(r"[^\W\d_]{2,}", re.UNICODE)
 _IDENTIFIER = re.compile(r"[\d_/\\@#=(){}\[\]<>]|[a-z][A-Z]")
 # Letters that verifiers strip as units.
@@ -34,14 +35,8 @@ def nearly(gold: Gold) -> Iterator[Variant]:
     if len(answer) > 1:
         yield Variant("the last letter cut", answer[:-1].rstrip())
         yield Variant("the first letter cut", answer[1:].lstrip())
-        swapped = _swapped(answer)
-        if not same(swapped, answer):
-            yield Variant("two letters swapped", swapped)
-        if answer[::-1].casefold() != answer.casefold():
-            yield Variant("read backward", answer[::-1])
-        letters = "".join(sorted(answer))
-        if not same(letters, answer):
-            yield Variant("an anagram", letters)
+        if _LETTERS.fullmatch(answer):  # of formulas, an order may make no difference
+            yield from _other_orders(answer)
     words = answer.split()
     if len(words) > 1:
         yield Variant("the first word alone", words[0])
@@ -66,9 +61,23 @@ def nearly(gold: Gold) -> Iterator[Variant]:
     yield Variant("a doubled answer", f"{answer}{answer}")
 
 
+def _other_orders(answer: str) -> Iterator[Variant]:
+    orders = {
+        "two letters swapped": _swapped(answer),
+        "read backward": answer[::-1],
+        "an anagram": "".join(sorted(answer)),
+    }
+    for name, changed in orders.items():
+        if not same(changed, answer):
+            yield Variant(name, changed)
+
+
 def clothes(gold: Gold) -> Iterator[Variant]:
     """The same words in other forms."""
     answer = gold.answer
+    if "\n" in answer:
+        yield Variant("a line break after it", f"{answer}\n")
+        return
     yield Variant("spaces around it", f"  {answer} ")
     if gold.form != ANSWER:
         yield Variant("after a paragraph", message=f"I thought about it.\n\n{gold.message}\n")
@@ -85,6 +94,8 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     if " " in answer:
         yield Variant("a no-break space", answer.replace(" ", "\u00a0", 1))
         yield Variant("two spaces between words", answer.replace(" ", "  ", 1))
+    if not answer.endswith((".", "!", "?")):
+        yield Variant("a trailing dot", f"{answer}.")
     yield Variant("in capitals", answer.upper())
     yield Variant("in small letters", answer.lower())
 

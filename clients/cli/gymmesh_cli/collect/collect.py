@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gymmesh_cli.collect.resuming import RemembersArguments
+from gymmesh_cli.collect.resuming import RemembersArguments, asked_for
 from gymmesh_cli.options.pace import pace_options
 from gymmesh_cli.options.security import SecurityOptions, security_options
 from gymmesh_cli.options.shards import shard_options
@@ -97,9 +97,9 @@ def collect(
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
     A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
       gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
-    Go on after an interruption, and run again what failed (the summary has the whole command):
-      gym-cli collect … --resume
-      gym-cli collect … --resume --retry failed
+    Resume after an interruption, or run again what failed; the output alone is enough:
+      gym-cli collect --resume -o rollouts.jsonl
+      gym-cli collect --resume -o rollouts.jsonl --retry failed
 
     A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
     Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
@@ -108,4 +108,6 @@ def collect(
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan
 
-    return collect_tasks(CollectCommand(plan=MeshPlan.of(mesh, agent, security), **asked))
+    plan = MeshPlan.of(mesh, agent, security)
+    kept = asked_for(mesh, plan.config)
+    return collect_tasks(CollectCommand(plan=plan, asked=kept, **asked))

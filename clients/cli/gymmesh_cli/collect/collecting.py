@@ -55,6 +55,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
+from gymmesh_runtime.text import os_reason
 from gymmesh_runtime.waits import cancel_and_wait
 
 _HAND_OVER_S: Final = 60.0
@@ -66,11 +67,13 @@ class CollectCommand:
 
     Attributes:
         tasks: the task file; None: the examples of the default environment.
+        asked: what is kept of the command, for a resumption.
         examples: those, as a task file, once they are known.
     """
 
     plan: MeshPlan
     tasks: Path | None
+    asked: dict[str, Any]
     examples: bytes | None = None
     output: OutputOptions
     pace: CollectOptions
@@ -102,7 +105,8 @@ def collect_tasks(command: CollectCommand) -> int:
         if command.metrics_port is not None:
             stack.callback(_serve_metrics(command.metrics_port).stop)
         summary, interrupted = run_loop(_collect(command))
-    again = resume_command(summary.tally.failed, summary.not_finished)
+    output = str(command.output.files.rows)
+    again = resume_command(output, summary.tally.failed, summary.not_finished)
     if command.as_json:
         echo_json(summary.to_dict())
         if again:
@@ -119,9 +123,7 @@ def _serve_metrics(port: int) -> MetricsEndpoint:
     try:
         endpoint = MetricsEndpoint.start("127.0.0.1", port)
     except OSError as error:
-        raise UserError(
-            f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
-        ) from None
+        raise UserError(f"--metrics-port {port}: {os_reason(error)}; choose another port") from None
     echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
     return endpoint
 
@@ -334,6 +336,7 @@ def _prepare(
         run_id=command.run_id,
         shard=command.shard,
         tasks=len(chosen.ids),
+        asked=command.asked,
         trace=asked.trace,
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),

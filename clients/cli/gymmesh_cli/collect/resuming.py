@@ -1,71 +1,141 @@
-"""The command that goes on with a run: the one that began it, with --resume."""
+"""What a run was asked for, kept with it, so that `collect --resume` needs its output alone.
+
+The journal and NAME.run.json hold the arguments, the folder in which they were given, and the
+configuration as it was written. Secrets are left out, but not the names of variables that hold
+them: credentials come from the environment again.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-_ARGUMENTS: Final = "gymmesh_cli.arguments"
-_PROGRAM: Final = ("gym-cli", "collect")
-_LEFT_OUT: Final = ("--overwrite", "--resume", "--retry")
-_WITH_VALUE: Final = ("--retry",)
-# Keys whose values are not to be seen on a terminal or in its log, and a URL's user and password.
-_SECRETS: Final = ("key", "headers", "token", "password", "secret")
-_CREDENTIAL: Final = re.compile(r"://[^/@\s]+@")
+from gymmesh_cli.options.shared import KEPT_CONFIGURATION
+
+if TYPE_CHECKING:
+    from gymmesh_cli.options.shared import MeshOptions
+    from gymmesh_mesh import MeshConfig
+
+_ASKED: Final = "gymmesh_cli.asked"
+# Options of one session, and those that the configuration holds.
+_NOT_KEPT: Final = (
+    *("output", "resume", "overwrite", "retry", "accept", "as_json", "quiet"),
+    *("config", "sets", "model_url", "model", "model_api", "environment_place"),
+)
+_WRITTEN: Final = (str, bool, list, tuple)
+_TASKS: Final = ("tasks", "config", "environment_place")
+# Text that holds nothing but variables' values, perhaps behind the name of a scheme.
+_VARIABLES: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?(?:\$\{\w+\})+")
 
 
 class RemembersArguments(click.Command):
-    """A command that can say how it was called."""
+    """A command that can say how it was called, and resumes by its output alone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_ARGUMENTS] = tuple(args)
+        given = self._given(ctx, args)
+        if given.get("resume") and not any(given.get(name) for name in _TASKS):
+            args = self._resumed(ctx, args, given)
+            given = self._given(ctx, args)
+        ctx.meta[_ASKED] = list(self._written(given))
         return super().parse_args(ctx, args)
 
+    def _given(self, ctx: click.Context, args: Sequence[str]) -> dict[str, Any]:
+        """The options and arguments that are given, as they are written, by parameter."""
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        # click has an object of its own for an argument that is not given.
+        return {name: value for name, value in found.items() if isinstance(value, _WRITTEN)}
 
-def resume_command(failed: int, not_finished: int) -> str:
-    """The current command as one that goes on, to be pasted into a shell; empty when nothing
-    failed and nothing is left.
+    def _resumed(self, ctx: click.Context, args: list[str], given: Mapping[str, Any]) -> list[str]:
+        """The arguments of the run that is resumed, and then these, which win."""
+        from gymmesh_client.journal.format.layout import OutputFiles
+        from gymmesh_client.journal.log import latest_session
+
+        output = next(one for one in self.params if one.name == "output")
+        rows = Path(given.get("output") or str(output.default))
+        session = latest_session(OutputFiles(rows))
+        asked = (session or {}).get("asked") or {}
+        if not asked:
+            return args
+        ctx.meta[KEPT_CONFIGURATION] = asked.get("configuration") or {}
+        here, folder = Path.cwd(), Path(str(asked.get("folder") or "."))
+        whole = [*(str(one) for one in asked.get("arguments") or ()), *args]
+        if folder.is_dir() and not folder.samefile(here):
+            os.chdir(folder)  # paths of the run are seen from there
+            whole += ["--output", str((here / rows).resolve())]
+        return whole
+
+    def _written(self, given: Mapping[str, Any]) -> Iterator[str]:
+        """The arguments to keep, as the command line has them."""
+        for parameter in self.params:
+            name = parameter.name or ""
+            if name not in given or name in _NOT_KEPT or not isinstance(parameter, click.Option):
+                continue
+            option, value = parameter.opts[0], given[name]
+            if parameter.is_flag:
+                yield from [option] if value else []
+            else:
+                for one in value if parameter.multiple else [value]:
+                    yield from (option, str(one))
+
+
+def asked_for(mesh: MeshOptions, config: MeshConfig | None) -> dict[str, Any]:
+    """What the current command was asked for, to be kept with its run; raises ConfigError."""
+    document = {} if config is None else mesh.document(config)
+    return {
+        "arguments": click.get_current_context().meta[_ASKED],
+        "folder": os.getcwd(),
+        "configuration": _without_secrets(document),
+    }
+
+
+def resume_command(output: str, failed: int, not_finished: int) -> str:
+    """The command that resumes a run, to be pasted into a shell; empty when nothing failed and
+    nothing is left.
     """
     if not failed and not_finished <= 0:
         return ""
-    arguments = click.get_current_context().meta[_ARGUMENTS]
-    return resumed(arguments, retry=failed > 0)
+    retry = ["--retry", "failed"] if failed else []
+    return shlex.join(["gym-cli", "collect", "--resume", "--output", output, *retry])
 
 
-def resumed(arguments: Sequence[str], *, retry: bool) -> str:
-    """The command of these arguments, with --resume and perhaps --retry failed.
+def refuse_masked(document: Any, path: str = "") -> None:
+    """Raise ConfigError for a value that was not kept because it is secret."""
+    from gymmesh_client.run_file.secrets import is_masked
+    from gymmesh_runtime.config import ConfigError
 
-    Values of secrets are left out; where one was given, the shell would ask for it.
-    """
-    again = [*_PROGRAM, *map(_without_secret, _kept(arguments)), "--resume"]
-    if retry:
-        again += ["--retry", "failed"]
-    return shlex.join(again)
-
-
-def _kept(arguments: Sequence[str]) -> Iterator[str]:
-    rest = iter(arguments)
-    for argument in rest:
-        name, equals, _ = argument.partition("=")
-        if name not in _LEFT_OUT:
-            yield argument
-        elif name in _WITH_VALUE and not equals:
-            next(rest, None)
+    if isinstance(document, dict):
+        for key, value in document.items():
+            refuse_masked(value, f"{path}.{key}" if path else key)
+    elif isinstance(document, list):
+        for value in document:
+            refuse_masked(value, path)
+    elif is_masked(document):
+        raise ConfigError(
+            f"the value was not kept with the run, because it is secret; give it again with --set "
+            f"{path}=VALUE, or keep it in a variable: {path}: ${{NAME}}",
+            path=path,
+        )
 
 
-def _without_secret(argument: str) -> str:
-    """An argument without the value of a secret, unless that names a variable."""
-    argument = _CREDENTIAL.sub("://***@", argument)
-    key, equals, value = argument.removeprefix("--set=").partition("=")
-    is_secret = any(
-        part == secret or part.endswith(f"_{secret}")
-        for part in key.split(".")
-        for secret in _SECRETS
-    )
-    if not equals or not is_secret or value.startswith("${"):
-        return argument
-    return f"{argument.removesuffix(value)}***"
+def _without_secrets(document: Any) -> Any:
+    """The document with `***` for each secret that is written out."""
+    from gymmesh_client.run_file.secrets import without_secrets
+
+    masked = without_secrets(document)
+    return _with_variables(document, masked)
+
+
+def _with_variables(given: Any, masked: Any) -> Any:
+    """The masked values, with those back that only name variables."""
+    if isinstance(given, dict):
+        return {str(key): _with_variables(given[key], masked[str(key)]) for key in given}
+    if isinstance(given, list):
+        pairs = zip(given, masked, strict=True) if isinstance(masked, list) else ()
+        return [_with_variables(one, other) for one, other in pairs] if pairs else masked
+    return given if isinstance(given, str) and _VARIABLES.fullmatch(given) else masked

@@ -155,7 +155,7 @@ async def _reports(
     options: AuditOptions,
     golds: GoldOptions | None,
 ) -> AsyncIterator[Report]:
-    from gymmesh_cli.environments.env import tasks_of
+    from gymmesh_cli.environments.task_files import tasks_of
     from gymmesh_mesh.authoring.auditing import audit_address, audit_here
     from gymmesh_mesh.authoring.environments import places
 

@@ -11,12 +11,12 @@ import click
 from gymmesh_cli.environments.audit import audit
 from gymmesh_cli.environments.index import index
 from gymmesh_cli.environments.mcp import mcp
+from gymmesh_cli.environments.task_files import tasks_of
 from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.terminal import echo, echo_json, one_line, report
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
-    from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_mesh.authoring.environments import About, Finding
 
 
@@ -114,11 +114,13 @@ def test(
 @env.command("list", short_help="The mesh's environments, and those that are installed.")
 @mesh_options
 @json_option
-def list_environments(mesh: MeshOptions, as_json: bool) -> None:
+def list_environments(mesh: MeshOptions, as_json: bool) -> int:
     """The environments of a configuration, and those that are installed.
 
     \b
       gym-cli env list --config mesh.yaml
+
+    Exit code 1 when one of the configuration cannot be loaded.
     """
     from gymmesh_mesh.authoring.environments import about, installed
 
@@ -134,18 +136,7 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> None:
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
     lines = [*_table("in this configuration:", configured), *_table("installed:", found)]
     report(as_json, {"environments": configured, "installed": found}, lines)
-
-
-def tasks_of(file: Path) -> list[rollout_pb2.Task]:
-    """The tasks of a file, all of one environment. Raises UserError."""
-    from gymmesh_cli.shared.task_choice import right_tasks
-    from gymmesh_client.problems import UserError
-    from gymmesh_client.tasks import TaskDefaults, TaskReader
-
-    tasks = list(right_tasks(TaskReader(TaskDefaults("trial", "trial")), file))
-    if not tasks:
-        raise UserError(f"{file} holds no tasks")
-    return tasks
+    return NOTHING_DONE if any(one["problem"] for one in configured) else DONE
 
 
 def _described(one: About, models: dict[str, str]) -> dict[str, Any]:

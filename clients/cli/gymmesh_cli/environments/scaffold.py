@@ -14,6 +14,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _FILES: Final = (
     "pyproject.toml",
     "README.md",
+    "mesh.yaml",
     "package/__init__.py",
     "package/environment.py",
     "package/tasks.jsonl",

@@ -21,6 +21,8 @@ _CONFIG_HELP: Final = (
     "A YAML file that describes the mesh. Give several and they are merged left to right. "
     "${NAME} and ${NAME:-default} read environment variables."
 )
+KEPT_CONFIGURATION: Final = "gymmesh_cli.kept_configuration"
+"""Where a command's context has the configuration of the run that it resumes."""
 _SET_HELP: Final = "Override one key, such as --set agents.tool_loop.max_steps=4. Repeatable."
 
 
@@ -35,6 +37,7 @@ class MeshOptions:
     model_api: str = "auto"
     environment: str | None = None
     environment_place: str | None = None
+    kept: dict[str, Any] | None = None  # of a run that is resumed, below all of these
 
     def load(self) -> MeshConfig:
         """The configuration; an empty one is a whole mesh with a small model of its own.
@@ -45,20 +48,51 @@ class MeshOptions:
         from gymmesh_mesh import MeshConfig
         from gymmesh_runtime.config import ConfigError, load_config
 
-        config = load_config(self.config, self.sets, MeshConfig)
+        if self.kept:
+            from gymmesh_cli.collect.resuming import refuse_masked
+            from gymmesh_runtime.config import merged_document
+
+            refuse_masked(merged_document(self.config, self.sets, self.kept))
+        config = load_config(self.config, self.sets, MeshConfig, under=self.kept)
         sets = self.sets
         for flag, overrides in self._overrides(config.defaults.model):
             sets = (*sets, *overrides)
             try:
-                config = load_config(self.config, sets, MeshConfig)
+                config = load_config(self.config, sets, MeshConfig, under=self.kept)
             except ConfigError as error:
                 # It is the flag that is wrong, and not the key that it stands for.
                 raise ConfigError(error.problem, source=flag) from None
+        if self.environment is not None and self.environment not in config.environments:
+            from gymmesh_runtime.config.errors import nearest
+
+            raise ConfigError(
+                f"there is no environment {self.environment!r}; "
+                f"{nearest(self.environment, config.environments)}",
+                source=f"--env {self.environment}",
+            )
         if self.environment_place is None:
             return config
         from gymmesh_mesh.authoring.placing import with_environment
 
         return with_environment(config, self.environment_place)
+
+    def document(self, config: MeshConfig) -> dict[str, Any]:
+        """What `load` read `config` from, as JSON values that the loader reads again: with
+        `${NAME}` as it was written. Raises ConfigError.
+        """
+        from gymmesh_runtime.config import merged_document
+
+        policy = merged_document(self.config, self.sets, self.kept).get("defaults") or {}
+        flags = self._overrides(policy.get("model") or config.defaults.model)
+        sets = (*self.sets, *(one for _, overrides in flags for one in overrides))
+        document = merged_document(self.config, sets, self.kept)
+        if self.environment_place is not None:
+            name = config.defaults.environment
+            environments = document.setdefault("environments", {})
+            if name not in environments:
+                environments[name] = {"use": config.environments[name].use}
+            document["defaults"] = {**(document.get("defaults") or {}), "environment": name}
+        return document
 
     def _overrides(self, policy: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The flags that stand for keys of the configuration, each with these."""
@@ -112,7 +146,8 @@ def _quoted(text: str) -> str:
 
 def _mesh_of(values: dict[str, Any]) -> MeshOptions:
     named = [name for name in MeshOptions.__dataclass_fields__ if name in values]
-    mesh = MeshOptions(**{name: values.pop(name) for name in named})
+    kept = click.get_current_context().meta.get(KEPT_CONFIGURATION)
+    mesh = MeshOptions(**{name: values.pop(name) for name in named}, kept=kept)
     if mesh.model_api != "auto" and mesh.model_url is None:
         raise click.UsageError("--model-api says how to call --model-url; give that, too")
     return mesh

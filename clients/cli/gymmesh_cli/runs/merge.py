@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,8 +58,9 @@ def merge(
     """
     from gymmesh_client import OutputFiles
     from gymmesh_client.output.merge import merge as merge_shards
+    from gymmesh_runtime.serving import allow_files
 
-    _allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))
+    allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))
     files = OutputFiles(output, shard_rows, compressed)
     summary = merge_shards(
         shards,
@@ -70,14 +70,6 @@ def merge(
         notify=lambda notice: echo(f"gym-cli: {one_line(notice)}", err=True),
     )
     report(as_json, summary.to_dict(), _lines(summary, len(shards)))
-
-
-def _allow_files(count: int) -> None:
-    """Allow this process so many open files, as far as its user may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _lines(summary: RunSummary, shards: int) -> Iterator[str]:

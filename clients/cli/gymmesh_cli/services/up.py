@@ -101,6 +101,7 @@ def up(
 
     from gymmesh_mesh import run_up
     from gymmesh_mesh.config import exposed
+    from gymmesh_runtime.serving import prepare_process
 
     config = mesh.load()
     if settings["cells"] is not None and (settings["layout"] or config.mesh.layout) != "cell":
@@ -117,6 +118,7 @@ def up(
     echoed = {"echo": lambda line: echo(one_line(line), err=True)} if logs else {}
     log_format = config.mesh.log_format
     with logged_as_service(log_format) if log_format == "json" else nullcontext():
+        prepare_process()
         asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
 
 

@@ -43,6 +43,12 @@ _FORMATS: Final = ("hf", "messages", "openai-evals", "verifiers", "inspect")
 @click.option(
     "--env", "environment", default="", metavar="NAME", help="The environment of all tasks."
 )
+@click.option(
+    "--keep-prose",
+    is_flag=True,
+    help="Take expected answers that are sentences or longer: for an environment in which a model "
+    "judges.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Leave out rows that cannot be taken.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @json_option
@@ -55,6 +61,7 @@ def import_(
     only_columns: bool,
     score: str,
     environment: str,
+    keep_prose: bool,
     skip_invalid: bool,
     overwrite: bool,
     as_json: bool,
@@ -65,6 +72,9 @@ def import_(
       gym-cli import train.parquet --format hf --column input=problem \\
           --column expected_answer=answer --env math --output tasks.jsonl
       gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
+
+    A worked solution gives its final answer (behind ####, or in \\boxed{}), a multiple choice
+    question becomes a task of mcqa. An expected answer that is a text is refused.
 
     FILE is JSON lines, JSON, Parquet, a log of Inspect (.eval), or a folder of these.
 
@@ -89,7 +99,9 @@ def import_(
         if not (key and sign and column):
             raise click.UsageError(f"--column {one}: must be KEY=COLUMN, such as input=question")
         names[key] = column
-    options = Imports(Columns(names, only_columns, score), environment, made, skip_invalid)
+    options = Imports(
+        Columns(names, only_columns, score), environment, made, skip_invalid, keep_prose
+    )
     summary = import_file(inputs, output, name, options, overwrite=overwrite)
     for problem in () if as_json else summary.problems:
         echo(one_line(problem), err=True)

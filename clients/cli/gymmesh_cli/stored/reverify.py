@@ -41,6 +41,19 @@ from gymmesh_cli.options.shared import (
     type=FILE,
     help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
 )
+@click.option(
+    "--verifier",
+    default="",
+    metavar="FILE.py:NAME",
+    help="Judge by this function or class instead of the configuration's environments.",
+)
+@click.option(
+    "--on-difference",
+    type=click.Choice(["skip", "judge"]),
+    default="skip",
+    show_default=True,
+    help="What becomes of a rollout whose tools answer something else when its calls are replayed.",
+)
 @click.option("--limit", type=click.IntRange(min=1), help="Judge only the first rollouts.")
 @click.option(
     "--concurrency",
@@ -61,6 +74,7 @@ def reverify(dry_run: bool, **asked: Any) -> int:
     \b
       gym-cli reverify rollouts.jsonl --output judged.jsonl
       gym-cli reverify rollouts.jsonl --config mesh.yaml --dry-run
+      gym-cli reverify rollouts.jsonl --verifier stricter.py:judge --dry-run
       gym-cli reverify rollouts.jsonl -o judged.jsonl --resource 127.0.0.1:9310
 
     ROLLOUTS is what was given to `gym-cli collect --output`, or any file of such rows; it is only
@@ -80,6 +94,8 @@ def reverify(dry_run: bool, **asked: Any) -> int:
         raise click.UsageError("--overwrite and --resume exclude each other")
     if dry_run and (command.overwrite or command.resume):
         raise click.UsageError("--dry-run writes nothing, so there is nothing to replace or resume")
+    if command.resources and command.verifier:
+        raise click.UsageError("--verifier judges inside the command, and --resource elsewhere")
     if command.resources:
         command.mesh.refuse_model_flags()
     else:

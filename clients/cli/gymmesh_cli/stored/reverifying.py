@@ -49,7 +49,7 @@ from gymmesh_data.reverify import (
     count_kept,
 )
 from gymmesh_data.reverify.task_source import TaskSource
-from gymmesh_mesh.verifying import embedded_environments, remote_environments
+from gymmesh_mesh.verifying import embedded_environments, judged_by, remote_environments
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import run as run_loop
 
@@ -65,6 +65,8 @@ class ReverifyCommand:
     security: SecurityOptions
     environments: tuple[str, ...]
     tasks_file: Path | None
+    verifier: str
+    on_difference: str
     limit: int | None
     concurrency: int
     timeout_s: float
@@ -115,7 +117,8 @@ async def _reverify(
             output = _prepare(command, command.output, plan, source, verifiers, changes)
         if command.tasks_file is not None:
             tasks = TaskSource(command.tasks_file, TaskReader(TaskDefaults("any", "any")))
-        options = ReverifyOptions(command.concurrency, command.limit, _who(), tasks)
+        differing = command.on_difference == "judge"
+        options = ReverifyOptions(command.concurrency, command.limit, _who(), tasks, differing)
         judging = Reverification(source, verifiers, output, options, changes)
         stack.push_async_callback(judging.close)
         with _interrupts_of(judging):
@@ -127,6 +130,8 @@ def _environments(
     command: ReverifyCommand, plan: MeshPlan, names: frozenset[str]
 ) -> AbstractAsyncContextManager[PeerDirectory]:
     assert plan.config is not None  # a plan without agents has one
+    if command.verifier:
+        return embedded_environments(judged_by(plan.config, names, command.verifier), names)
     if not command.resources:
         return embedded_environments(plan.config, names)
     security = command.security.over(plan.config.security)
@@ -171,6 +176,7 @@ def _prepare(
             "tasks": None if command.tasks_file is None else str(command.tasks_file.absolute()),
             "limit": command.limit,
             "resources": list(command.resources),
+            "verifier": command.verifier,
             "timeout_s": command.timeout_s,
         },
         services={
@@ -217,8 +223,9 @@ def _identity(
         "environments": {
             name: (plan.identity().get("environments") or {}).get(name)
             for name in verifiers.about
-            if not command.resources
+            if not (command.resources or command.verifier)
         },
+        "verifier": command.verifier,
         "versions": {
             name: [one.version, one.verifier_version, one.source_digest.hex()]
             for name, one in verifiers.about.items()

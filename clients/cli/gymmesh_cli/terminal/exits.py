@@ -46,6 +46,7 @@ def _sentence_of(error: Exception) -> tuple[str, int] | None:
     from gymmesh_mesh.processes import StartError
     from gymmesh_runtime.config import ConfigError
     from gymmesh_runtime.errors import MeshError
+    from gymmesh_runtime.serving.process_limits import limit_met
 
     if isinstance(error, ConfigError):
         return str(error), USAGE
@@ -53,7 +54,7 @@ def _sentence_of(error: Exception) -> tuple[str, int] | None:
         return str(error), NOTHING_DONE
     if isinstance(error, MeshError):
         return one_line(error.message or error.reason_name), NOTHING_DONE
-    return None
+    return (limit, NOTHING_DONE) if (limit := limit_met(error)) else None
 
 
 def say(sentence: str, code: int) -> int:

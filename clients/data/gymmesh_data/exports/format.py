@@ -143,6 +143,7 @@ class Format:
         tokens: what place it has for token ids.
         pack: makes something else of the JSON lines; None where they are what it is.
         needs: the libraries of `pack`.
+        suffixes: how a file of the format may be called.
         reads: which parts of a row it is made of.
         actors: whether it has a place for what actors beside the root agent said.
     """
@@ -155,6 +156,7 @@ class Format:
     tokens: TokenPlace = TokenPlace.NONE
     pack: Pack | None = None
     needs: Extra | None = None
+    suffixes: tuple[str, ...] = (".jsonl", ".ndjson")
     reads: RowParts = RowParts.ALL
     actors: bool = False
 

@@ -27,8 +27,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from gymmesh_client import UserError
 from gymmesh_data.conversation import ChatStyle
 from gymmesh_data.exports import arrow, atif, chat, inspect_log, otel, table, trainers
 from gymmesh_data.exports.format import Format, TokenPlace
@@ -36,6 +38,8 @@ from gymmesh_data.row_parts import RowParts
 
 _OF_TEMPLATES: Final = ChatStyle(arguments_as_objects=True)
 _OF_OPENAI: Final = ChatStyle(keep_reasoning=False, developer_role=True)
+
+_PARQUET: Final = (".parquet", ".pq")
 
 FORMATS: Final[Mapping[str, Format]] = {
     "messages": Format(
@@ -59,6 +63,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         of_rollout=trainers.verl_sft,
         reads=RowParts.CHAT,
         pack=arrow.pack_verl,
+        suffixes=_PARQUET,
         needs=arrow.EXTRA,
     ),
     "nemo-rl": Format(of_task=(trainers.kept_of_task, trainers.nemo_rl_task)),
@@ -80,12 +85,14 @@ FORMATS: Final[Mapping[str, Format]] = {
         of_rollout=table.table_row,
         tokens=TokenPlace.BESIDE,
         pack=arrow.pack_parquet,
+        suffixes=_PARQUET,
         needs=arrow.EXTRA,
     ),
     "arrow": Format(
         of_rollout=table.table_row,
         tokens=TokenPlace.BESIDE,
         pack=arrow.pack_arrow,
+        suffixes=(".arrow", ".arrows"),
         needs=arrow.EXTRA,
     ),
     "atif": Format(style=_OF_TEMPLATES, of_rollout=atif.trajectory, tokens=TokenPlace.BESIDE),
@@ -93,7 +100,35 @@ FORMATS: Final[Mapping[str, Format]] = {
         of_rollout=inspect_log.sample,
         tokens=TokenPlace.BESIDE,
         pack=inspect_log.pack_eval,
+        suffixes=(".eval",),
     ),
     "otel": Format(of_rollout=otel.trace, tokens=TokenPlace.BESIDE),
 }
 """By the name that `gym-cli export --format` has."""
+
+# What files of other formats are called.
+_OTHERS: Final = frozenset(
+    (
+        *(".json", ".csv", ".tsv", ".txt", ".md", ".yaml", ".yml", ".html", ".xml", ".pkl"),
+        *(".zst", ".gz", ".bz2", ".xz", ".zip", ".tar", ".feather", ".orc", ".db", ".sqlite"),
+    )
+)
+_KNOWN: Final = frozenset(one for form in FORMATS.values() for one in form.suffixes) | _OTHERS
+
+
+def refuse_suffix(output: Path, name: str) -> None:
+    """Refuse, by a UserError, an output whose suffix says that it is of another format. One that
+    says nothing is taken. `name`: the format's, `hf` for a folder.
+    """
+    suffix = output.suffix.lower()
+    form = FORMATS.get(name)
+    if suffix not in _KNOWN or (form is not None and suffix in form.suffixes):
+        return
+    other = next((one for one, known in FORMATS.items() if suffix in known.suffixes), "")
+    if form is None:
+        raise UserError(f"{output}: --format {name} writes a folder; name it without {suffix}")
+    hint = f", or choose --format {other}" if other and suffix != ".jsonl" else ""
+    raise UserError(
+        f"{output}: --format {name} writes {form.suffixes[0]} files; call it "
+        f"{output.with_suffix(form.suffixes[0]).name}{hint}"
+    )

@@ -4,16 +4,19 @@ card (README.md) that tells what is where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import yaml
 
 from gymmesh_data.exports.format import Format, TokenPlace
 from gymmesh_data.exports.formats import FORMATS
-from gymmesh_data.exports.summary import ExportSummary
+from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.table import table_row
 from gymmesh_data.rollout import Json
+from gymmesh_data.selection import Selection
 
 # configuration: the format of its files, and what they are, for the card. All are JSON lines:
 # `datasets` reads the files of a folder by one loader, and only JSON keeps the arguments of tool
@@ -26,6 +29,11 @@ CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
     "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),
     "dpo": (FORMATS["dpo"], "preference pairs"),
 }
+_WHOLE: Final = "rollouts"
+# A rollout worth imitating has at least this reward, unless said otherwise.
+_DEMONSTRATION: Final = 1.0
+DATASETS: Final = "4.7"
+"""The first version of `datasets` that keeps the arguments of each tool call as they are."""
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 
 
@@ -38,13 +46,20 @@ def path_of(config: str, split: str) -> str:
     return f"{config}/{split}.jsonl"
 
 
-def card(name: str, files: Files, environments: Sequence[str]) -> str:
-    """The text of README.md.
+def selection_of(form: Format, options: ExportOptions) -> Selection:
+    """Which rollouts a configuration of the folder takes."""
+    chosen = options.selection
+    if not form.demonstrations:
+        return chosen
+    least = _DEMONSTRATION if chosen.min_reward is None else chosen.min_reward
+    return replace(chosen, min_reward=least, distinct=True)
 
-    Args:
-        files: all that have records.
-        environments: whose rollouts these are, for people.
+
+def card(name: str, made: Files, options: ExportOptions) -> str:
+    """The text of README.md: what is there, of which environments and models, by which thresholds,
+    and what was left out. `made`: all files of the folder, those without records included.
     """
+    files = {key: one for key, one in made.items() if one.records}
     data: dict[str, list[Json]] = {}
     for config, split in files:
         data.setdefault(config, []).append({"split": split, "path": path_of(config, split)})
@@ -62,27 +77,62 @@ def card(name: str, files: Files, environments: Sequence[str]) -> str:
     }
     front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
     rows = "\n".join(
-        f"| {config} | {split} | {one.records} | {CONFIGS[config][1]} |"
+        f"| {config} | {split} | {one.records} | {CONFIGS[config][1]} | {_rule(config, options)} |"
         for (config, split), one in files.items()
     )
-    losses = _losses(files)
+    told = [
+        _named("Environments", made, "environments"),
+        _named("Models", made, "models"),
+        _list("Left out", files, "left_out"),
+        _list("Not carried", files, "losses"),
+    ]
     return (
-        f"---\n{front}---\n\n# {_plain(name)}\n\nVerified agent rollouts"
-        f"{' of ' + ', '.join(map(_plain, environments)) if environments else ''}, exported by "
-        "gymmesh.\n\n| configuration | split | records | what they are |\n|---|---|---|---|\n"
-        f"{rows}\n{losses}\n"
+        f"---\n{front}---\n\n# {_plain(name)}\n\nVerified agent rollouts, exported by gymmesh.\n\n"
+        "| configuration | split | records | what they are | which |\n|---|---|---|---|---|\n"
+        f"{rows}\n\n{''.join(told)}"
+        f"Load it with `datasets` {DATASETS} or later: earlier versions give every tool call the "
+        "argument names of all other tools, with nulls.\n\n"
         "```python\nfrom datasets import load_dataset\n\n"
         f'load_dataset("PATH", "{next(iter(data), "rollouts")}")\n```\n'
     )
 
 
-def _losses(files: Files) -> str:
+def _rule(config: str, options: ExportOptions) -> str:
+    """Which rollouts, or pairs, a configuration has."""
+    form = CONFIGS[config][0]
+    chosen, rules = selection_of(form, options), []
+    if chosen.min_reward is not None:
+        rules.append(f"reward at least {chosen.min_reward:g}")
+    if chosen.per_task is not None:
+        rules.append(f"the best {chosen.per_task} of each task")
+    if chosen.distinct:
+        rules.append("no two alike")
+    if chosen.whole:
+        rules.append("none cut short by a limit")
+    if form.of_pair is not None:
+        margin = f"at least {options.pairs.margin:g}" if options.pairs.margin else "above 0"
+        rules.append(f"rewards apart by {margin}, at most {options.pairs.per_task} of each task")
+    return ", ".join(rules) or "all that completed"
+
+
+def _named(title: str, made: Files, key: str) -> str:
+    """A line with the names and counts of the rollouts, which each configuration reads again."""
+    counts = sum(
+        (getattr(one, key) for (config, _), one in made.items() if config == _WHOLE), Counter[str]()
+    )
+    if not counts:
+        return ""
+    shown = [f"{_plain(name)} ({count} rollouts)" for name, count in sorted(counts.items())]
+    return f"{title}: {', '.join(shown)}.\n\n"
+
+
+def _list(title: str, files: Files, key: str) -> str:
     told = [
         f"- {config}, {split}: {count} {what}"
         for (config, split), one in files.items()
-        for what, count in sorted(one.losses.items())
+        for what, count in sorted(getattr(one, key).items())
     ]
-    return "\nNot carried:\n\n" + "\n".join(told) + "\n" if told else ""
+    return f"{title}:\n\n" + "\n".join(told) + "\n\n" if told else ""
 
 
 def _plain(text: str) -> str:

@@ -28,7 +28,7 @@ from gymmesh_data.exports.lines import line_of, read_line
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.pairs import choose_pairs, pair_of
-from gymmesh_data.rollout import StoredRollout, is_answer
+from gymmesh_data.rollout import StoredRollout, is_answer, text_of
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.selection import share_of
 from gymmesh_responses import JsonValue, loads
@@ -81,8 +81,11 @@ class _Records:
             summary.rollouts += 1
             if refusal := self._options.selection.refusal(rollout):
                 summary.left_out[refusal] += 1
-            else:
-                yield rollout
+                continue
+            summary.environments[rollout.text("environment") or "(none)"] += 1
+            if model := text_of(rollout.row["response"], "model"):
+                summary.models[model] += 1
+            yield rollout
 
     def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
         """The rollouts that have something to tell, and not what another one told; token ids and

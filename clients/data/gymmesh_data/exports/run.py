@@ -13,8 +13,8 @@ from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
 from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
-from gymmesh_data.exports.formats import FORMATS
-from gymmesh_data.exports.hub import CONFIGS, card, path_of
+from gymmesh_data.exports.formats import FORMATS, refuse_suffix
+from gymmesh_data.exports.hub import CONFIGS, card, path_of, selection_of
 from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
@@ -22,8 +22,6 @@ from gymmesh_data.sources import files_of, read_rollouts
 
 HUB: Final = "hf"
 """The name of the format that is a folder."""
-# A rollout worth imitating has at least this reward, unless said otherwise.
-_DEMONSTRATION: Final = 1.0
 _WRITE_BYTES: Final = 128 * 1024
 
 
@@ -55,6 +53,7 @@ def export(
     options = options or ExportOptions()
     if name == HUB:
         return export_hub(inputs, output, options, overwrite=overwrite, resume=resume)
+    refuse_suffix(output, name)
     return _export(inputs, output, FORMATS[name], options, overwrite=overwrite, resume=resume)
 
 
@@ -109,6 +108,7 @@ def export_hub(
     Raises: as `export`.
     """
     options = options or ExportOptions()
+    refuse_suffix(output, HUB)
     if output.exists():
         made = {"README.md", NOTE, *CONFIGS}
         ours = output.is_dir() and {one.name for one in output.iterdir()} <= made
@@ -155,10 +155,7 @@ def _fill(
     splits = {"train": (0.0, 1.0 - test), "test": (1.0 - test, 1.0)} if test else {"train": None}
     files, total = dict[tuple[str, str], ExportSummary](), ExportSummary()
     for config, (form, _) in CONFIGS.items():
-        chosen = options.selection
-        if form.demonstrations:
-            least = _DEMONSTRATION if chosen.min_reward is None else chosen.min_reward
-            chosen = replace(chosen, min_reward=least, distinct=True)
+        chosen = selection_of(form, options)
         for split, part in splits.items():
             path = path_of(config, split)
             some = replace(options, selection=chosen, part=part)
@@ -173,11 +170,10 @@ def _fill(
                 total.left_out[f"{what} ({config})"] += count
             for what, count in summary.losses.items():
                 total.losses[f"{what} ({config})"] += count
-            if summary.records:
-                files[config, split] = summary
+            files[config, split] = summary
     readme = draft.path / "README.md"
     readme.touch(OWNER_ONLY)
-    text = card(draft.output.name, files, sorted(options.selection.environments))
+    text = card(draft.output.name, files, options)
     readme.write_text(text, encoding="utf-8")
     return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_data.pairs import PairRules
 from gymmesh_data.selection import Selection
@@ -33,6 +33,9 @@ class ExportOptions:
     part: tuple[float, float] | None = None
 
 
+_COUNTERS: Final = ("left_out", "losses", "environments", "models")
+
+
 @dataclass(slots=True)
 class ExportSummary:
     """What came of an export: how many rollouts were read, and records written.
@@ -40,17 +43,21 @@ class ExportSummary:
     Attributes:
         left_out: rollouts (of pairs: pairs) that are not in the file, by why.
         losses: what stood in the rollouts that were taken and has no place in the format, by what.
+        environments, models: of the rollouts that were taken, by name; models only where the format
+            reads them.
     """
 
     rollouts: int = 0
     records: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
+    environments: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of_dict(cls, said: Mapping[str, Any]) -> ExportSummary:
         """What `to_dict` made. Raises KeyError, TypeError."""
-        counts = Counter(said["left_out"]), Counter(said["losses"])
+        counts = (Counter(said[key]) for key in _COUNTERS)
         return cls(said["rollouts"], said["records"], *counts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,6 +65,5 @@ class ExportSummary:
         return {
             "rollouts": self.rollouts,
             "records": self.records,
-            "left_out": dict(sorted(self.left_out.items())),
-            "losses": dict(sorted(self.losses.items())),
+            **{key: dict(sorted(getattr(self, key).items())) for key in _COUNTERS},
         }

@@ -68,13 +68,15 @@ def nemo_rl_task(kept: Json, facts: TaskFacts) -> Json:
 
 
 def openrlhf_task(kept: Json, facts: TaskFacts) -> Json:
-    """A row of OpenRLHF's PromptDataset: input_key input, label_key label (or task)."""
+    """A row of OpenRLHF's PromptDataset: input_key input, label_key label. The label is the task,
+    which the hook `gymmesh_trainers.openrlhf` runs.
+    """
     task = kept["task"]
     return {
         "input": kept["prompt"],
-        "label": task["task_id"],
+        "label": as_text(task),
+        "task_id": task["task_id"],
         "datasource": task.get("environment") or _UNNAMED,
-        "task": as_text(task),
         "rollouts": facts.rollouts,
         "mean_reward": facts.mean_reward,
     }

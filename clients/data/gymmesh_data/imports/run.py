@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias
 from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports.lines import line_of
+from gymmesh_data.imports.answers import refuse_prose
 from gymmesh_data.imports.files import rows_of
 from gymmesh_data.imports.imported import Imported, rollout_row, task_row
 from gymmesh_data.imports.items import RowRefused
@@ -34,12 +35,14 @@ class Imports:
         environment: of tasks that name none; may be empty.
         made: whether they become tasks or finished rollouts.
         skip_invalid: leave out rows that cannot be taken, rather than write nothing.
+        keep_prose: take tasks whose expected answer is a text that no answer equals.
     """
 
     columns: Columns = field(default_factory=Columns)
     environment: str = ""
     made: Literal["tasks", "rollouts"] = "tasks"
     skip_invalid: bool = False
+    keep_prose: bool = False
 
 
 @dataclass(slots=True)
@@ -155,6 +158,8 @@ def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes
         # A demonstration of the data set: what a verifier may compare with.
         imported.payload.setdefault(_REFERENCE, said[-1])
     row = task_row(imported, options.environment)
+    if not options.keep_prose:
+        refuse_prose(row.get("expected_answer"))
     if imported.task_id:
         # Logs have a task's repeats, each with keys of its own; the conversation tells tasks apart.
         told = made_id(row["responses_create_params"])

@@ -15,12 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from gymmesh_data.imports.answers import final_answer
+from gymmesh_data.imports.choices import ChoiceRow, choice_row
 from gymmesh_data.imports.imported import Imported, number_of, reward_of
 from gymmesh_data.imports.inspect_log import of_sample
 from gymmesh_data.imports.items import RowRefused, first_answer, items_of, tools_of
 from gymmesh_data.rollout import Json, list_of, object_of, objects_of, text_of
 
-_INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query", "instruction")
+_INPUTS: Final = (
+    *("messages", "prompt", "input", "question", "problem", "query", "instruction"),
+    *("question_stem", "ctx", "sentence"),
+)
 _ANSWERS: Final = (
     *("expected_answer", "answer", "ground_truth", "solution", "target", "correct_answer"),
     *("ideal", "label"),
@@ -54,7 +59,15 @@ ImportRow: TypeAlias = Callable[[Json, Columns], Imported]
 
 
 def of_data_set(row: Json, columns: Columns) -> Imported:
-    """A row of a data set: a task. Raises RowRefused."""
+    """A row of a data set: a task. Raises RowRefused.
+
+    A multiple choice question becomes a task of mcqa, unless `--column` names its parts. A worked
+    solution gives its final answer, and stays under its own name.
+    """
+    if not {"input", "expected_answer", "options"} & columns.names.keys():
+        choice = choice_row(row)
+        if choice is not None:
+            return _of_choice(row, choice, columns)
     names = dict(columns.names)
     _guess(names, "input", _INPUTS, row)
     if "expected_answer" not in row:
@@ -67,6 +80,11 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
     truth = row.get("reward_model")
     if isinstance(truth, dict) and "expected_answer" not in payload:
         payload["expected_answer"] = truth.get("ground_truth")
+    if "expected_answer" in payload:
+        whole, column = payload["expected_answer"], names.get("expected_answer", "")
+        payload["expected_answer"] = final_answer(whole)
+        if payload["expected_answer"] != whole and column != "expected_answer" and column in row:
+            payload.setdefault(column, whole)
     items = items_of(_column(row, names["input"]), names["input"])
     if "system" in names:
         text = _column(row, names["system"])
@@ -77,6 +95,19 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
     imported = _parted(items)
     imported.tools, imported.payload = tools, payload
     imported.task_id = _id_of(payload)
+    return imported
+
+
+def _of_choice(row: Json, choice: ChoiceRow, columns: Columns) -> Imported:
+    named = {key: _column(row, column) for key, column in columns.names.items() if key != "system"}
+    rest = {} if columns.only else {key: row[key] for key in row if key not in choice.used}
+    imported = Imported(items_of(choice.prompt, "prompt"))
+    if "system" in columns.names:
+        system = _column(row, columns.names["system"])
+        imported.prompt.insert(0, {"type": "message", "role": "system", "content": str(system)})
+    imported.payload = rest | named
+    imported.payload |= {"options": choice.options, "expected_answer": choice.expected}
+    imported.task_id = _id_of(imported.payload)
     return imported
 
 

@@ -3,6 +3,7 @@
 stored_task.py  the task and the transcript that a row gives back (pure)
 task_source.py  the tasks of the file that a run was collected from
 judged_row.py   the row with its new verdict, the old one kept (pure)
+replay.py       brings a new session to where a rollout's was, by its tool calls
 changes.py      how many verdicts changed, and how (pure)
 verifiers.py    the environments that judge, wherever they are
 sources.py      the rollouts to judge, and the environments that they are of

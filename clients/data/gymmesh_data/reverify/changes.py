@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gymmesh_client.means import SCALE
+from gymmesh_data.reverify.replay import Replayed
+from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
 
 # Rewards of a continuous kind would otherwise fill the table.
 _MOST_KINDS: Final = 12
+_MOST_SHOWN: Final = 10
+_MOST_DIFFERENCES: Final = 100
+_MOST_ROLLOUTS: Final = 1000
 _COUNTS: Final = ("judged", "changed", "raised", "lowered", "failed")
 
 
@@ -36,6 +41,22 @@ class OfEnvironment:
     new_sum: float = 0.0
 
 
+class RewardChange(NamedTuple):
+    """A rollout with another reward than before, and each verdict's own line on why."""
+
+    task_id: str
+    repeat_index: int
+    before: float | None
+    now: float | None
+    explanation_before: str = ""
+    explanation: str = ""
+
+    def __str__(self) -> str:
+        why = f"  {self.explanation}" if self.explanation else ""
+        change = f"{_said(self.before)} -> {_said(self.now)}"
+        return f"{self.task_id} repeat {self.repeat_index}: {change}{why}"
+
+
 @dataclass(slots=True)
 class VerdictChanges:
     """What judging again came to.
@@ -44,6 +65,9 @@ class VerdictChanges:
         kinds: how often a reward became another, as `0 -> 1`; none where there is no reward.
         kept: rollouts that were judged before an interruption.
         left_out: rollouts that are not judged, by the reason.
+        replayed: rollouts whose tool calls were replayed; differing: of these, those with another
+            answer; differences: the first of these answers, a line each.
+        rollouts: the first rollouts whose reward changed, with both verdicts.
         causes: why rollouts could not be judged; first_failure: the first of these, in words.
     """
 
@@ -53,6 +77,25 @@ class VerdictChanges:
     left_out: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     first_failure: str = ""
+    replayed: int = 0
+    differing: int = 0
+    differences: list[str] = field(default_factory=list)
+    rollouts: list[RewardChange] = field(default_factory=list)
+
+    def add_replayed(self, where: str, what: Replayed) -> None:
+        """Count a rollout whose tool calls were made again."""
+        self.replayed += 1
+        self.differing += bool(what.differences)
+        for one in what.differences[: _MOST_DIFFERENCES - len(self.differences)]:
+            self.differences.append(f"{where}: {one}")
+
+    def compare(self, rollout: StoredRollout, row: Json) -> None:
+        """Keep both verdicts side by side where the reward changed; the first thousand."""
+        if rollout.reward != row["reward"] and len(self.rollouts) < _MOST_ROLLOUTS:
+            before = text_of(object_of(rollout.row, "verification"), "explanation")
+            now = text_of(object_of(row, "verification"), "explanation")
+            place = (rollout.task_id, rollout.repeat_index)
+            self.rollouts.append(RewardChange(*place, rollout.reward, row["reward"], before, now))
 
     def add(self, environment: str, old: float | None, new: float | None) -> None:
         """Count a new verdict."""
@@ -107,6 +150,10 @@ class VerdictChanges:
             "changes": dict(self.kinds.most_common()),
             "causes": dict(sorted(self.causes.items())),
             "left_out": dict(sorted(self.left_out.items())),
+            "replayed": self.replayed,
+            "replayed_differing": self.differing,
+            "differences": self.differences,
+            "rollouts": [one._asdict() for one in self.rollouts],
         }
 
     def table(self) -> list[str]:
@@ -127,6 +174,15 @@ class VerdictChanges:
         rows += [f"reward        {count} {kind}" for kind, count in kinds[:_MOST_KINDS]]
         if len(kinds) > _MOST_KINDS:
             rows.append(f"reward        {len(kinds) - _MOST_KINDS} other changes")
+        rows += [f"changed       {one}" for one in self.rollouts[:_MOST_SHOWN]]
+        if len(self.rollouts) > _MOST_SHOWN:
+            more = self.changed - _MOST_SHOWN
+            rows.append(f"changed       {more} other rollouts; --json and the rows have them")
+        if self.replayed:
+            rows.append(
+                f"replayed      {self.replayed} rollouts, {self.differing} with differences"
+            )
+        rows += [f"differs       {one}" for one in self.differences[:_MOST_SHOWN]]
         return rows
 
 

@@ -25,7 +25,13 @@ from gymmesh_client.rows import row_to_json
 from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
 from gymmesh_data.reverify.sources import Source
-from gymmesh_data.reverify.stored_task import stop_reason_of, stored_task, transcript_of
+from gymmesh_data.reverify.stored_task import (
+    final_state_of,
+    omitted_state,
+    stop_reason_of,
+    stored_task,
+    transcript_of,
+)
 from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_data.reverify.verifiers import Verifiers
 from gymmesh_data.rollout import Json, StoredRollout
@@ -43,15 +49,26 @@ class ReverifyOptions:
         limit: only so many rollouts from the beginning.
         by: who or what judges, for the provenance.
         tasks: take the tasks from this file, by their ids, and not from where the run had them.
+        judge_differing: judge a rollout, too, whose tools answer something else when its calls are
+            replayed; otherwise it is left out.
     """
 
     concurrency: int = 16
     limit: int | None = None
     by: str = "gymmesh"
     tasks: TaskSource | None = None
+    judge_differing: bool = False
 
 
+_DIFFERING: Final = "whose tools answer something else when their calls are replayed"
+_NO_STATE: Final = "whose session is gone, with no state kept"
 _FAILED: Final = "failed rollouts, which have nothing to judge"
+
+
+class _LeftOut(Exception):
+    """A rollout that is not judged; the text is why."""
+
+
 # An environment, a run and a task.
 _GroupKey = tuple[str, str, str]
 
@@ -177,11 +194,35 @@ class Reverification:
                 self._groups.setdefault(job.group, []).append(one)
                 continue
             try:
-                verdict = await self.verifiers.verify(job.environment, self._request(job))
+                verdict, how = await self._verdict(job)
             except MeshError as error:
                 await self._failed(job, attempt, error)
-                continue
-            await self._judged(job, attempt, verdict)
+            except _LeftOut as why:
+                self.changes.left_out[str(why)] += 1
+            else:
+                await self._judged(job, attempt, verdict, how)
+
+    async def _verdict(self, job: _RolloutJob) -> tuple[pb.Verification, Json]:
+        """The verdict on a rollout, and how its session's state was had, for the provenance.
+
+        Raises MeshError, and _LeftOut.
+        """
+        name, request, kept = job.environment, self._request(job), final_state_of(job.rollout)
+        if kept is not None:
+            request.final_state.CopyFrom(kept)
+        if kept is not None or not self.verifiers.by_state(name):
+            return await self.verifiers.verify(name, request), {}
+        if not self.verifiers.replays(name) or not request.task.HasField("seed"):
+            raise _LeftOut(omitted_state(job.rollout) or _NO_STATE)
+        if job.rollout.row.get("actors"):
+            raise _LeftOut("of several actors, whose calls have no order to replay them in")
+        async with self.verifiers.replay(name, request) as session:
+            what = session.what
+            self.changes.add_replayed(f"{job.rollout.where}: {job.rollout.task_id}", what)
+            if what.differences and not self.options.judge_differing:
+                raise _LeftOut(_DIFFERING)
+            how = {"calls": what.calls, "different": len(what.differences)}
+            return await session.verify(request), {"replayed": how}
 
     async def _work_on_groups(self, groups: Iterator[list[tuple[_RolloutJob, int | None]]]) -> None:
         """Judge the repeats of tasks together, with those that an earlier session has judged,
@@ -254,9 +295,11 @@ class Reverification:
             task.seed = from_row.seed
         return task
 
-    async def _judged(self, job: _RolloutJob, attempt: int, verdict: pb.Verification) -> None:
+    async def _judged(
+        self, job: _RolloutJob, attempt: int, verdict: pb.Verification, how: Json | None = None
+    ) -> None:
         known = self.verifiers.known_keys.get(job.environment, frozenset())
-        origin = self._origin(job)
+        origin = self._origin(job) | (how or {})
         if self.options.tasks is not None:
             # What it was judged by, where the row says something else.
             origin |= {"tasks": str(self.options.tasks.path), "task": self._corrected(job, known)}
@@ -266,6 +309,7 @@ class Reverification:
         if self.output is not None:
             await self.output.completed(job.rollout_id, attempt, self._line(job, row))
         self.changes.add(job.environment, job.rollout.reward, row["reward"])
+        self.changes.compare(job.rollout, row)
 
     def _corrected(self, job: _RolloutJob, known: frozenset[str]) -> Json:
         """The task's keys that are not as its row has them."""

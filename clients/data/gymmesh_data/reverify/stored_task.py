@@ -11,7 +11,7 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import TOKEN_KEYS, StoredRollout, object_of
+from gymmesh_data.rollout import TOKEN_KEYS, StoredRollout, object_of, text_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
@@ -63,6 +63,18 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
         return items_from_json(plain)
     except CodecError as error:
         raise UserError(f"{rollout.where}: response.output: {error}") from None
+
+
+def final_state_of(rollout: StoredRollout) -> pb.FinalState | None:
+    """The state that the rollout's session left; None where none was kept."""
+    kept = object_of(rollout.row, "final_state")
+    return pb.FinalState(state_json=dumps(kept["state"])) if "state" in kept else None
+
+
+def omitted_state(rollout: StoredRollout) -> str:
+    """Why the state was not kept, as the reason for which a rollout is left out; empty: unknown."""
+    why = text_of(object_of(rollout.row, "final_state"), "omitted")
+    return f"whose state was not kept: {why}" if why else ""
 
 
 def stop_reason_of(rollout: StoredRollout) -> pb.StopReason.ValueType:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
@@ -11,6 +12,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client import UserError
+from gymmesh_data.reverify.replay import Replayed, replayed
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import Instance, PeerDirectory
@@ -44,8 +46,8 @@ class Verifiers:
         """Ask environments what they are, before anything is judged.
 
         Raises:
-            UserError: one judges only with the live session, or by rewards of turns, which rows
-                do not have.
+            UserError: one judges only with the live session and neither keeps states nor has tools
+                that may be replayed, or judges by rewards of turns, which rows do not have.
             MeshError: one is not there, or does not answer.
         """
         for name in sorted(names):
@@ -66,6 +68,36 @@ class Verifiers:
             "environment_version": about.version,
             "instance": about.instance_id,
         }
+
+    def by_state(self, name: str) -> bool:
+        """Whether a rollout is judged by what its session left."""
+        return self.about[name].verify_needs_session and not self.about[name].judges_groups
+
+    def replays(self, name: str) -> bool:
+        """Whether its tools may be called again."""
+        about = self.about[name]
+        return about.tools_replayable and not about.multi_turn
+
+    @asynccontextmanager
+    async def replay(
+        self, name: str, request: verify_pb2.VerifyRequest
+    ) -> AsyncIterator[ReplayedSession]:
+        """A session in which the tool calls of a request's transcript were made again. Raises
+        MeshError.
+        """
+        instance = await self._directory.pick(
+            RESOURCE, name, affinity=request.rollout_id, timeout=_HELLO_S
+        )
+        peer = self._directory.peer(instance)
+        async with replayed(peer, request, self._timeout_s) as session:
+            yield ReplayedSession(self, instance, session)
+
+    async def verify_at(
+        self, instance: Instance, request: verify_pb2.VerifyRequest
+    ) -> pb.Verification:
+        """A verdict by the instance that has the session. Raises as `verify`."""
+        reply: verify_pb2.VerifyResponse = await self._ask(instance, "Verify", request)
+        return _checked(reply.verification)
 
     def judges_groups(self, name: str) -> bool:
         """Whether the repeats of a task are judged together."""
@@ -116,13 +148,30 @@ class Verifiers:
         return frozenset().union(*(one for one in payloads if isinstance(one, dict)))
 
 
+class ReplayedSession:
+    """A session that was brought to where a rollout's was; `what` says how."""
+
+    def __init__(self, verifiers: Verifiers, instance: Instance, what: Replayed) -> None:
+        self._verifiers = verifiers
+        self._instance = instance
+        self.what = what
+
+    async def verify(self, request: verify_pb2.VerifyRequest) -> pb.Verification:
+        """The verdict in it. Raises as `Verifiers.verify`."""
+        request.session_id = self.what.session_id
+        return await self._verifiers.verify_at(self._instance, request)
+
+
 def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     # A group is judged without sessions, whatever its rollouts had.
-    if about.verify_needs_session and not about.judges_groups:
+    by_session = about.verify_needs_session and not about.judges_groups
+    replays = about.tools_replayable and not about.multi_turn
+    if by_session and not (about.keeps_state or replays):
         raise UserError(
-            f"environment {name!r} judges with the live session of a rollout, which a stored one "
-            "has no more, so its rollouts cannot be judged again; leave them out with "
-            "--environment NAME of the others"
+            f"environment {name!r} needs the live session to score a rollout and neither keeps its "
+            "final state nor allows its tools to be replayed, so stored rollouts can't be judged "
+            "again. Set keep_state or tools_replayable in its class, or select the other "
+            "environments with --environment NAME"
         )
     summed = about.reward_rule in (resource_pb2.REWARD_RULE_SUM, resource_pb2.REWARD_RULE_INCLUDED)
     if about.multi_turn and summed:

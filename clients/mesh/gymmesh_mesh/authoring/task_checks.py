@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -27,9 +28,19 @@ class TaskChecks:
     Each environment is made when a task first names it, and is not opened.
     """
 
-    def __init__(self, environments: Mapping[str, EnvironmentConfig]) -> None:
+    def __init__(
+        self,
+        environments: Mapping[str, EnvironmentConfig],
+        made: Mapping[str, Environment[Any]] = MappingProxyType({}),
+    ) -> None:
+        """Args:
+        made: environments that the caller made itself, in place of what would be made.
+        """
         self._configs = environments
-        self._made: dict[str, tuple[Environment[Any], Rewards]] = {}
+        self._made = {
+            name: (one, Rewards(one, environments[name].rewards, named_object))
+            for name, one in made.items()
+        }
         self._unable: Counter[str] = Counter()
 
     def problem(self, task: rollout_pb2.Task) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ use super::{Rowed, into_object, put, read_field};
 use crate::json::{Json, Object, Text};
 use crate::proto::rollout::v1::Task;
 
-const OWN_KEYS: [&str; 21] = [
+const OWN_KEYS: [&str; 22] = [
     "responses_create_params",
     "first_items",
     "response",
@@ -19,6 +19,7 @@ const OWN_KEYS: [&str; 21] = [
     "seed",
     "tags",
     "verification",
+    "final_state",
     "stop_reason",
     "stop_detail",
     "metadata",

@@ -18,7 +18,7 @@ use self::metadata::metadata;
 use self::model_usage::{put_model_usage, usage_of};
 use self::params::opening;
 use self::reading::Reading;
-use self::verdict::{no_verdict, verification_row};
+use self::verdict::{final_state, no_verdict, verification_row};
 use crate::codec::CodecError;
 use crate::conversation::NoConversation;
 use crate::errors::error_info;
@@ -78,6 +78,10 @@ pub fn completed_row(task: &Task, rollout: &Rollout) -> Rowed<Object> {
     put(&mut row, "reward", reward.clone());
     put_identity(&mut row, task, rollout);
     put(&mut row, "verification", Json::Object(verdict));
+    let verified = rollout.verified.as_ref();
+    if let Some(kept) = verified.and_then(|verified| verified.final_state.as_ref()) {
+        put(&mut row, "final_state", Json::Object(final_state(kept)?));
+    }
     put(&mut row, "stop_reason", stop_reason(completed.stop_reason));
     if !completed.stop_detail.is_empty() {
         put(&mut row, "stop_detail", completed.stop_detail.as_str());

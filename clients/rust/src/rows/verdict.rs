@@ -2,7 +2,7 @@
 
 use super::{Rowed, enum_name, put, read_field};
 use crate::json::{Json, Object};
-use crate::proto::rollout::v1::{Verification, VerificationStatus};
+use crate::proto::rollout::v1::{FinalState, Verification, VerificationStatus};
 
 pub(super) fn no_verdict() -> Object {
     let mut out = Object::new();
@@ -11,6 +11,20 @@ pub(super) fn no_verdict() -> Object {
     put(&mut out, "reason", "the agent sent no verdict");
     put(&mut out, "evidence", Json::Object(Object::new()));
     out
+}
+
+/// What is kept of the session for a later verdict.
+///
+/// # Errors
+/// The state is no JSON.
+pub(super) fn final_state(kept: &FinalState) -> Rowed<Object> {
+    let mut out = Object::new();
+    if kept.state_json.is_empty() {
+        put(&mut out, "omitted", kept.omitted.as_str());
+    } else {
+        put(&mut out, "state", read_field(&kept.state_json, "state_json")?);
+    }
+    Ok(out)
 }
 
 /// A verdict as rows hold it under `verification`.

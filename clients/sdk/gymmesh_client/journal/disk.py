@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, sync_folder
+
+# What room mends; all else is a right that is missing, or a device that is gone.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputError(UserError):
@@ -80,8 +85,9 @@ def existing_locked(path: Path) -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
-    """The one sentence for a disk that takes nothing more."""
+    """The one sentence for a file or folder that cannot be written any more."""
+    mend = "make room" if error.errno in _FULL else "make it writable"
     return OutputError(
-        f"{unwritable(path, error)}; every outcome that was counted is on disk, so make room and "
-        "go on with --resume"
+        f"{unwritable(path, error)}; every outcome that was counted is on disk, so {mend} and "
+        "resume with --resume"
     )

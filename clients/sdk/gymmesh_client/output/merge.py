@@ -33,6 +33,7 @@ from gymmesh_client.run_file import (
     read_run_file,
     session_info,
 )
+from gymmesh_client.run_file.changes import changes, described
 from gymmesh_client.run_file.document import merged
 from gymmesh_client.run_file.environment_versions import source_changes, version_changes
 from gymmesh_client.run_file.file import write_document
@@ -205,11 +206,24 @@ def _check_same(first: Part, part: Part) -> None:
         ("number of rows left out", part.skipped, first.skipped),
     ]
     for what, said, was in pairs:
+        keys = _changed_keys(first, part) if what == _PARTS_OF_IDENTITY["config"] else ""
+        if said != was and keys:
+            raise UserError(
+                f"{part.path}: has another configuration than {first.path}: {keys}; shards of one "
+                "run are collected with the same configuration"
+            )
         if said != was:
             raise UserError(
                 f"{part.path}: has another {what} ({said}) than {first.path} ({was}); shards of "
                 "one run are collected with the same --run-id, task file, configuration and options"
             )
+
+
+def _changed_keys(first: Part, part: Part) -> str:
+    """The keys in which two shards' configurations differ; empty where that is not known."""
+    known = [read_run_file(OutputFiles(one.path).run, one.run_id) for one in (first, part)]
+    was, now = ((one.get("identity") or {}).get("configuration") for one in known)
+    return described(changes(was, now)) if was is not None and now is not None else ""
 
 
 def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:

@@ -311,6 +311,7 @@ def prepare(
     run_id: str = "",
     shard: Shard | None = None,
     tasks: int = 0,
+    asked: Mapping[str, Any] = MappingProxyType({}),
     trace: bool = False,
     delay_s: float = COMMIT_DELAY_S,
     on_row: _OnRow = lambda row: None,
@@ -326,6 +327,8 @@ def prepare(
         repeats: rollouts per task.
         skipped: why rows of the task file were left out; kept beside the run.
         inputs: as for `check`; `run_id` and `shard` likewise.
+        asked: what the run was asked for, kept for a resumption, without secrets; empty: what an
+            earlier session kept.
         tasks: of a shard: how many tasks all shards have together.
         trace: whether to keep every event.
         delay_s: the most seconds that an outcome waits for others to share its commit.
@@ -350,6 +353,7 @@ def prepare(
             _kept(journal, on_row, on_failure)
             was = journal.state.session
             most = max(repeats, int(was.get("repeats", 1)))
+            part |= _kept_request(asked or was.get("asked") or {})
             whole = identity.after(RunIdentity.of_session(was))
             session = session_info(journal.files, str(was["run_id"]), whole, most, left_out)
             session["session"] = int(was.get("session", 1)) + 1
@@ -359,6 +363,7 @@ def prepare(
             make_folder_of(files)
             run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
             session = session_info(files, run_id, identity, repeats, left_out)
+            part |= _kept_request(asked)
             journal = Journal.create(files, session | part, Disk())
             undo.callback(journal.close)
             retried = Retried()
@@ -367,6 +372,10 @@ def prepare(
         traces = TraceWriter(journal.files.trace) if trace else None
         undo.pop_all()
     return RunOutput(journal, about, retried, traces, delay_s=delay_s, notices=notices)
+
+
+def _kept_request(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"asked": dict(asked)} if asked else {}
 
 
 def _explained(journal: Journal, identity: RunIdentity) -> RunDocument:

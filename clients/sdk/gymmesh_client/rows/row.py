@@ -12,6 +12,8 @@ A row of a completed rollout holds
 - every extra key of the task's row, and the verifier's evidence where no other key has the
   name (the whole evidence is in `verification`, too);
 - `actors`, only where others than the root agent called models: see gymmesh_client.rows.actors;
+- `final_state`, only where the environment keeps it: `state`, what the session had when it was
+  judged, or `omitted`, why it is not kept; it may hold expected answers;
 - the keys in OWN_KEYS. A task's key of one of these names is kept under `task_extras`;
   `metadata` is merged with the task's own where that is an object.
 
@@ -56,6 +58,7 @@ OWN_KEYS: Final = frozenset(
         "seed",
         "tags",
         "verification",
+        "final_state",
         "stop_reason",
         "stop_detail",
         "metadata",
@@ -100,6 +103,8 @@ def row_of(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
     row["reward"] = verification["reward"]
     _put_identity(row, task, parts)
     row["verification"] = verification
+    if (kept := _final_state(parts)) is not None:
+        row["final_state"] = kept
     row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
@@ -225,6 +230,16 @@ def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
     if said.compat:
         row["compat"] = said.compat
     return row
+
+
+def _final_state(parts: RolloutParts) -> dict[str, JsonValue] | None:
+    """What is kept of the session, for a later verdict; None: nothing."""
+    if parts.verified is None or not parts.verified.HasField("final_state"):
+        return None
+    kept = parts.verified.final_state
+    if kept.state_json:
+        return {"state": loads(kept.state_json)}
+    return {"omitted": kept.omitted}
 
 
 def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[str, JsonValue]:

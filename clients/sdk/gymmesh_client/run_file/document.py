@@ -70,6 +70,7 @@ class RunDocument:
                 "identity": dict(session["identity"]),
                 "repeats": session["repeats"],
                 "shard": session.get("shard"),
+                **({"asked": session["asked"]} if session.get("asked") else {}),
                 "versions": versions(),
                 **kept,
                 "sessions": [*_list_of(earlier.get("sessions")), entry],

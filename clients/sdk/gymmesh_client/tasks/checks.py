@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
+from gymmesh_client.problems import UserError
 from gymmesh_responses import JsonValue
 
 Mistakes: TypeAlias = Iterator[tuple[str, str]]
@@ -187,13 +188,21 @@ def _schema(schema: dict[str, JsonValue], at: str) -> Mistakes:
         yield f"{at}{path}", f"not a valid JSON Schema: {sentence}"
 
 
-def check_names(key: str, name: str, known: Collection[str] | None) -> Mistakes:
-    """The environment or agent: named, and one that exists."""
-    if not name:
+def check_names(key: str, name: str, default: str, known: Collection[str] | None) -> Mistakes:
+    """The environment or agent: named by the row or by default, and one that exists.
+
+    Raises UserError for a default that does not exist, which is not the row's mistake.
+    """
+    if not (name or default):
         yield key, f"the row names no {key} and there is no default; add the key to the row"
-    elif known is not None and name not in known:
-        near = _nearest(name, known)
+    elif known is not None and (name or default) not in known:
+        near = _nearest(name or default, known)
         hint = f"did you mean {near!r}?" if near else "there are: " + ", ".join(sorted(known))
+        if not name:
+            raise UserError(
+                f"defaults.{key}: the configuration has no {key} {default!r}; {hint}; rows that "
+                "name none need a default"
+            )
         yield key, f"there is no {key} {name!r}; {hint}"
 
 

@@ -146,7 +146,7 @@ class TaskReader:
             ("agent", self.defaults.agent, self.agents),
         ):
             if not any(bad == key for bad, _ in found):
-                yield from check_names(key, named(row, key) or default, known)
+                yield from check_names(key, named(row, key), default, known)
 
     def _task(self, row: dict[str, JsonValue], copies: dict[bytes, int]) -> rollout_pb2.Task:
         conversation = PARAMS_KEY if PARAMS_KEY in row else PROMPT_KEY

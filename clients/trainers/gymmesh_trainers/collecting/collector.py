@@ -47,7 +47,7 @@ from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.collecting.settings import Settings, with_settings
 from gymmesh_trainers.collecting.stored import KeptRollouts
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
@@ -68,6 +68,7 @@ class TrainerCollector:
     Args:
         place: what collects, see `gymmesh_trainers.collecting.place.MeshPlace`.
         model: what answers; None: what the configuration says.
+        model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
             new weights.
         security: certificates and token for a mesh elsewhere.
@@ -82,13 +83,14 @@ class TrainerCollector:
         place: MeshPlace,
         *,
         model: Model | None = None,
+        model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = Settings(**settings)
+        self.settings = Settings.of(settings)
         self.counts: Counter[str] = Counter()
-        self._open = (place, model, model_addresses, security)
+        self._open = (place, model, model_name, model_addresses, security)
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
         self._runs: set[_Run] = set()
@@ -100,8 +102,10 @@ class TrainerCollector:
         self._outputs = 0
 
     async def __aenter__(self) -> TrainerCollector:
-        place, model, addresses, security = self._open
-        opened = open_place(place, model, model_addresses=addresses, security=security)
+        place, model, name, addresses, security = self._open
+        opened = open_place(
+            place, model, model_name=name, model_addresses=addresses, security=security
+        )
         self._policy = await self._stack.enter_async_context(opened)
         return self
 
@@ -225,8 +229,20 @@ class TrainerCollector:
         collector = Collector(
             policy.mesh.agents.connect, output, options, stored=policy.mesh.agents.stored
         )
+        self._refuse_bad(tasks, policy)
         messages = kept.watch(messages_of(tasks, _defaults(policy)))
         self._runs.add(_Run(collector, messages, kept, number, self._queue))
+
+    def _refuse_bad(self, tasks: Iterable[TaskLike] | Path | str, policy: Policy) -> None:
+        """Raise UserError for a task that its environment would refuse, before any is run; tasks
+        that are read one at a time fail when their turn comes.
+        """
+        if policy.checks is None or not isinstance(tasks, list | tuple):
+            return
+        for place, task in enumerate(tasks):
+            problem = policy.checks.problem(as_message(task, _defaults(policy), place))
+            if problem is not None:
+                raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
 
     async def _output(self, kept: KeptRollouts, policy: Policy) -> Outcomes:
         path = self.settings.output
@@ -308,8 +324,14 @@ class TrainerCollector:
         return self._policy
 
 
+@with_settings
 async def collect(
-    place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
+    place: MeshPlace,
+    tasks: Tasks,
+    *,
+    model: Model | None = None,
+    model_name: str = "",
+    **options: Any,
 ) -> AsyncGenerator[RolloutGroup, None]:
     """The groups of finished rollouts of these tasks, as they finish.
 
@@ -321,7 +343,7 @@ async def collect(
     what is under way; close the generator (`contextlib.aclosing`) to do so at once.
     """
     async with (
-        TrainerCollector(place, model=model, **options) as collector,
+        TrainerCollector(place, model=model, model_name=model_name, **options) as collector,
         aclosing(collector.step(tasks)) as groups,
     ):
         async for group in groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +14,29 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_client import UserError
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
 from gymmesh_mesh import remote as remote_mesh
+from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_mesh.models import set_weights
 from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource import Environment
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.rewards import function_environment
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 
-MeshPlace = Environment[Any] | type[Environment[Any]] | MeshConfig | Path | str | Sequence[str]
-"""What collects: an environment (an object, a class, a name, `file.py:Class`), a configuration
+MeshPlace = (
+    Environment[Any]
+    | type[Environment[Any]]
+    | Callable[..., Any]
+    | MeshConfig
+    | Path
+    | str
+    | Sequence[str]
+)
+"""What collects: an environment (an object, a class, a plain reward function, a name,
+`file.py:Class`), a configuration
 (an object or a YAML file), or where a mesh runs (`HOST:PORT`, several of them, or a registry as
 `consul://…`)."""
 Model = Backend | ModelConfig | str
@@ -43,12 +54,14 @@ class Policy:
     Attributes:
         role: the model service for the role `policy`; empty: the default one.
         addresses: model services to notify of new weights.
+        checks: what the environments say of tasks; None: they are elsewhere.
     """
 
     mesh: Mesh
     role: str = ""
     addresses: Sequence[str] = ()
     security: SecurityConfig | None = None
+    checks: TaskChecks | None = None
 
     async def set_weights_version(self, version: int) -> None:
         """Notify the model services that can be reached. Raises MeshError."""
@@ -66,6 +79,7 @@ async def open_place(
     place: MeshPlace,
     model: Model | None,
     *,
+    model_name: str = "",
     model_addresses: Sequence[str] = (),
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Policy]:
@@ -76,9 +90,10 @@ async def open_place(
     """
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
-        config, objects = _embedded(place, model)
+        config, objects = _embedded(place, model, model_name)
+        checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
-            yield Policy(mesh, "", model_addresses, security)
+            yield Policy(mesh, "", model_addresses, security, checks)
         return
     if model is not None and not isinstance(model, str):
         raise UserError(
@@ -142,9 +157,11 @@ def _addresses(place: MeshPlace) -> list[str]:
     return []
 
 
-def _embedded(place: MeshPlace, model: Model | None) -> tuple[MeshConfig, Objects]:
+def _embedded(place: MeshPlace, model: Model | None, name_there: str) -> tuple[MeshConfig, Objects]:
     config, environments = _config(place)
     backends: dict[str, Backend] = {}
+    if name_there and not isinstance(model, str):
+        raise UserError("model_name: is the name of a model at a URL; give model='http://…', too")
     models = dict(config.models)
     name = config.defaults.model
     if isinstance(model, ModelConfig):
@@ -152,7 +169,7 @@ def _embedded(place: MeshPlace, model: Model | None) -> tuple[MeshConfig, Object
     elif isinstance(model, str):
         if "://" not in model:
             raise UserError(f"model: {model!r} is no URL; give http://HOST:PORT/v1 of a server")
-        models[name] = ModelConfig(backend="vllm", url=model)
+        models[name] = ModelConfig(backend="vllm", url=model, model=name_there or None)
     elif model is not None:
         models.setdefault(name, ModelConfig())
         backends[name] = model
@@ -166,6 +183,8 @@ def _config(place: MeshPlace) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
         return load_config([Path(place)], [], MeshConfig), {}
     if isinstance(place, type) and issubclass(place, Environment):
         place = place()
+    if callable(place) and not isinstance(place, type | Environment):
+        place = function_environment(place)()
     if isinstance(place, Environment):
         name = type(place).__name__.removesuffix("Environment").lower() or "environment"
         return _with(name, EnvironmentConfig()), {name: place}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_responses import dumps
+from gymmesh_runtime.config.errors import nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Stale = Literal["drop", "flag"]
 """What becomes of rollouts whose weights are too old."""
@@ -50,6 +54,15 @@ class Settings:
     resume: bool = False
     accept_change: Collection[str] = ()
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Settings by name. Raises TypeError for a name that there is not."""
+        names = [one.name for one in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise TypeError(f"there is no option {name!r}; {nearest(name, names)}")
+        return cls(**given)
+
     def __post_init__(self) -> None:
         for key in ("repeats", "concurrency", "max_attempts"):
             if getattr(self, key) < 1:
@@ -69,3 +82,18 @@ class Settings:
         if self.max_steps is not None:
             options.max_steps = self.max_steps
         return options
+
+
+def with_settings(function: F) -> F:
+    """Show the options of Settings in a function's signature, in place of its `**options`."""
+    signature = inspect.signature(function)
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        one.replace(kind=keyword)
+        for one in inspect.signature(Settings).parameters.values()
+        if one.name not in signature.parameters
+    ]
+    shown = signature.replace(parameters=[*own, *options])
+    function.__signature__ = shown  # type: ignore[attr-defined]  # as inspect reads it
+    return function

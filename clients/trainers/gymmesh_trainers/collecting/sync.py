@@ -8,7 +8,8 @@ from typing import Any
 
 from gymmesh_trainers.collecting.collector import TrainerCollector
 from gymmesh_trainers.collecting.loop_thread import LoopThread
-from gymmesh_trainers.collecting.place import MeshPlace
+from gymmesh_trainers.collecting.place import MeshPlace, Model
+from gymmesh_trainers.collecting.settings import with_settings
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
@@ -64,7 +65,15 @@ class SyncCollector:
         return self._thread.run(self._collector.many(tasks))
 
 
-def collect_sync(place: MeshPlace, tasks: Tasks, **options: Any) -> Iterator[RolloutGroup]:
-    """`collect` for synchronous code."""
-    with SyncCollector(place, **options) as collector:
+@with_settings
+def collect_sync(
+    place: MeshPlace,
+    tasks: Tasks,
+    *,
+    model: Model | None = None,
+    model_name: str = "",
+    **options: Any,
+) -> Iterator[RolloutGroup]:
+    """`collect` for synchronous code, with the same arguments."""
+    with SyncCollector(place, model=model, model_name=model_name, **options) as collector:
         yield from collector.step(tasks)

@@ -17,6 +17,7 @@ from gymmesh_responses import text_of
 from gymmesh_runtime.errors import from_status
 from gymmesh_trainers.rollouts.samples import TrainingSample, samples_of
 
+_SHOWN = 60  # characters of what was said
 EPSILON = 1e-4
 """Keeps `advantages` from dividing by nothing; TRL's GRPOTrainer has the same."""
 
@@ -62,6 +63,16 @@ class Rollout:
     task: Task
     staleness: int = 0
     stale: bool = False
+
+    def __repr__(self) -> str:
+        said = " ".join(self.text.split())
+        shown = said if len(said) <= _SHOWN else f"{said[: _SHOWN - 1]}…"
+        reward = "none" if self.reward is None else f"{self.reward:g}"
+        why = self.message.verified.verification.explanation
+        return (
+            f"<Rollout of {self.task.id!r}: reward {reward}{f' ({why})' if why else ''}, "
+            f"{self.stop_reason}, {shown!r}>"
+        )
 
     @cached_property
     def samples(self) -> list[TrainingSample]:
@@ -179,6 +190,9 @@ class FailedRollout:
     message: pb.Rollout
     task: Task
 
+    def __repr__(self) -> str:
+        return f"<FailedRollout of {self.task.id!r}: {self.boundary} {self.reason}, {self.why}>"
+
     @property
     def id(self) -> str:
         """The rollout's id."""
@@ -221,6 +235,15 @@ class RolloutGroup:
     stale: list[Rollout] = field(default_factory=list)
     step: int = 1
     carried: bool = False
+
+    def __repr__(self) -> str:
+        rewards = ", ".join(f"{one:g}" for one in self.rewards)
+        lost = (len(self.failed), len(self.unscored), len(self.stale))
+        names = ("failed", "unscored", "stale")
+        more = "".join(
+            f", {count} {name}" for count, name in zip(lost, names, strict=True) if count
+        )
+        return f"<RolloutGroup of {self.task.id!r}: rewards [{rewards}]{more}>"
 
     @property
     def rewards(self) -> list[float]:

@@ -137,7 +137,8 @@ class Episode:
         verdict = None
         if self.failure is None:
             try:
-                verdict = await self._session.verify(found.items, found.stop_reason, ())
+                verified = await self._session.verify(found.items, found.stop_reason, ())
+                verdict = verified.verification
             except StepFailed as error:
                 self._fail(error)
         await self.close()

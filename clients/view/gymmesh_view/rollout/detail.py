@@ -16,6 +16,8 @@ _SHOWN: Final = frozenset(
         "responses_create_params", "first_items", "response", "reward", "verification", "failure",
         "metadata", "task_id", "rollout_id", "run_id", "repeat_index", "attempt", "environment",
         "agent", "tags", "stop_reason", "stop_detail", "actors",
+        # May hold expected answers, and a page may be published.
+        "final_state",
     )
 )  # fmt: skip
 

@@ -251,8 +251,10 @@ class SessionClient:
         transcript: Sequence[responses_pb2.Item],
         stop_reason: rollout_pb2.StopReason.ValueType,
         turn_rewards: Sequence[float],
-    ) -> rollout_pb2.Verification:
-        """The rollout's verdict, given where the session is, with the turns' rewards in it."""
+    ) -> rollout_pb2.Verified:
+        """The rollout's verdict, given where the session is, with the turns' rewards in it, and the
+        session's final state where the environment keeps it.
+        """
         attempt, component = self._attempt, self.name
         request = verify_pb2.VerifyRequest(
             session_id=self.session_id,
@@ -268,7 +270,11 @@ class SessionClient:
             reply = await self._environments.verifier(self._held()).Verify(request, timeout=timeout)
             verdict = reply.verification
             component = verdict.verifier or self.name
-            return rollout_verdict(verdict, self.environment, turn_rewards)
+            verified = rollout_pb2.Verified()
+            verified.verification.CopyFrom(rollout_verdict(verdict, self.environment, turn_rewards))
+            if reply.HasField("final_state"):
+                verified.final_state.CopyFrom(reply.final_state)
+            return verified
         except MeshError as error:
             raise StepFailed(error, FailureStage.VERIFY, component) from error
 

@@ -24,6 +24,7 @@ _POWER_DIGITS: Final = 9
 _APART: Final = 1_000
 
 _WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})++|[0-9]++)"
+_DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\s?(?P<currency>[$£€¥₹]?)\s?(?P<sign2>[+-]?)
     (?:(?P<mixed>[0-9]++)\ (?P<part>[0-9]++)/(?P<of>[0-9]++)
@@ -105,11 +106,13 @@ class Quantity:
         if not other.numerator or abs(self.power - other.power) > _APART:
             return False
         least = min(self.power, other.power)
-        own, wanted = (
-            Fraction(one.numerator, one.denominator) * 10 ** (one.power - least)
-            for one in (self, other)
-        )
+        own, wanted = self._times(-least), other._times(-least)
         return abs(own - wanted) <= Fraction(tolerance) * abs(wanted)
+
+    def _times(self, power: int) -> Fraction:
+        """The number times that power of ten, which makes it a fraction of whole numbers."""
+        scale: int = 10 ** (self.power + power)
+        return Fraction(self.numerator, self.denominator) * scale
 
     def fits_unit_of(self, other: Quantity) -> bool:
         """Whether the units are the same; one that is not written may be either."""
@@ -125,7 +128,7 @@ def quantity(text: str) -> Quantity | None:
     word = _words().get(text.lower())
     if word is not None:
         return _normal(word, 1, 0, "")
-    found = _NUMBER.fullmatch(text)
+    found = _NUMBER.fullmatch(text) if _DIGIT.search(text) else None
     if found is None:
         return None
     number = _number(found)

@@ -1,7 +1,7 @@
 """Whether a passage of a text stands by itself: not inside a longer word or number. Pure.
 
 The text is normalised by NFKC, with dashes as hyphens. `5` does not stand by itself in `15`, `0.5`,
-`-5`, `1/5`, `5%`, `5,000` or `5 km2`'s `km2`; it does in `5.0`, `(5)` and `5 km`.
+`-5`, `1/5`, `5%` or `5,000`; it does in `5.0`, `(5)` and `5 km`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def stands_alone(text: str, start: int, end: int) -> bool:
         return False
     if after and _joins(passage[-1]) and _joins(after[0]):
         return False
+    if passage[0] == "-" and before[-1:].isalnum():
+        return False
     if _starts_a_number(passage):
         if _BEFORE.search(before if start <= _SEEN else f"…{before}"):
             return False
@@ -43,7 +45,7 @@ def stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _starts_a_number(passage: str) -> bool:
-    return re.match(r"[$€£¥]?\.?[0-9]", passage) is not None
+    return re.match(r"-?[$€£¥]?\.?[0-9]", passage) is not None
 
 
 def _joins(char: str) -> bool:

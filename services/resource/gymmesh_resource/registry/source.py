@@ -24,12 +24,15 @@ _OURS: Final = "gymmesh_"
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
-@cache
 def source_digest(kind: type[Environment[Any]]) -> bytes:
     """SHA-256 over the source files of a class, as they were when it was first asked for; empty for
     a class without a file, and for those that come with gymmesh.
     """
-    name = kind.__module__
+    return _digest(kind.__module__)
+
+
+@cache
+def _digest(name: str) -> bytes:
     if name.startswith(_OURS) and not name.startswith(FILE_MODULE):
         return b""
     place = getattr(sys.modules.get(name), "__file__", None)

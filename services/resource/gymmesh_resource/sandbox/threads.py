@@ -26,12 +26,14 @@ class ProgramThread:
         ready: whether it runs, or would if it had a processor.
         waited_s: seconds for which it was ready but had no processor, since it began.
         yields: whether it has asked for another share of a processor than it began with.
+        ran_s: seconds of a processor that it has used since it began.
     """
 
     number: int
     ready: bool
     waited_s: float
     yields: bool
+    ran_s: float = 0.0
 
 
 def threads_of(root: int) -> list[ProgramThread]:
@@ -64,12 +66,13 @@ def threads_of(root: int) -> list[ProgramThread]:
 
 def _thread(folder: Path, share: tuple[bytes, bytes]) -> ProgramThread:
     fields = _fields(folder)
-    waited_ns = int((folder / "schedstat").read_text().split()[1])
+    ran_ns, waited_ns = map(int, (folder / "schedstat").read_text().split()[:2])
     return ProgramThread(
         number=int(folder.name),
         ready=fields[_STATE] == b"R",
         waited_s=waited_ns / 1e9,
         yields=_share(fields) != share,
+        ran_s=ran_ns / 1e9,
     )
 
 

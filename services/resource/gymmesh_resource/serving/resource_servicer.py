@@ -22,7 +22,6 @@ from gymmesh_runtime.telemetry.current_rollout import for_rollout
 from ..environment import Said, Turn
 from ..errors import WrongResult
 from ..models import UsageCounter, merged
-from ..registry import source_digest
 from ..rollout import Transcript
 from ..session import Session
 from ..task import Task
@@ -69,9 +68,11 @@ class ResourceServicer:
             verifier_version=served.verifier_version(environment.compat),
             compat=environment.compat,
             references=environment.references,
+            keeps_state=served.keeps_state,
+            tools_replayable=environment.tools_replayable,
             offers_expected=served.config.audit and served.defines("expected"),
             win_reward=environment.win_reward,
-            source_digest=source_digest(type(environment)),
+            source_digest=served.source_digest,
         )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(

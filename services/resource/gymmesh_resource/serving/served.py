@@ -20,13 +20,14 @@ from ..config import EnvironmentConfig
 from ..environment import Environment
 from ..errors import WrongResult
 from ..models import Models
-from ..registry import example_tasks, named_object
+from ..registry import example_tasks, named_object, source_digest
 from ..rewards import Rewards
-from ..session import Session
+from ..session import JudgedSession, Session
 from ..task import Task
 from ..tools import Toolset
 from ..workers import Threads
 from .faults import callers_fault, environment_fault
+from .final_state import refuse_unneeded_session
 from .method import Method
 from .sessions import SessionStore
 
@@ -34,6 +35,7 @@ from .sessions import SessionStore
 CLOSE_S: Final = 5.0
 # What an author may write that opening a session awaits.
 _OPENING: Final = ("create_state", "session_tools", "opening")
+_OTHER_TOOLS: Final = ("session_tools", "call_other")
 # As many as JSON readers keep.
 _SEED_BITS: Final = 53
 
@@ -69,14 +71,23 @@ class ServedEnvironment:
         )
         self.rewards = Rewards(environment, config.rewards, named_object)
         self.threads = Threads(config.threads)
+        self.source_digest = source_digest(type(environment))
         self._checks_tasks = self.defines("check_task")
         self._creates_state = self.defines("create_state")
         self._closes_sessions = self.defines("close_session")
-        has_state = type(environment).state is not None or self._creates_state
+        self.has_state = has_state = type(environment).state is not None or self._creates_state
         in_order, needed = environment.in_order, environment.verify_needs_session
         self.in_order = has_state if in_order is None else in_order
         self.verify_needs_session = has_state if needed is None else needed
         self.multi_turn = self.defines("next_turn")
+        # Whether a rollout may change its session's state.
+        self.changes_state = has_state and (
+            bool(self.tools) or self.multi_turn or any(map(self.defines, _OTHER_TOOLS))
+        )
+        if self.changes_state and not self.verify_needs_session:
+            refuse_unneeded_session(environment)
+        keep = environment.keep_state if config.keep_state is None else config.keep_state
+        self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)
         self.judges_groups = self.defines("verify_group")
         self.calls_models = bool(self.models)
         self._create_state = self.method(environment.create_state, config.turn_timeout_s)
@@ -146,6 +157,16 @@ class ServedEnvironment:
         self, session_id: str, task: Task, seed: int, rollout_id: str
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
+        return Session(*await self._parts(session_id, task, seed, rollout_id))
+
+    async def judged_session(self, task: Task, seed: int, rollout_id: str) -> JudgedSession[Any]:
+        """A session to judge a rollout in whose own is gone. Raises as `new_session`."""
+        return JudgedSession(*await self._parts("", task, seed, rollout_id))
+
+    async def _parts(
+        self, session_id: str, task: Task, seed: int, rollout_id: str
+    ) -> tuple[str, Task, int, Any, str, Models]:
+        """What a session is made of, once its state is."""
         try:
             if self._creates_state:
                 state = await self._create_state.call((task, seed))
@@ -154,7 +175,7 @@ class ServedEnvironment:
         except Exception as error:
             raise self._fault(error, "create_session", task) from error
         self._open_sessions.inc()
-        return Session(session_id, task, seed, state, rollout_id, self.models)
+        return session_id, task, seed, state, rollout_id, self.models
 
     async def end_session(self, session: Session[Any]) -> None:
         """The environment's part of closing a session; its faults are logged."""

@@ -25,10 +25,11 @@ from gymmesh_runtime.telemetry.current_rollout import for_rollout
 from ..errors import TookTooLong, WrongResult
 from ..models import Models, UsageCounter, merged
 from ..rollout import Member, Rollout
-from ..session import Session
+from ..session import JudgedSession, Session
 from ..task import Task
 from ..verdicts import Pending, Stage, write_verification
 from .faults import callers_fault, environment_fault, raise_from
+from .final_state import final_state, kept_state, state_gone
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 from .verifier import Verifier
@@ -84,12 +85,12 @@ class VerifyServicer:
         )
         opened = served.sessions.find(request.session_id, context.identity)
         if opened is None:
-            if served.verify_needs_session:
+            if served.verify_needs_session and not request.final_state.state_json:
                 raise session_not_found(request.session_id)
             return await self._judge_in_new_session(request, rollout, context.deadline)
         with opened:
             async with opened.order:
-                return await self._judge(opened.session, rollout, context.deadline)
+                return await self._judge(opened.session, rollout, context.deadline, known=True)
 
     async def VerifyGroup(
         self, request: verify_pb2.VerifyGroupRequest, context: CallContext
@@ -128,21 +129,37 @@ class VerifyServicer:
     async def _judge_in_new_session(
         self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
-        """The verdict in a session of its own, where the rollout's is not needed."""
+        """The verdict in a session of its own: where the rollout's is not needed, or with the state
+        that it had.
+        """
         served, task = self._served, rollout.task
         served.check(task)
-        session = await served.new_session("", task, seed_of(request.task), request.rollout_id)
+        seed = seed_of(request.task)
+        session = await served.judged_session(task, seed, request.rollout_id)
+        fresh, environment = session.state, served.environment
         try:
-            return await self._judge(session, rollout, deadline)
+            if request.final_state.state_json:
+                session.lend = partial(kept_state, environment, fresh, request.final_state)
+            elif served.changes_state or not served.has_state:
+                session.lend = partial(state_gone, environment)
+            known = bool(request.final_state.state_json)
+            return await self._judge(session, rollout, deadline, known=known)
         finally:
+            session.state = fresh
             await served.end_session(session)
 
     async def _judge(
-        self, session: Session[Any], rollout: Rollout, deadline: float | None
+        self, session: Session[Any], rollout: Rollout, deadline: float | None, *, known: bool
     ) -> verify_pb2.VerifyResponse:
+        """The verdict. `known`: whether the session has the state that the rollout left."""
         # Model calls are counted in the session and for the verdict.
         usages = (session.usage, rollout.usage) if self._served.calls_models else ()
         outcome: object = _WITH_GROUP
+        response = verify_pb2.VerifyResponse()
+        if self._served.keeps_state and known:
+            environment, most = self._served.environment, self._served.config.state_bytes
+            # Before the verifier, which may change it.
+            response.final_state.CopyFrom(final_state(environment, session, most))
         started = time.perf_counter()
         if self._verifier:
             with for_rollout(rollout.rollout_id):
@@ -154,8 +171,10 @@ class VerifyServicer:
                     items = {"transcript": rollout.items}
                     fault = self._fault(error, "verify", rollout.task, items, usages)
                     raise_from(fault, error)
+                if isinstance(session, JudgedSession) and session.failure is not None:
+                    gone = session.failure  # it has caught the error
+                    raise_from(self._fault(gone, "verify", rollout.task, usages=usages), gone)
         seconds = time.perf_counter() - started
-        response = verify_pb2.VerifyResponse()
         usage = merged(usages) if usages else ()
         self._write(response.verification, outcome, rollout, "verify", seconds, usage)
         return response

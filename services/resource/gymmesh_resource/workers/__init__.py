@@ -1,7 +1,7 @@
 """Where blocking code runs: threads, worker processes, and the queues for them."""
 
 from .answer_work import AnswerTooMuch, work_on_answer
-from .call_timer import CallTimer, limit_paused
+from .call_timer import CallTimer, caller_waits_s, limit_paused
 from .process_pool import (
     PoolClosed,
     PoolError,
@@ -29,6 +29,7 @@ __all__ = [
     "WorkerFunctionError",
     "WorkerStartFailed",
     "WorkerTimeout",
+    "caller_waits_s",
     "limit_paused",
     "work_on_answer",
 ]

@@ -5,6 +5,7 @@ Otherwise programs that sleep would end the verdicts of answers that wait for th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -61,6 +62,14 @@ class CallTimer(Limit):
 
 #: That of the running call.
 running_call: ContextVar[CallTimer | None] = ContextVar("gymmesh_running_call", default=None)
+
+
+def caller_waits_s() -> float:
+    """Seconds for which the running call's caller still waits; infinite where that isn't known."""
+    timer = running_call.get()
+    if timer is None or timer.deadline is None:
+        return math.inf
+    return timer.deadline - monotonic()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ The loader knows no service: the composition root hands it the Struct to fill.
 """
 
 from gymmesh_runtime.config.errors import ConfigError
-from gymmesh_runtime.config.load import load_config
+from gymmesh_runtime.config.load import load_config, merged_document
 from gymmesh_runtime.config.secret import Secret, public_view
 
-__all__ = ["ConfigError", "Secret", "load_config", "public_view"]
+__all__ = ["ConfigError", "Secret", "load_config", "merged_document", "public_view"]

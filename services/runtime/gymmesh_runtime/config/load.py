@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gymmesh_runtime.config.errors import ConfigError
-from gymmesh_runtime.config.fill import Filler
+from gymmesh_runtime.config.fill import Filler, read_plain
 from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, merge, parse, read_file
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -26,10 +28,13 @@ def load_config(
     sets: Sequence[str],
     schema: type[T],
     env: Mapping[str, str] = os.environ,
+    *,
+    under: Mapping[str, Any] | None = None,
 ) -> T:
     """Read a configuration.
 
     Args:
+        under: what `merged_document` returned, below the files.
         files: YAML files, merged left to right: maps deeply, lists and scalars replaced.
         sets: overrides `a.b.c=value` with YAML values, laid over the files in order.
         schema: the Struct to fill. Its own checks (`__post_init__` raising ValueError) count.
@@ -38,14 +43,47 @@ def load_config(
     Raises:
         ConfigError: anything that is wrong, in one sentence with file, line and key path.
     """
+    return Filler(env).struct(schema, _merged(files, sets, under), "")
+
+
+def merged_document(
+    files: Sequence[Path], sets: Sequence[str], under: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The files and overrides as one document of JSON values, with `${NAME}` as it was written.
+
+    Raises ConfigError.
+    """
+    document: dict[str, Any] = _plain(_merged(files, sets, under))
+    return document
+
+
+def _merged(files: Sequence[Path], sets: Sequence[str], under: Mapping[str, Any] | None) -> Tree:
     tree: Tree = Table({}, Mark(str(files[0]) if files else "", 0))
+    if under:
+        kept = parse(json.dumps(under), "the run's configuration", line=0)
+        tree = tree if kept is None else kept
     for path in files:
         tree = merge(tree, read_file(Path(path)))
     for text in sets:
         over = _read_override(text)
         _check_override(tree, over)
         tree = merge(tree, over)
-    return Filler(env).struct(schema, tree, "")
+    return tree
+
+
+def _plain(tree: Tree) -> Any:
+    """A tree as JSON values, which YAML reads as the same tree again."""
+    if isinstance(tree, Table):
+        return {key: _plain(member) for key, member in tree.members.items()}
+    if isinstance(tree, Items):
+        return [_plain(element) for element in tree.elements]
+    if not tree.plain or "${" in tree.text:
+        return tree.text
+    value = read_plain(tree.text, tree.mark, "")
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)  # YAML 1.1 reads 1e-3 as text, and the loader as a number
+    return value
 
 
 def _read_override(text: str) -> Table:

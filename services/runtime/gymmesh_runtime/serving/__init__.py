@@ -2,6 +2,7 @@
 
 service          what serve.py needs of a service
 loop             the event loop, and how rarely it collects garbage
+process_limits   what it may use of the system
 scheduling       the kernel's policy for the process
 processors       how many processors it may use
 spare_memory     gives freed memory back to the system
@@ -13,6 +14,7 @@ directory_watch  follows which instances are alive
 from gymmesh_runtime.serving.directory_watch import DirectoryWatch
 from gymmesh_runtime.serving.exposition import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving.loop import run, run_bounded
+from gymmesh_runtime.serving.process_limits import allow_files, limit_met, prepare_process
 from gymmesh_runtime.serving.processors import usable_processors
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serving.service import Service
@@ -24,8 +26,11 @@ __all__ = [
     "MetricsEndpoint",
     "Registration",
     "Service",
+    "allow_files",
     "give_back_spare_memory",
     "heartbeat",
+    "limit_met",
+    "prepare_process",
     "run",
     "run_bounded",
     "usable_processors",

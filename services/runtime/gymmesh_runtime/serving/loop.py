@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, TypeVar
 
+from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.serving.process_limits import prepare_process
 from gymmesh_runtime.serving.scheduling import batch_scheduling
 
 T = TypeVar("T")
@@ -46,10 +48,16 @@ def run_bounded(
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> T:
     """`asyncio.run`, but a task that does not end when it is cancelled is left behind, and named.
+    Raises ConfigError where the process may not use enough of the system.
 
     Tasks run code of others (agents, tools), and one that catches its cancellation would keep the
     process for ever, with all its work done.
     """
+    try:
+        prepare_process()
+    except ConfigError:
+        main.close()
+        raise
     runner = asyncio.Runner(loop_factory=loop_factory)
     try:
         return runner.run(main)

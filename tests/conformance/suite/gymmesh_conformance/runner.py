@@ -29,7 +29,8 @@ and compares. A step with `talk` is a connection of a collector (see talks.py), 
 and the like is of a watch (see watches.py), one with `raw` or `health` is below the contract's
 messages (see probes.py). `stop: true` tells the server to go
 down while the step under `running` runs: its health becomes NOT_SERVING, and the step under
-`refused` is for new work. Every answer and error goes through the laws besides.
+`refused` is for new work; those under `held` are for what callers hold there, and follow. Every
+answer and error goes through the laws besides.
 """
 
 from __future__ import annotations
@@ -229,6 +230,8 @@ class _Run:
             await self._stop()
             self._add(where, await watch.becomes("NOT_SERVING"))
             await self._refused_step(step["refused"], f"{where}, refused")
+            for number, held in enumerate(step.get("held", ()), 1):
+                await self._step(held, f"{where}, held {number}")
             await running
         finally:
             running.cancel()

@@ -5,30 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gymmesh_cli.collect.collecting import exit_code
-from gymmesh_cli.collect.resuming import resumed
+from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_client import RunSummary, Tally
 
 
-@pytest.mark.parametrize(
-    ("arguments", "retry", "command"),
-    [
-        (["-i", "a b.jsonl", "-o", "o"], False, "-i 'a b.jsonl' -o o --resume"),
-        (["-i", "t", "--overwrite"], True, "-i t --resume --retry failed"),
-        (["--resume", "--retry", "task=a", "-i", "t"], True, "-i t --resume --retry failed"),
-        (["--retry=failed", "--resume", "-i", "t"], False, "-i t --resume"),
-        (["--retry-share", "0.5", "-i", "t"], False, "--retry-share 0.5 -i t --resume"),
-        (["--set", "models.p.api_key=sk-1"], False, "--set 'models.p.api_key=***' --resume"),
-        (["--set=models.p.api_key=sk-1"], False, "'--set=models.p.api_key=***' --resume"),
-        (["--model-url", "http://a:b@h/v1"], False, "--model-url 'http://***@h/v1' --resume"),
-        (["--set", "a.t.max_output_tokens=9"], False, "--set a.t.max_output_tokens=9 --resume"),
-        (["--set", "models.p.api_key=${KEY}"], False, "--set 'models.p.api_key=${KEY}' --resume"),
-        (["--set", "models.p.headers.X=abc"], False, "--set 'models.p.headers.X=***' --resume"),
-    ],
-)  # fmt: skip
-def test_the_command_goes_on_with_the_same_run(
-    arguments: list[str], retry: bool, command: str
-) -> None:
-    assert resumed(arguments, retry=retry) == f"gym-cli collect {command}"
+def test_the_command_names_the_output_alone() -> None:
+    assert resume_command("a b.jsonl", 0, 0) == ""
+    assert resume_command("a b.jsonl", 0, 2) == "gym-cli collect --resume --output 'a b.jsonl'"
+    assert resume_command("o", 1, 0) == "gym-cli collect --resume --output o --retry failed"
 
 
 def summary(requested: int, why: str = "", **counts: int) -> RunSummary:

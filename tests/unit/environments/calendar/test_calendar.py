@@ -17,7 +17,13 @@ from gymmesh_resource import Rollout, Task, TaskInvalid
 from gymmesh_resource.environments.calendar import CalendarEnvironment
 from gymmesh_resource.environments.calendar.clock import read_time
 from gymmesh_resource.environments.calendar.listing import first_list_text
-from gymmesh_resource.environments.calendar.verdict import judge, read_expected
+from gymmesh_resource.environments.calendar.verdict import (
+    NEMO,
+    RIGHT,
+    Reading,
+    judge,
+    read_expected,
+)
 from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json, new_message
 from tests.unit.resource.served import served
@@ -51,10 +57,12 @@ def answer(case: dict[str, Any]) -> str:
     return json.dumps([dict(zip(keys, event, strict=True)) for event in case["events"]])
 
 
+@pytest.mark.parametrize("reading", [RIGHT, NEMO], ids=["right", "nemo"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
-def test_case(case: dict[str, Any]) -> None:
-    verdict = judge(answer(case), read_expected(state(case["expected"])))
-    assert (verdict.reward, verdict.reason) == (case["reward"], case["reason"])
+def test_case(case: dict[str, Any], reading: Reading) -> None:
+    wanted = case.get("nemo", case) if reading is NEMO else case
+    verdict = judge(answer(case), read_expected(state(case["expected"]), reading), reading)
+    assert (verdict.reward, verdict.reason) == (wanted["reward"], wanted["reason"])
 
 
 def test_the_table_is_large() -> None:
@@ -112,8 +120,9 @@ def test_times_of_both_clocks_agree(hour: int, minute: int) -> None:
         ({"exp_cal_state": {"0": 1}}, "exp_cal_state.0"),
         ({"exp_cal_state": state({0: ["60", None]})}, "exp_cal_state.0.duration"),
         ({"exp_cal_state": state({0: [60, 5]})}, "exp_cal_state.0.constraint"),
-        ({"exp_cal_state": state({0: [60, "at noon"]})}, "exp_cal_state.0.constraint"),
+        ({"exp_cal_state": state({0: [60, "at tea time"]})}, "exp_cal_state.0.constraint"),
         ({"exp_cal_state": state({0: [60, "between 1pm"]})}, "exp_cal_state.0.constraint"),
+        ({"exp_cal_state": state({0: [60, "during lunch"]})}, "exp_cal_state.0.constraint"),
         ({"exp_cal_state": {"0": {"duration": 1}}}, "exp_cal_state.0.constraint"),
         (
             {"exp_cal_state": {"0": {"duration": 1, "constraint": None}}},
@@ -136,6 +145,7 @@ def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
     rollouts = read(golden_dir / "calendar.example_rollouts.jsonl")
     assert {rollout["reward"] for rollout in rollouts} == {0.0, 1.0}
     environment = CalendarEnvironment()
+    environment.compat = "nemo"
 
     for rollout in rollouts:
         task = make_task({"exp_cal_state": expected[conversation(rollout)]})
@@ -165,7 +175,7 @@ async def test_served() -> None:
 
 
 def test_what_is_left_out_is_told() -> None:
-    task = make_task({"exp_cal_state": state({0: [60, "during lunch"]})})
+    task = make_task({"exp_cal_state": state({0: [60, "during lunch"]}), "compat": "nemo"})
     rollout = Rollout(task, [new_message("assistant", "[]")], rollout_pb2.STOP_REASON_MAX_STEPS)
     verdict = CalendarEnvironment().verify(None, rollout)  # type: ignore[arg-type]  # as above
     assert verdict.evidence["constraints_not_understood"] == ["0"]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from gymmesh_resource.environments.code import CodeEnvironment
 from gymmesh_resource.environments.code.judge import Judgement, judge
-from gymmesh_resource.environments.code.program_time import ProgramTime, Waits
+from gymmesh_resource.environments.code.program_time import ProgramTime, Starved, Waits
 from gymmesh_resource.environments.code.suites import suite_of
 from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, ProgramThread, Running
+from gymmesh_responses import new_message
+from gymmesh_runtime.errors import MeshError
+from tests.unit.resource.served import Served, served, task
 from tests.unit.sandbox.machine import require_bubblewrap
 
 from .suites import unit_tests
@@ -96,6 +101,97 @@ async def test_a_program_that_makes_itself_wait_is_too_slow(program: str) -> Non
     assert judgement == Judgement(1, 0, "time limit exceeded", "2 s")
 
 
+async def test_loops_do_not_keep_each_other_from_their_verdicts() -> None:
+    loop = new_message("assistant", "```python\nwhile True: pass\n```")
+    row = task(**unit_tests(["1\n"], ["1\n"]))
+    environment = CodeEnvironment(
+        concurrency=4, warm=0, test_timeout_s=1.0, suite_timeout_s=2.0, memory_mb=256
+    )
+    # All of them need six times as long as one verdict may take by the clock.
+    async with _busy_environment(environment, hogs=2, verify_timeout_s=2.5) as mesh:
+        calls = [mesh.verify(of=row, transcript=[loop], timeout=600.0) for _ in range(4)]
+        verdicts = await asyncio.gather(*calls)
+    assert [one.reward for one in verdicts] == [0.0] * 4
+    problems = {json.loads(one.evidence_json)["problem"] for one in verdicts}
+    assert problems == {"time limit exceeded"}
+
+
+@asynccontextmanager
+async def _busy_environment(
+    environment: CodeEnvironment, hogs: int, verify_timeout_s: float
+) -> AsyncIterator[Served]:
+    """The environment, whose programs share one processor with so many that never rest."""
+    processor = {min(os.sched_getaffinity(0))}
+    others = [_busy(processor) for _ in range(hogs)]
+    try:
+        async with served(environment, verify_timeout_s=verify_timeout_s) as mesh:
+            sandbox = environment.sandbox
+            assert isinstance(sandbox, BubblewrapSandbox)
+            assert sandbox._spawner is not None
+            sandbox._spawner.submit(os.sched_setaffinity, 0, processor).result()
+            yield mesh
+    finally:
+        for other in others:
+            other.kill()
+            other.communicate()
+
+
+async def test_a_machine_that_gives_no_time_is_no_verdict() -> None:
+    async with _one_processor(hogs=2) as sandbox:
+        with pytest.raises(Starved):
+            await judge(
+                sandbox,
+                _SUITE,
+                _WORK.format(seconds=600.0),
+                limits=Limits(cpu_s=600),
+                test_s=600.0,
+                suite_s=600.0,
+                clock_s=1.0,
+            )
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_starved_program_is_judged_again_alone(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    async def starved_at_first(*arguments: Any, **options: Any) -> Judgement:
+        calls.append(environment._slots._free.locked())
+        if len(calls) <= times:
+            raise Starved("1.0 s were spent waiting for a processor")
+        return await judge(*arguments, **options)
+
+    monkeypatch.setattr("gymmesh_resource.environments.code.environment.judge", starved_at_first)
+    environment = CodeEnvironment(concurrency=3, warm=0, memory_mb=256, test_timeout_s=60.0)
+    row = task(**unit_tests(["1\n"], ["1\n"]))
+    answer = new_message("assistant", "```python\nprint(input())\n```")
+    async with served(environment, verify_timeout_s=300.0) as mesh:
+        call = mesh.verify(of=row, transcript=[answer], timeout=600.0)
+        if times == 1:
+            assert (await call).reward == 1.0
+        else:
+            with pytest.raises(MeshError) as caught:
+                await call
+            assert caught.value.reason_name == "VERIFIER_TIMEOUT"
+            assert "too busy" in caught.value.message
+    # The second time it has all places.
+    assert calls == [False, True]
+
+
+async def test_programs_that_wake_each_other_use_their_time_together() -> None:
+    ping_pong = """
+import os
+a, b = os.pipe(), os.pipe()
+mine, other = (a, b) if os.fork() else (b, a)
+if mine is a: os.write(other[1], b'.')
+while os.read(mine[0], 1): os.write(other[1], b'.')
+"""
+    async with _one_processor(hogs=0) as sandbox, asyncio.timeout(240.0):
+        judgement = await _judged(sandbox, ping_pong, test_s=2.0)
+    assert judgement == Judgement(1, 0, "time limit exceeded", "2 s")
+
+
 async def test_a_look_that_fails_ends_the_block() -> None:
     class Unseen:
         def threads(self) -> list[ProgramThread]:
@@ -111,6 +207,14 @@ def _thread(
     number: int, waited_s: float, *, ready: bool = True, yields: bool = False
 ) -> ProgramThread:
     return ProgramThread(number, ready, waited_s, yields)
+
+
+def test_what_ran_is_added_up() -> None:
+    waits = Waits()
+    waits.see([ProgramThread(1, True, 0.0, False, 2.0), ProgramThread(2, True, 0.0, False, 1.0)])
+    assert waits.ran_s == 3.0
+    waits.see([ProgramThread(2, False, 0.0, False, 1.5), ProgramThread(3, True, 0.0, True, 0.25)])
+    assert waits.ran_s == 3.75
 
 
 def test_waits_are_those_of_one_thread_at_a_time() -> None:

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Rollout, Task, TaskInvalid
 from gymmesh_resource.environments.function_calling import FunctionCallingEnvironment
-from gymmesh_resource.environments.function_calling.comparison import Likeness, alike, same
+from gymmesh_resource.environments.function_calling.comparison import (
+    Likeness,
+    difference,
+    equal,
+    equal_text,
+)
+from gymmesh_resource.environments.function_calling.free_text import says_the_same
 from gymmesh_resource.environments.function_calling.verdict import (
     NamedCall,
     Rules,
@@ -40,21 +46,25 @@ def calls(written: list[list[Any]]) -> list[NamedCall]:
     return [NamedCall(name, arguments) for name, arguments in written]
 
 
+@pytest.mark.parametrize("compat", ["", "nemo"])
 @pytest.mark.parametrize("case", CALLS, ids=lambda case: case["why"])
-def test_calls(case: dict[str, Any]) -> None:
-    rules = Rules(**case.get("rules", {}))
-    assert judge_calls(calls(case["expected"]), calls(case["made"]), rules).reward == case["reward"]
+def test_calls(case: dict[str, Any], compat: str) -> None:
+    nemo: dict[str, Any] = {"extra_arguments": "allowed", "same": equal} if compat else {}
+    rules = Rules(**nemo | case.get("rules", {}))
+    reward = case.get("nemo", case["reward"]) if compat else case["reward"]
+    assert judge_calls(calls(case["expected"]), calls(case["made"]), rules).reward == reward
 
 
+@pytest.mark.parametrize("compat", ["", "nemo"])
 @pytest.mark.parametrize("case", ACTIONS, ids=lambda case: case["why"])
-def test_actions(case: dict[str, Any]) -> None:
+def test_actions(case: dict[str, Any], compat: str) -> None:
     one = [] if case.get("expected") is None else [case["expected"]]
     expected = calls(case.get("batch", one))
-    likeness = Likeness(ignored=case.get("ignored", ()))
-    verdict = judge_action(
-        expected, calls(case["made"]), said=case.get("said", False), likeness=likeness
-    )
-    assert verdict.reward == case["reward"], verdict.category
+    ignored = case.get("ignored", ())
+    rules = Rules(same=Likeness() if compat else equal_text, ignored=ignored)
+    verdict = judge_action(expected, calls(case["made"]), said=case.get("said", False), rules=rules)
+    reward = case.get("nemo", case["reward"]) if compat else case["reward"]
+    assert verdict.reward == reward, verdict.category
 
 
 def test_the_tables_are_large() -> None:
@@ -65,13 +75,15 @@ def test_the_tables_are_large() -> None:
 @given(JSON)
 def test_a_value_is_the_same_as_itself_and_alike(value: Any) -> None:
     again = json.loads(json.dumps(value))
-    assert same(value, again)
-    assert alike(value, again, Likeness()) is None
+    for rule in (equal, equal_text, Likeness()):
+        assert difference(value, again, rule) is None
 
 
 @given(JSON, JSON)
 def test_sameness_has_no_direction(left: Any, right: Any) -> None:
-    assert same(left, right) == same(right, left)
+    for rule in (equal, equal_text):
+        there, back = difference(left, right, rule), difference(right, left, rule)
+        assert (there is None) == (back is None)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("ab"), st.integers(0, 1)), max_size=5), st.data())
@@ -85,9 +97,9 @@ def test_values_of_great_depth_and_size_are_judged() -> None:
     deep: Any = 1
     for _ in range(50_000):
         deep = [deep]
-    assert same(deep, deep)
-    assert not same({"a": 1}, {"a": deep})
-    assert alike({"a": 10**400}, {"a": 0.5}, Likeness()) == "value"
+    assert difference(deep, deep) is None
+    assert difference({"a": 1}, {"a": deep}) == "type"
+    assert difference({"a": 10**400}, {"a": 0.5}, Likeness()) == "value"
     assert judge_calls(calls([["f", {}]]), calls([["f", {}]] * 20_000), Rules()).reward == 0.0
 
 
@@ -101,6 +113,7 @@ def test_values_of_great_depth_and_size_are_judged() -> None:
         ({"expected_answers": [{"arguments": {}}]}, "expected_answers[0].name"),
         ({"expected_answers": [{"name": "f", "arguments": []}]}, "expected_answers[0].arguments"),
         ({"expected_answers": [{"name": "f", "arguments": "{"}]}, "expected_answers[0].arguments"),
+        ({"expected_answers": [], "free_text_arguments": "u"}, "free_text_arguments"),
         ({"expected_action": []}, "expected_action"),
         ({"expected_action": {"type": "x"}}, "expected_action.type"),
         ({"expected_action": {"type": "function_call"}}, "expected_action.name"),
@@ -131,6 +144,81 @@ def test_expected_calls_may_be_written_as_text() -> None:
     assert read_expected(written) == [NamedCall("f", {"a": 1}), NamedCall("g", {})]
 
 
+@pytest.mark.parametrize(
+    ("expected", "actual", "same"),
+    [
+        ("Please call me back in the morning.", "Please call me in the morning", True),
+        ("Tell the team that the build is red", "Tell the team the build is red", True),
+        ("delete the file now", "do not delete the file", False),
+        ("New York", "New Jersey", False),
+        ("2024-01-05 10:00", "2024-01-05 18:00", False),
+        ("meet me at 10:00 in the hall", "meet me at 18:00 in the hall", False),
+        ("fly to Rome in the morning", "fly to Oslo in the morning", False),
+        ("git push origin main", "git push origin dev", False),
+        ("copy the file a.txt to b.txt", "copy the file b.txt to a.txt", False),
+        ("send the bill to the client", "pay for the trip with the card", False),
+        ("wait for two of the guests", "wait for three of the guests", False),
+        ("", "the", False),
+    ],
+)
+def test_free_text_may_be_worded_differently(expected: str, actual: str, same: bool) -> None:
+    assert says_the_same(expected, actual, 0.3) is same
+    assert says_the_same(actual, expected, 0.3) is same
+
+
+@pytest.mark.parametrize(
+    ("changes", "made", "reward"),
+    [
+        ({}, {"u": "Call me back in the morning"}, 1.0),
+        ({}, {"u": "Call me in the morning"}, 0.0),
+        ({"free_text_arguments": ["u"]}, {"u": "Call me in the morning"}, 1.0),
+        ({"free_text_arguments": ["v"]}, {"u": "Call me in the morning"}, 0.0),
+        ({"free_text_arguments": ["u"]}, {"u": "Call me in the morning", "v": 1}, 0.0),
+        ({"compat": "nemo"}, {"u": "Call me in the morning"}, 1.0),
+        ({"compat": "nemo"}, {"u": "Call the police"}, 1.0),
+    ],
+)
+async def test_a_row_asks_for_similar_texts(
+    changes: dict[str, Any], made: dict[str, Any], reward: float
+) -> None:
+    action = {"type": "function_call", "name": "f",
+              "arguments": {"u": "Call me back in the morning"}}  # fmt: skip
+    call = {"type": "function_call", "name": "f", "arguments": json.dumps(made), "call_id": "c"}
+    async with served(FunctionCallingEnvironment()) as mesh:
+        message = make_task({"expected_action": action} | changes).message
+        verification = await mesh.verify(
+            of=message, transcript=list(items_from_json(dumps([call])))
+        )
+        assert verification.reward == reward
+        assert verification.explanation
+
+
+async def test_a_key_that_comes_twice_is_not_an_argument() -> None:
+    payload = {"expected_answers": [{"name": "f", "arguments": {"u": "c"}}]}
+    call = {
+        "type": "function_call",
+        "name": "f",
+        "arguments": '{"u": "k", "u": "c"}',
+        "call_id": "c",
+    }
+    items = list(items_from_json(dumps([call])))
+    async with served(FunctionCallingEnvironment()) as mesh:
+        right = await mesh.verify(of=make_task(payload).message, transcript=items)
+        nemo = await mesh.verify(
+            of=make_task(payload | {"compat": "nemo"}).message, transcript=items
+        )
+    assert (right.reward, nemo.reward) == (0.0, 1.0)
+    assert (right.compat, nemo.compat) == ("", "nemo")
+
+
+async def test_saying_nothing_is_not_declining() -> None:
+    message = make_task({"expected_answers": []}).message
+    async with served(FunctionCallingEnvironment()) as mesh:
+        silent = await mesh.verify(of=message, transcript=[new_message("assistant", " ")])
+        spoken = await mesh.verify(of=message, transcript=[new_message("assistant", "Bye!")])
+    assert (silent.reward, spoken.reward) == (0.0, 1.0)
+
+
 @pytest.mark.golden
 async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
     rows = read(golden_dir / "xlam_fc.example.jsonl")
@@ -138,6 +226,7 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
     rollouts = read(golden_dir / "xlam_fc.example_rollouts.jsonl")
     assert {rollout["reward"] for rollout in rollouts} == {0.0, 1.0}
     environment = FunctionCallingEnvironment()
+    environment.compat = "nemo"
 
     for rollout in rollouts:
         task = make_task({"expected_answers": expected[question(rollout)]})
@@ -254,9 +343,8 @@ async def test_the_example_tasks_are_won_by_their_own_calls() -> None:
             ]
             other = {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "x"}
             for transcript, reward in ((items, 1.0), ([other, *items], 0.0)):
-                verification = await mesh.verify(
-                    session.session_id, task, list(items_from_json(dumps(transcript)))
-                )
+                made = [*items_from_json(dumps(transcript)), new_message("assistant", "Done.")]
+                verification = await mesh.verify(session.session_id, task, made)
                 assert verification.reward == reward
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gymmesh_resource.environments.mcqa import verdict
 from gymmesh_resource.environments.mcqa.environment import McqaEnvironment
 from gymmesh_resource.environments.mcqa.nemo import by_patterns, choose
 from gymmesh_resource.environments.mcqa.question import MODES, ChoiceQuestion
@@ -78,6 +79,8 @@ def test_a_tasks_own_patterns(patterns: list[str], text: str, letter: str | None
 )
 def test_long_and_odd_text_is_judged_in_the_end(mode: Any, text: str) -> None:
     # What is quadratic in any of these would outlast the test's time limit.
+    question = ChoiceQuestion(OPTIONS)
+    assert verdict.choose(text, question, mode, answer_prefix="answer is") in (None, "A", "B")
     assert choose(text, ChoiceQuestion(OPTIONS), mode, answer_prefix="answer is") in (None, "B")
 
 
@@ -117,6 +120,28 @@ async def test_a_broken_row_is_refused_by_its_key(row: dict[str, Any], field: st
 
     assert caught.value.reason_name == "TASK_INVALID"
     assert field in caught.value.message
+
+
+async def test_a_reference_is_chosen_by_configuration_and_row() -> None:
+    row = _row(options=[{"A": "10"}, {"B": "100"}], grading_mode="lenient_boxed")
+    text = [new_message("assistant", "\\boxed{100}")]
+    async with served(McqaEnvironment()) as environment:
+        right = await environment.verify(of=task(**row), transcript=text)
+        nemo = await environment.verify(of=task(**row, compat="nemo"), transcript=text)
+    async with served(McqaEnvironment(), compat="nemo") as environment:
+        configured = await environment.verify(of=task(**row), transcript=text)
+
+    assert (right.reward, nemo.reward, configured.reward) == (1.0, 0.0, 0.0)
+    assert right.explanation == "expected B, got B (by lenient_boxed)"
+    assert (nemo.compat, configured.compat) == ("nemo", "nemo")
+
+
+async def test_a_letter_inside_a_word_is_not_what_a_pattern_finds() -> None:
+    row = _row(template_metadata={"output_regex": r"ANSWER IS\s*([A-Za-z])"}, expected_answer="C")
+
+    assert await _reward("The answer is clear", row) == 0.0
+    assert await _reward("The answer is clear", row | {"compat": "nemo"}) == 1.0
+    assert await _reward("The answer is C.", row) == 1.0
 
 
 async def test_the_row_decides_how_it_is_read() -> None:
@@ -202,7 +227,7 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
         row = tasks[_prompt(recorded)]
         row.pop("responses_create_params", None)
         answer = recorded["response"]["output"][-1]["content"][0]["text"]
-        async with served(McqaEnvironment()) as environment:
+        async with served(McqaEnvironment(), compat="nemo") as environment:
             verification = await environment.verify(
                 of=task(**row), transcript=[new_message("assistant", answer)]
             )

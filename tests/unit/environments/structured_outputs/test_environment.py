@@ -109,6 +109,8 @@ async def test_a_call_ends_the_episode_without_running_anything() -> None:
         (_row(schema_str={"type": "object"}), "schema_str"),
         ({"schema": "{"}, "schema"),
         (_row(schema_str='{"$ref": "#"}'), "schema_str"),
+        (_row(schema_str='{"type": "string", "pattern": "(?i)x"}'), "schema_str"),
+        (_row(schema_type="csv"), "schema_str"),
         (_row(schema_type="ini"), "schema_type"),
         (_row(response_mode="voice"), "response_mode"),
         (_calls(tool_name=1), "tool_name"),
@@ -165,13 +167,22 @@ async def test_a_schema_on_which_any_answer_takes_too_long_is_a_failure() -> Non
     assert caught.value.reason_name == "VERIFIER_TIMEOUT"
 
 
+async def test_a_reference_is_chosen_by_the_row() -> None:
+    refusal = new_message("assistant", "I'm sorry, I can't do that.")
+    rivers = {"type": "array", "items": {"type": "object", "properties": {"n": {}, "km": {}}}}
+    row = _row(schema_str=json.dumps(rivers), schema_type="csv")
+    async with served(StructuredOutputsEnvironment()) as environment:
+        assert await _verify(environment, row, refusal) == (0.0, "validation_error")
+        assert await _verify(environment, row | {"compat": "nemo"}, refusal) == (1.0, None)
+
+
 @pytest.mark.golden
 async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
     file = golden_dir / "structured_outputs.example_rollouts.jsonl"
     recorded = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert [rollout["reward"] for rollout in recorded] == [0.0, 0.0, 1.0, 0.0, 0.0]
 
-    async with served(StructuredOutputsEnvironment()) as environment:
+    async with served(StructuredOutputsEnvironment(), compat="nemo") as environment:
         for rollout in recorded:
             answer = rollout["response"]["output"][-1]["content"][0]["text"]
             row = _row(schema_str=_prompted_schema(rollout))
@@ -197,7 +208,7 @@ def _prompted_schema(rollout: dict[str, Any]) -> str:
 async def test_takes_the_recorded_rows_unchanged(golden_dir: Path) -> None:
     """The rows of version 4 have no recorded rollouts: schemas are checked, empty answers fail."""
     file = golden_dir / "structured_outputs.example.jsonl"
-    async with served(StructuredOutputsEnvironment()) as environment:
+    async with served(StructuredOutputsEnvironment(), compat="nemo") as environment:
         for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             params = row.pop("responses_create_params")
             own = task(**row)

@@ -23,6 +23,7 @@ TABLE: dict[str, Any] = yaml.safe_load(
 )
 CASES: list[dict[str, Any]] = TABLE["cases"]
 PERSON = json.dumps(TABLE["schemas"]["person"])
+PEOPLE = json.dumps({"type": "array", "items": TABLE["schemas"]["person"]})
 ANY = "{}"
 
 
@@ -31,13 +32,15 @@ def _schema(case: dict[str, Any]) -> str:
     return case["schema"] if named is None else json.dumps(named)
 
 
+@pytest.mark.parametrize("compat", ["", "nemo"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
-def test_case(case: dict[str, Any]) -> None:
+def test_case(case: dict[str, Any], compat: str) -> None:
     format = case.get("format", "json")
+    wanted = case.get("nemo", case) if compat else case
 
-    result = judge(_schema(case), format, str(case["answer"]))
+    result = judge(_schema(case), format, str(case["answer"]), compat=compat)
 
-    assert (result.reward, result.error) == (case["reward"], case.get("error", "")), result
+    assert (result.reward, result.error) == (wanted["reward"], wanted.get("error", "")), result
     assert bool(result.message) == (result.reward == 0.0)
     assert len(result.message) <= 200
 
@@ -102,12 +105,16 @@ def test_a_tools_arguments(arguments: str, key: str | None, reward: float, error
          "key", "levels", "field", "huge", "null", "surrogate"],
 )  # fmt: skip
 def test_hostile_answers_are_judged(format: Any, answer: str) -> None:
-    assert judge(PERSON, format, answer).reward == 0.0
+    schema = PEOPLE if format == "csv" else PERSON
+    assert judge(schema, format, answer).reward == 0.0
+    assert judge(PERSON, format, answer, compat="nemo").reward == 0.0
 
 
 @given(st.sampled_from(FORMATS), st.text())
 def test_any_text_is_judged(format: Any, answer: str) -> None:
-    assert judge(PERSON, format, answer).reward == 0.0
+    schema = PEOPLE if format == "csv" else PERSON
+    assert judge(schema, format, answer).reward == 0.0
+    assert judge(PERSON, format, answer, compat="nemo").reward == 0.0
 
 
 JSON = st.recursive(

@@ -5,12 +5,24 @@ Task rows have `exp_cal_state`, as NeMo Gym's calendar rows: the expected events
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from gymmesh_resource import Environment, Rollout, Session, Task, Verdict
 from gymmesh_resource.expected import Expected
 from gymmesh_responses import dumps
 
 from .arranging import arranged
-from .verdict import WantedEvent, judge, read_expected
+from .verdict import NEMO, RIGHT, Reading, WantedEvent, judge, read_expected
+
+_WORDS = {
+    "no_answer": "the rollout does not end with a message",
+    "no_json_list": "the answer has no JSON list of events",
+    "think_found": "the answer has <think> in it",
+    "different_number_of_events": "the calendar has more or fewer events than expected",
+    "conflicting_events": "two events overlap",
+    "constraint_violated": "an event has another duration, or is at a time that it may not be",
+    "error_in_grading": "an event cannot be read, or is not one of those expected",
+}
 
 
 class CalendarEnvironment(Environment[None]):
@@ -20,31 +32,33 @@ class CalendarEnvironment(Environment[None]):
     constraints, else 0.0.
     """
 
-    version = "1"
+    version = "2"
+    references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
 
     def check_task(self, task: Task) -> None:
         """The row must have an `exp_cal_state` that can be judged against."""
-        _expected(task)
+        self._expected(task)
 
     def expected(self, task: Task) -> Expected | None:
         """A calendar that meets all constraints."""
-        events = arranged(_expected(task))
+        events = arranged(self._expected(task)[0])
         return None if not events else Expected(dumps(events).decode(), "json")
 
     def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the calendar of the model's last message."""
-        expected = _expected(rollout.task)
-        verdict = judge(_last_message(rollout), expected)
+        expected, reading = self._expected(rollout.task)
+        verdict = judge(_last_message(rollout), expected, reading)
         evidence: dict[str, object] = {"reason": verdict.reason}
         left_out = [event_id for event_id, event in expected.items() if not event.understood]
         if left_out:
             evidence["constraints_not_understood"] = left_out
-        return Verdict(verdict.reward, evidence=evidence)
+        explanation = "the calendar is as expected" if verdict.reward else _WORDS[verdict.reason]
+        return Verdict(verdict.reward, evidence=evidence, explanation=explanation)
 
-
-def _expected(task: Task) -> dict[str, WantedEvent]:
-    return read_expected(task.require("exp_cal_state", dict))
+    def _expected(self, task: Task) -> tuple[dict[str, WantedEvent], Reading]:
+        reading = NEMO if self.compat_of(task) else RIGHT
+        return read_expected(task.require("exp_cal_state", dict), reading), reading
 
 
 def _last_message(rollout: Rollout) -> str:

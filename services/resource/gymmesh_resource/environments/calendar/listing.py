@@ -1,10 +1,11 @@
-r"""Finds the calendar in an answer: the first list of objects in its text. Pure.
+r"""Finds the calendar in an answer: the last JSON list of objects in its text. Pure.
 
-What counts as that list is NeMo Gym's calendar rule, a regular expression over `[`, `]`, `{` and
-`}` alone, quotes not minded: `\[ X \{ X \} X \]`, where X is any run of characters that are no
-square brackets and of blocks `{…}` up to the next closing brace, in which there may be some. A
-search by that expression takes exponential time for hostile text. Here the expression's choice
-is worked out from the end of the text backwards, in time linear in its length.
+With `compat: nemo` it is the first one, and what counts as a list is NeMo Gym's calendar rule, a
+regular expression over `[`, `]`, `{` and `}` alone, quotes not minded: `\[ X \{ X \} X \]`, where X
+is any run of characters that are no square brackets and of blocks `{…}` up to the next closing
+brace, in which there may be some. A search by that expression takes exponential time for hostile
+text. Here the expression's choice is worked out from the end of the text backwards, in time linear
+in its length.
 """
 
 from __future__ import annotations
@@ -14,6 +15,28 @@ from typing import Any
 
 # Characters of an answer that are searched; a calendar of a day has some hundreds.
 LONGEST = 100_000
+# Opening brackets at which a list is looked for; an answer has some few.
+_STARTS = 500
+_DECODER = json.JSONDecoder()
+
+
+def last_list(text: str) -> list[Any] | None:
+    """The last list of objects in a text, or a last empty list; None where there is neither."""
+    text = text[-LONGEST:]
+    found: list[Any] | None = None
+    place = text.find("[")
+    for _ in range(_STARTS):
+        if place < 0:
+            break
+        try:
+            value, end = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            place = text.find("[", place + 1)
+            continue
+        if all(isinstance(event, dict) for event in value):
+            found = value
+        place = text.find("[", end)
+    return found
 
 
 def first_list(text: str) -> list[Any] | None:

@@ -3,24 +3,24 @@
 Invariant: whatever the model wrote is judged. An expected calendar that cannot be judged against
 is a `TaskInvalid`, never a reward of 0.
 
-The rule is that of NeMo Gym's calendar rows. The answer's first list of objects is the calendar.
-It must have as many events (by `event_id`) as expected, no two of which overlap, and each
-expected event must be there with its duration, within its `min_time` and `max_time`, and under
-its constraint. An answer with `<think>` in it is wrong; where no event is expected, any other
-answer is right.
+The answer's last list of objects is the calendar. It must have as many events (by `event_id`) as
+expected, each once, no two of which overlap, and each expected event must be there with its
+duration, within its `min_time` and `max_time`, and under its constraint. Where no event is
+expected, an answer is right that has no calendar, or an empty one. `Reading` has what NeMo Gym's
+own rule does otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_resource.errors import TaskInvalid
 
-from .clock import read_time
-from .listing import first_list
+from .clock import read_clock, read_time
+from .listing import first_list, last_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,62 +47,94 @@ class CalendarScore:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How calendars are read.
+
+    time: reads a time of day. is_nemo: NeMo Gym's own rule: the first list counts, an event may
+    come twice, `<think>` is wrong, and any answer is right where no event is expected.
+    """
+
+    time: Callable[[str], int]
+    is_nemo: bool
+
+
+RIGHT: Final = Reading(read_clock, is_nemo=False)
+NEMO: Final = Reading(read_time, is_nemo=True)
+
+
+_NUMBER: Final = "different_number_of_events"
+
+
 class _Malformed(Exception):
     """The answer's calendar has an event that cannot be read."""
 
 
-def read_expected(state: Mapping[str, Any]) -> dict[str, WantedEvent]:
-    """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`."""
-    return {event_id: _expected(entry, event_id) for event_id, entry in state.items()}
+def read_expected(state: Mapping[str, Any], reading: Reading = RIGHT) -> dict[str, WantedEvent]:
+    """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`, also for a
+    constraint that is not understood unless NeMo Gym's rule leaves it out."""
+    return {event_id: _expected(entry, event_id, reading) for event_id, entry in state.items()}
 
 
-def judge(answer: str, expected: Mapping[str, WantedEvent]) -> CalendarScore:
+def judge(
+    answer: str, expected: Mapping[str, WantedEvent], reading: Reading = RIGHT
+) -> CalendarScore:
     """The verdict on the model's last message; an empty one is wrong."""
-    if not answer:
+    if not answer.strip():
         return CalendarScore(0.0, "no_answer")
-    if "<think>" in answer:
-        return CalendarScore(0.0, "think_found")
-    if not expected:
-        return CalendarScore(1.0, "pass")
-    calendar = first_list(answer)
+    if reading.is_nemo:
+        if "<think>" in answer:
+            return CalendarScore(0.0, "think_found")
+        if not expected:
+            return CalendarScore(1.0, "pass")
+        calendar = first_list(answer)
+    else:
+        calendar = last_list(answer.rpartition("</think>")[2].partition("<think>")[0])
+        if not expected:
+            nothing = not calendar
+            return CalendarScore(float(nothing), "pass" if nothing else _NUMBER)
     if not calendar:
         return CalendarScore(0.0, "no_json_list")
     try:
-        reason = _problem(calendar, expected)
+        reason = _problem(calendar, expected, reading)
     except (_Malformed, RecursionError, OverflowError, ValueError, TypeError):
         reason = "error_in_grading"  # events can be nested deeply, and numbers be huge
     return CalendarScore(float(reason is None), reason or "pass")
 
 
-def _problem(calendar: Sequence[Any], expected: Mapping[str, WantedEvent]) -> str | None:
+def _problem(
+    calendar: Sequence[Any], expected: Mapping[str, WantedEvent], reading: Reading
+) -> str | None:
     events = {str(_field(event, "event_id")): event for event in calendar}
     if len(events) != len(expected):
-        return "different_number_of_events"
-    if _overlap(calendar):
+        return _NUMBER
+    if not reading.is_nemo and len(calendar) != len(events):
+        return _NUMBER  # an event that comes twice
+    if _overlap(calendar, reading):
         return "conflicting_events"
     for event_id, wanted in expected.items():
         if event_id not in events:
             raise _Malformed
-        if not _satisfied(events[event_id], wanted):
+        if not _satisfied(events[event_id], wanted, reading):
             return "constraint_violated"
     return None
 
 
-def _overlap(calendar: Sequence[Any]) -> bool:
+def _overlap(calendar: Sequence[Any], reading: Reading) -> bool:
     """Whether two events overlap; one that is written twice, word for word, counts once."""
     distinct: list[Any] = []
     for event in calendar:
         if event not in distinct:
             distinct.append(event)
-    pairs = combinations(map(_span, distinct), 2)
+    pairs = combinations([_span(event, reading) for event in distinct], 2)
     return any(
         not (end <= other_start or start >= other_end)
         for (start, end), (other_start, other_end) in pairs
     )
 
 
-def _satisfied(event: Any, wanted: WantedEvent) -> bool:
-    start, end = _span(event)
+def _satisfied(event: Any, wanted: WantedEvent, reading: Reading) -> bool:
+    start, end = _span(event, reading)
     if event["duration"] != wanted.duration:
         return False
     if start < wanted.earliest or end > wanted.latest:
@@ -110,14 +142,14 @@ def _satisfied(event: Any, wanted: WantedEvent) -> bool:
     return wanted.exactly is None or start == wanted.exactly
 
 
-def _span(event: Any) -> tuple[float, float]:
+def _span(event: Any, reading: Reading) -> tuple[float, float]:
     """Start and end in minutes after midnight."""
     duration = _field(event, "duration")
     begins = _field(event, "start_time")
     if not isinstance(duration, int | float) or not isinstance(begins, str):
         raise _Malformed
     try:
-        start = read_time(begins)
+        start = reading.time(begins)
         return start, start + duration
     except (ValueError, OverflowError):
         raise _Malformed from None
@@ -129,7 +161,7 @@ def _field(event: Any, name: str) -> Any:
     return event[name]
 
 
-def _expected(entry: Any, event_id: str) -> WantedEvent:
+def _expected(entry: Any, event_id: str, reading: Reading) -> WantedEvent:
     where = f"exp_cal_state.{event_id}"
     if not isinstance(entry, dict):
         raise TaskInvalid(where, "must be an object")
@@ -149,16 +181,20 @@ def _expected(entry: Any, event_id: str) -> WantedEvent:
     try:
         match word:
             case "before":
-                return WantedEvent(duration, earliest, min(latest, read_time(rest)))
+                return WantedEvent(duration, earliest, min(latest, reading.time(rest)))
             case "after":
-                return WantedEvent(duration, max(earliest, read_time(rest)), latest)
+                return WantedEvent(duration, max(earliest, reading.time(rest)), latest)
             case "at":
-                return WantedEvent(duration, earliest, latest, read_time(rest))
+                return WantedEvent(duration, earliest, latest, reading.time(rest))
             case "between":
-                first, second = map(read_time, rest.split(" and "))
+                first, second = map(reading.time, rest.split(" and "))
                 return WantedEvent(duration, max(earliest, first), min(latest, second))
     except ValueError:
         raise TaskInvalid(f"{where}.constraint", "has a time that cannot be read") from None
+    if not reading.is_nemo:
+        raise TaskInvalid(
+            f"{where}.constraint", "must be before, after, at or between, and times such as 2pm"
+        )
     return WantedEvent(duration, earliest, latest, understood=False)
 
 

@@ -5,10 +5,10 @@ no expected output, and what it sends is only what the candidate wrote or return
 
 The order: `kind` is "stdio" or "call"; `prompt` is a text that the program continues, unless the
 program defines `entry` itself; `source` is the program; `entry` names the function to call;
-`prelude` asks for the usual imports. A test is `{"stdin": text}`, `{"lines": text}` (arguments
-as JSON, one a line) or `{"args": [...], "kwargs": {...}}` (encoded). Its answer is
-`{"stdout": text, "error": text, "exit": number}`, `{"value": encoded}` or
-`{"error": text, "type": name}`.
+`prelude` asks for the usual imports; `any_exit`: `sys.exit(1)` is an end like any other. A test is
+`{"stdin": text}`, `{"lines": text}` (arguments as JSON, one a line) or `{"args": [...], "kwargs":
+{...}}` (encoded). Its answer is `{"stdout": text, "error": text, "exit": number}`, `{"value":
+encoded}` or `{"error": text, "type": name}`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,15 @@ def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(open(descriptor, "wb", closefd=False), encoding="utf-8", errors=errors)
 
 
-def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int]) -> int:
+def exit_code(leaving: SystemExit) -> int:
+    """The exit code that Python gives to `sys.exit`; a text is written to standard error."""
+    if leaving.code is None or isinstance(leaving.code, int):
+        return int(leaving.code or 0) & 0xFF
+    sys.stderr.write(str(leaving.code))
+    return 1
+
+
+def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int], any_exit: bool) -> int:
     """In the child: become the program. Gives the exit code."""
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
@@ -81,8 +89,8 @@ def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int]) -> 
     status = 0
     try:
         exec(code, space)  # noqa: S102  # this is the program's own process
-    except SystemExit:
-        pass
+    except SystemExit as leaving:
+        status = 0 if any_exit else exit_code(leaving)
     except BaseException as error:
         sys.stderr.write(frames.said(error))
         status = 1
@@ -102,7 +110,9 @@ def _file(name: str) -> int:
     return descriptor
 
 
-def run_stdio(code: CodeType, space: dict[str, Any], test: dict[str, Any]) -> dict[str, Any]:
+def run_stdio(
+    code: CodeType, space: dict[str, Any], test: dict[str, Any], any_exit: bool = False
+) -> dict[str, Any]:
     """Run the program in a process of its own; gives its output and exit code."""
     files = [_file(name) for name in ("stdin", "stdout", "stderr")]
     try:
@@ -114,7 +124,7 @@ def run_stdio(code: CodeType, space: dict[str, Any], test: dict[str, Any]) -> di
         if child == 0:
             status = 1
             try:
-                status = run_child(code, space, files)
+                status = run_child(code, space, files, any_exit)
             finally:
                 os._exit(status)
         _, status = os.waitpid(child, 0)
@@ -172,7 +182,11 @@ def main() -> None:
     channel.write(frames.READY)
     while (given := channel.read()) is not None:
         test = json.loads(given[1])
-        answer = run_call(function, test) if calls else run_stdio(codes[-1], space, test)
+        answer = (
+            run_call(function, test)
+            if calls
+            else run_stdio(codes[-1], space, test, order["any_exit"])
+        )
         try:
             text = json.dumps(answer).encode()
         except (ValueError, RecursionError, MemoryError) as error:

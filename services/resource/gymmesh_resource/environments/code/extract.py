@@ -1,4 +1,4 @@
-"""The program in a model's answer. Pure.
+"""The program in a text as LiveCodeBench reads it, and what a program defines. Pure.
 
 It is sent into the sandbox beside the driver, so it imports nothing of ours.
 """

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -67,20 +68,33 @@ class _Failed(Exception):
 
 
 async def judge(
-    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, test_s: float, suite_s: float
+    sandbox: Sandbox,
+    suite: Suite,
+    source: str,
+    *,
+    limits: Limits,
+    test_s: float,
+    suite_s: float,
+    clock_s: float = math.inf,
+    last_s: float = 0.0,
+    any_exit: bool = False,
 ) -> Judgement:
-    """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run.
+    """Test a program.
 
     `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them,
-    those not counted that it waited for a processor (see `ProgramTime`).
+    those not counted that it waited for a processor (see `ProgramTime`). `clock_s`, `last_s`:
+    seconds of the clock for all of them. `any_exit`: `sys.exit(1)` is an end like any other.
+
+    Raises `SandboxError`, `TaskInvalid` for test code that does not run, and `Starved` where the
+    machine was too busy for a judgement within `clock_s`.
     """
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
     async with _programs(sandbox, suite, limits) as (program, checker):
-        time = ProgramTime((program, checker), suite_s)
+        time = ProgramTime((program, checker), suite_s, clock_s, last_s)
         try:
             async with time.limit(test_s):
-                await _load(program, suite, source)
+                await _load(program, suite, source, any_exit)
             if isinstance(suite, CheckSuite):
                 async with time.limit(test_s):
                     await _check(program, checker)
@@ -127,9 +141,10 @@ async def _programs(
         yield program, check
 
 
-async def _load(program: Running, suite: Suite, source: str) -> None:
+async def _load(program: Running, suite: Suite, source: str, any_exit: bool) -> None:
     """Let the driver compile and import the program."""
     order: dict[str, Any] = {"kind": "stdio", "prelude": True, "source": source}
+    order["any_exit"] = any_exit
     if not isinstance(suite, StdioSuite):
         order |= {"kind": "call", "entry": suite.entry}
     if isinstance(suite, CheckSuite):

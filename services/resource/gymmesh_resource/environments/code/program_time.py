@@ -1,8 +1,9 @@
-"""The time that a program has: seconds of the clock, less those that a busy machine took from it.
+"""The time that a program has: of a processor, and of the clock less what a busy machine took.
 
-A program that was ready to run but had no processor is not slow. What it waited is given back,
-unless it made itself wait: with several threads ready at a time, or with a lower priority. A
-sleeping program waits for no processor.
+A program is over its limit when it has used that much time of a processor, or when that much time
+has passed in which it did not wait for one. Waiting is not given back where a program makes itself
+wait: with several threads ready at a time, or with a lower priority. A sleeping program waits for
+no processor.
 """
 
 from __future__ import annotations
@@ -20,19 +21,33 @@ class OutOfTime(Exception):
     """A program took longer than it may; the text says how long that is."""
 
 
+class Starved(Exception):
+    """The machine was too busy to give a program its time; says nothing about the program."""
+
+
 class ProgramTime:
     """The time that programs which work by turns have for a suite.
 
     Args:
         programs: of which one at a time works.
         suite_s: seconds for all of it.
+        clock_s: seconds of the clock, after which a machine that gave too few of those is given up.
+        last_s: the same where a program will have had its time by then, at its present pace.
     """
 
-    def __init__(self, programs: Sequence[Running], suite_s: float) -> None:
+    def __init__(
+        self,
+        programs: Sequence[Running],
+        suite_s: float,
+        clock_s: float = math.inf,
+        last_s: float = 0.0,
+    ) -> None:
         self._programs = programs
         self._suite_s = suite_s
         self._left_s = suite_s
         self._waits = Waits()
+        began = asyncio.get_running_loop().time()
+        self._given_up, self._last = began + clock_s, began + last_s
 
     @asynccontextmanager
     async def limit(self, seconds: float = math.inf) -> AsyncIterator[None]:
@@ -40,9 +55,11 @@ class ProgramTime:
 
         Raises:
             OutOfTime: it took longer.
+            Starved: it did not, for a busy machine gave it no processor.
         """
+        loop, waits = asyncio.get_running_loop(), self._waits
         may_take = min(seconds, self._left_s)
-        began, waited_s = asyncio.get_running_loop().time(), self._waits.waited_s
+        began, waited_s = loop.time(), waits.waited_s
         try:
             async with asyncio.timeout(None) as clock:
                 watch = asyncio.create_task(self._watch(clock, may_take))
@@ -57,46 +74,66 @@ class ProgramTime:
             in_all = f"{self._suite_s:g} s in all"
             raise OutOfTime(f"{seconds:g} s" if may_take == seconds else in_all) from None
         finally:
-            took_s = asyncio.get_running_loop().time() - began
-            self._left_s -= took_s - (self._waits.waited_s - waited_s)
+            self._left_s -= loop.time() - began - (waits.waited_s - waited_s)
 
     async def _watch(self, clock: asyncio.Timeout, may_take: float) -> None:
-        """End the block when it has taken its time, that aside which its programs waited."""
+        """End the block when its programs have used their time, or will not get it."""
         loop, waits = asyncio.get_running_loop(), self._waits
-        end = loop.time() + may_take - waits.waited_s
-        now = loop.time()
+        began = now = loop.time()
+        end = began + may_take - waits.waited_s
+        ran_s = None
         try:
-            while now < end + waits.waited_s:
+            while True:
                 # At random, so that no program can be ready for the moment. Most tests end before.
                 pause = may_take * random.uniform(0.05, 0.15)
-                await asyncio.sleep(min(pause, end + waits.waited_s - now))
+                due = min(end + waits.waited_s, max(self._given_up, now + pause))
+                await asyncio.sleep(max(min(pause, due - now), 0.0))
                 now = loop.time()
+                before_s = waits.ran_s
                 waits.see(await asyncio.to_thread(self._threads))
+                if ran_s is None:
+                    # What ran before the block is not told apart from it by the first look.
+                    ran_s = waits.ran_s - min(waits.ran_s - before_s, now - began)
+                # What it has had of its time, by the clock or of a processor.
+                had_s = max(may_take - (end + waits.waited_s - now), waits.ran_s - ran_s)
+                if had_s >= may_take:
+                    break
+                if now >= self._given_up and not self._is_in_time(began, now, had_s / may_take):
+                    raise Starved(f"{waits.waited_s:.1f} s were spent waiting for a processor")
         except Exception:
             clock.reschedule(now)
             raise
         clock.reschedule(now)
+
+    def _is_in_time(self, began: float, now: float, part: float) -> bool:
+        """Whether a block that has had this part of its time will soon have had all of it."""
+        return part > 0 and began + (now - began) / part <= self._last
 
     def _threads(self) -> list[ProgramThread]:
         return [thread for program in self._programs for thread in program.threads()]
 
 
 class Waits:
-    """How long programs waited for a processor because of others. Pure.
+    """How long programs waited for a processor because of others, and used one. Pure.
 
     Attributes:
-        waited_s: seconds so far, from their beginnings on.
+        ran_s: seconds of processors so far, of all threads that were seen.
+        waited_s: seconds waited so far, from their beginnings on.
     """
 
     def __init__(self) -> None:
+        self.ran_s = 0.0
         self.waited_s = 0.0
-        self._before: dict[int, float] = {}
+        self._before: dict[int, ProgramThread] = {}
 
     def see(self, threads: Sequence[ProgramThread]) -> None:
         """Take the threads as they are now into account."""
-        before, self._before = self._before, {one.number: one.waited_s for one in threads}
+        before, self._before = self._before, {one.number: one for one in threads}
+        waits = [0.0]
+        for one in threads:
+            last = before.get(one.number)
+            self.ran_s += one.ran_s - (last.ran_s if last else 0.0)
+            waits.append(one.waited_s - (last.waited_s if last else 0.0))
         # Several that are ready wait for each other.
-        if sum(one.ready for one in threads) > 1 or any(one.yields for one in threads):
-            return
-        waits = (one.waited_s - before.get(one.number, 0.0) for one in threads)
-        self.waited_s += max(waits, default=0.0)
+        if sum(one.ready for one in threads) <= 1 and not any(one.yields for one in threads):
+            self.waited_s += max(waits)

@@ -7,8 +7,9 @@ Task rows have `expected_answers` (several calls, as NeMo Gym's xlam_fc) or `exp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, T
 from gymmesh_resource.expected import Expected
 from gymmesh_responses import CodecError, loads
 
-from .comparison import Likeness
+from .comparison import Likeness, are_near, equal, equal_text
 from .verdict import NamedCall, Rules, judge_action, judge_calls, read_action, read_expected
 
 # Calls that are kept as evidence, and characters and brackets of their arguments.
@@ -34,7 +35,8 @@ class FunctionCallingEnvironment(Environment[None]):
     The reward is 1.0 when the calls are the expected ones, else 0.0.
     """
 
-    version = "1"
+    version = "2"
+    references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
 
     def __init__(
@@ -42,11 +44,11 @@ class FunctionCallingEnvironment(Environment[None]):
         *,
         end: Literal["model", "first_calls"] = "model",
         tool_answer: str = _ANSWER,
-        extra_arguments: Literal["allowed", "refused"] = "allowed",
+        extra_arguments: Literal["allowed", "refused"] | None = None,
         call_order: Literal["free", "kept"] = "free",
-        fill_defaults: bool = False,
-        word_similarity: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.1,
-        float_tolerance: Annotated[float, msgspec.Meta(ge=0)] = 1e-6,
+        fill_defaults: bool | None = None,
+        word_similarity: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | None = None,
+        float_tolerance: Annotated[float, msgspec.Meta(ge=0)] | None = None,
         ignored_arguments: Sequence[str] = (),
     ) -> None:
         """Options.
@@ -54,18 +56,25 @@ class FunctionCallingEnvironment(Environment[None]):
         end: what ends an episode: an answer without calls, or the model's first calls. One
             action that is expected always ends with the first calls.
         tool_answer: what each call is answered; a row's `tool_answers` go before it.
-        extra_arguments: whether calls may have arguments that are not expected.
+        extra_arguments: whether calls may have arguments that are not expected; refused by
+            default, with `compat: nemo` allowed in `expected_answers`.
         call_order: whether several calls may come in any order.
-        fill_defaults: an argument that was left out has the default of the function's schema.
-        word_similarity, float_tolerance, ignored_arguments: for `expected_action` only: how
-            texts and numbers are compared, and the keys whose values are not.
+        fill_defaults: an argument that was left out has the default of the function's schema; on
+            by default, with `compat: nemo` off.
+        word_similarity: least share of common words in arguments that a row calls free text, 0.3
+            by default; with `compat: nemo` in all texts of `expected_action`, 0.1 by default.
+        float_tolerance: numbers of which one is a float may be less than that apart in
+            `expected_action`; none by default, with `compat: nemo` 1e-6.
+        ignored_arguments: keys of `expected_action` whose values are not compared.
         """
         self._end = end
         self._answer = tool_answer
         self._extra = extra_arguments
         self._in_order = call_order == "kept"
         self._fill = fill_defaults
-        self._likeness = Likeness(word_similarity, float_tolerance, frozenset(ignored_arguments))
+        self._word_similarity = word_similarity
+        self._float_tolerance = float_tolerance
+        self._ignored = frozenset(ignored_arguments)
 
     def check_task(self, task: Task) -> None:
         """The row must have `expected_answers` or `expected_action`, well formed, and all that
@@ -82,6 +91,7 @@ class FunctionCallingEnvironment(Environment[None]):
         answers = task.payload.get("tool_answers", {})
         if not isinstance(answers, dict) or not all(isinstance(v, str) for v in answers.values()):
             raise TaskInvalid("tool_answers", "must be an object of texts by function name")
+        _free_text(task)
 
     async def call_other(self, session: Session[None], name: str, arguments: dict[str, Any]) -> str:
         """Answer a call of one of the task's functions."""
@@ -99,26 +109,66 @@ class FunctionCallingEnvironment(Environment[None]):
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the calls that the model made with the expected ones."""
-        made = [_made(call) for call in rollout.tool_calls]
-        exactly, _, expected = _expectation(rollout.task)
+        task = rollout.task
+        is_nemo = bool(self.compat_of(task))
+        made = [_made(call, once=not is_nemo) for call in rollout.tool_calls]
+        said = any(map(str.strip, rollout.texts))
+        several, _, expected = _expectation(task)
+        rules = self._nemo_rules(task, several) if is_nemo else self._rules(task, several)
         predicted = [_shown(call) for call in rollout.tool_calls[:_SHOWN]]
-        if exactly:
-            defaults = _schema_defaults(rollout.task) if self._fill else {}
-            rules = Rules(self._extra, self._in_order, defaults)
-            calls = judge_calls(expected, made, rules)
-            evidence = {
-                "num_expected": calls.num_expected,
-                "num_predicted": calls.num_predicted,
-                "num_correct": calls.num_correct,
-                "predicted_calls": predicted,
-            }
-            return Verdict(calls.reward, evidence=evidence)
-        action = judge_action(
-            expected, made, said=any(map(str.strip, rollout.texts)), likeness=self._likeness
+        if not several:
+            action = judge_action(expected, made, said=said, rules=rules)
+            evidence: dict[str, Any] = {"category": action.category, "predicted_calls": predicted}
+            return Verdict(action.reward, evidence=evidence, explanation=action.category)
+        calls = judge_calls(expected, made, rules, said=said or is_nemo)
+        evidence = {
+            "num_expected": calls.num_expected,
+            "num_predicted": calls.num_predicted,
+            "num_correct": calls.num_correct,
+            "predicted_calls": predicted,
+        }
+        explanation = calls.problem or "the expected calls"
+        return Verdict(calls.reward, evidence=evidence, explanation=explanation)
+
+    def _rules(self, task: Task, several: bool) -> Rules:
+        tolerance = 0.0 if several else self._float_tolerance or 0.0
+        least = self._word_similarity
+        return Rules(
+            extra_arguments=self._extra or "refused",
+            in_order=several and self._in_order,
+            defaults={} if self._fill is False else _schema_defaults(task),
+            same=_near_or_equal(tolerance) if tolerance else equal_text,
+            ignored=() if several else self._ignored,
+            free_text=_free_text(task),
+            word_similarity=0.3 if least is None else least,
         )
-        return Verdict(
-            action.reward, evidence={"category": action.category, "predicted_calls": predicted}
+
+    def _nemo_rules(self, task: Task, several: bool) -> Rules:
+        """NeMo Gym's own rules, right or wrong."""
+        if several:
+            return Rules(
+                extra_arguments=self._extra or "allowed",
+                in_order=self._in_order,
+                defaults=_schema_defaults(task) if self._fill else {},
+                same=equal,
+            )
+        least, tolerance = self._word_similarity, self._float_tolerance
+        likeness = Likeness(
+            0.1 if least is None else least, 1e-6 if tolerance is None else tolerance
         )
+        return Rules(same=likeness, ignored=self._ignored)
+
+
+def _near_or_equal(tolerance: float) -> Callable[[Any, Any], bool]:
+    return lambda left, right: equal_text(left, right) or are_near(left, right, tolerance)
+
+
+def _free_text(task: Task) -> frozenset[str]:
+    """The arguments in which a row lets sentences be worded differently."""
+    names = task.payload.get("free_text_arguments", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TaskInvalid("free_text_arguments", "must be a list of arguments' names")
+    return frozenset(names)
 
 
 def _expectation(task: Task) -> tuple[bool, str, list[NamedCall]]:
@@ -153,10 +203,28 @@ def _shown(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name[:_LONGEST], "arguments": text}
 
 
-def _made(call: ToolCall) -> NamedCall:
+def _made(call: ToolCall, *, once: bool = False) -> NamedCall:
+    """A call; without arguments where they are not JSON, or `once` is set and a key comes twice."""
     # Some models write nothing at all where there are no arguments.
     arguments = call.arguments if call.arguments_json.strip() else {}
+    if once and arguments and _repeats_a_key(call.arguments_json):
+        arguments = None
     return NamedCall(call.name, arguments)
+
+
+def _repeats_a_key(raw: bytes) -> bool:
+    """Whether an object has a key twice: readers disagree on which of its values counts."""
+    found = False
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or len({name for name, _ in pairs}) < len(pairs)
+
+    try:
+        json.loads(raw, object_pairs_hook=note)
+    except (ValueError, RecursionError):
+        return False  # the codec read it: a number or a depth that this reader does not like
+    return found
 
 
 def _schema_defaults(task: Task) -> dict[str, dict[str, Any]]:

@@ -4,28 +4,31 @@ Invariant: whatever the model wrote is judged. A malformed expectation is a
 `TaskInvalid`, never a reward of 0.
 
 Two forms of task are judged, and in both every expected call is matched by one call of the model
-and no call is left over: `expected_answers`, as in NeMo Gym's xlam_fc, compared exactly, and
-`expected_action`, as in NeMo Gym's single-step comparison: one call, a batch of calls or a
-message, compared laxly.
+and no call is left over: `expected_answers`, as in NeMo Gym's xlam_fc, and `expected_action`, as in
+NeMo Gym's single-step comparison: one call, a batch of calls or a message. Calls are compared by
+one set of `Rules`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gymmesh_resource.errors import TaskInvalid
 
-from .comparison import Likeness, alike, same
+from .comparison import difference, equal_text
+from .free_text import says_the_same
 
 _DIFFERENCES = {
-    "type": "an argument has another type",
-    "keys": "the arguments, or an object in them, have other keys",
-    "length": "a list has another length",
-    "value": "an argument has another value",
+    "type": "has another type",
+    "keys": "has other keys in an object",
+    "length": "has a list of another length",
+    "value": "has another value",
 }
+# Characters of a value in an explanation.
+_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +41,36 @@ class NamedCall:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How several calls are compared.
+    """How calls are compared.
 
     extra_arguments: whether a call may have arguments that are not expected.
     in_order: whether calls must come in the expected order.
     defaults: values by parameter, by function; an argument that is left out has its default.
+    same: the rule for single values.
+    ignored: keys whose values are not compared, at any depth; they must be there all the same.
+    free_text: arguments in which sentences may be worded differently.
+    word_similarity: least share of common words there, as `says_the_same` has it.
     """
 
-    extra_arguments: Literal["allowed", "refused"] = "allowed"
+    extra_arguments: Literal["allowed", "refused"] = "refused"
     in_order: bool = False
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    same: Callable[[Any, Any], bool] = equal_text
+    ignored: Collection[str] = ()
+    free_text: Collection[str] = ()
+    word_similarity: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class CallsVerdict:
-    """The reward is 1.0 when all three numbers are equal, else 0.0."""
+    """The reward is 1.0 when all three numbers are equal, and a message was written where no call
+    is expected; else 0.0. `problem` is one line on what is wrong, or empty."""
 
     reward: float
     num_expected: int
     num_predicted: int
     num_correct: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +82,24 @@ class ActionVerdict:
 
 
 def judge_calls(
-    expected: Sequence[NamedCall], made: Sequence[NamedCall], rules: Rules
+    expected: Sequence[NamedCall], made: Sequence[NamedCall], rules: Rules, *, said: bool = True
 ) -> CallsVerdict:
-    """The verdict on all calls of a rollout; none are expected: none may be made."""
+    """The verdict on all calls of a rollout; none are expected: none may be made.
+
+    `said`: whether the model wrote a message, which it has to where no call is expected.
+    """
     if rules.in_order:
         pairs = zip(expected, made, strict=False)
-        correct = sum(_fits(want, call, rules) for want, call in pairs)
+        correct = sum(_problem(want, call, rules) is None for want, call in pairs)
     else:
-        correct = _most_matches(expected, made, lambda want, call: _fits(want, call, rules))
-    perfect = correct == len(expected) == len(made)
-    return CallsVerdict(float(perfect), len(expected), len(made), correct)
+        correct = _most_matches(expected, made, rules)
+    perfect = correct == len(expected) == len(made) and (said or bool(expected))
+    problem = "" if perfect else _first_problem(expected, made, rules)
+    return CallsVerdict(float(perfect), len(expected), len(made), correct, problem)
 
 
 def judge_action(
-    expected: Sequence[NamedCall], made: Sequence[NamedCall], *, said: bool, likeness: Likeness
+    expected: Sequence[NamedCall], made: Sequence[NamedCall], *, said: bool, rules: Rules
 ) -> ActionVerdict:
     """The verdict on an action: calls in any order, or, where none is expected, a message.
 
@@ -99,24 +116,60 @@ def judge_action(
     if len(made) != len(expected):  # or a model would do best to call everything
         return ActionVerdict(0.0, "more or fewer calls than expected")
     if len(expected) == 1:
-        problem = _problem(expected[0], made[0], likeness)
+        problem = _problem(expected[0], made[0], rules)
         return ActionVerdict(float(problem is None), problem or "the expected call")
-    matched = _most_matches(
-        expected, made, lambda want, call: _problem(want, call, likeness) is None
-    )
-    if matched < len(expected):
+    if _most_matches(expected, made, rules) < len(expected):
         return ActionVerdict(0.0, "a call that fits none of those expected")
     return ActionVerdict(1.0, "the expected calls")
 
 
-def _problem(expected: NamedCall, made: NamedCall, likeness: Likeness) -> str | None:
+def _first_problem(expected: Sequence[NamedCall], made: Sequence[NamedCall], rules: Rules) -> str:
+    """One line on what is wrong with all calls."""
+    if len(expected) != len(made):
+        return f"expected {len(expected)} calls, got {len(made)}"
+    if not expected:
+        return "neither a call nor a message"
+    problems = (_problem(want, call, rules) for want, call in zip(expected, made, strict=True))
+    return next(filter(None, problems), "the calls come in another order")
+
+
+def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:
     """What is wrong with a call, in a few words; None for the expected one."""
     if made.name != expected.name:
-        return "another function"
+        return f"expected a call of {expected.name[:_SHOWN]}, got {made.name[:_SHOWN]}"
     if made.arguments is None:
-        return "the arguments are no JSON object"
-    difference = alike(dict(expected.arguments or {}), dict(made.arguments), likeness)
-    return None if difference is None else _DIFFERENCES[difference]
+        return "the arguments are not a JSON object with each key once"
+    defaults = rules.defaults.get(expected.name, {})
+    wanted = {**defaults, **(expected.arguments or {})}
+    given = {**defaults, **made.arguments}
+    for name, value in wanted.items():
+        if name not in given:
+            return f"the argument {name[:_SHOWN]!r} is missing"
+        problem = _argument_problem(name, value, given[name], rules)
+        if problem is not None:
+            return problem
+    if rules.extra_arguments == "refused" and len(given) > len(wanted):
+        extra = next(name for name in given if name not in wanted)
+        return f"the argument {extra[:_SHOWN]!r} is not expected"
+    return None
+
+
+def _argument_problem(name: str, expected: Any, made: Any, rules: Rules) -> str | None:
+    if name in rules.ignored:
+        return None
+    found = difference(expected, made, rules.same, rules.ignored)
+    if found is None:
+        return None
+    both = isinstance(expected, str) and isinstance(made, str)
+    if both and name in rules.free_text and says_the_same(expected, made, rules.word_similarity):
+        return None
+    if found == "value" and not isinstance(expected, dict | list):
+        return f"{name[:_SHOWN]}: expected {_shown(expected)}, got {_shown(made)}"
+    return f"the argument {name[:_SHOWN]!r} {_DIFFERENCES[found]}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:_SHOWN]
 
 
 def read_expected(value: Any, where: str = "expected_answers") -> list[NamedCall]:
@@ -171,28 +224,20 @@ def _parsed(text: str, where: str) -> Any:
         raise TaskInvalid(where, "is not JSON") from None
 
 
-def _fits(expected: NamedCall, made: NamedCall, rules: Rules) -> bool:
-    if expected.name != made.name or made.arguments is None:
-        return False
-    defaults = rules.defaults.get(expected.name, {})
-    wanted = {**defaults, **(expected.arguments or {})}
-    given = {**defaults, **made.arguments}
-    if rules.extra_arguments == "refused" and given.keys() - wanted.keys():
-        return False
-    return all(key in given and same(value, given[key]) for key, value in wanted.items())
-
-
 def _most_matches(
     expected: Sequence[NamedCall],
     made: Sequence[NamedCall],
-    fits: Callable[[NamedCall, NamedCall], bool],
+    rules: Rules,
 ) -> int:
     """How many expected calls can be matched at once, each with a call of its own.
 
     The largest matching (augmenting paths), so that a call which fits two expectations is given
     to the one that no other call fits.
     """
-    fitting = [[index for index, call in enumerate(made) if fits(want, call)] for want in expected]
+    fitting = [
+        [index for index, call in enumerate(made) if _problem(want, call, rules) is None]
+        for want in expected
+    ]
     taken_by: dict[int, int] = {}
     held: dict[int, int] = {}  # the same the other way round: calls by what they are matched with
     for start in range(len(expected)):

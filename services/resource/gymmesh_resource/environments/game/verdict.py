@@ -61,4 +61,6 @@ def judge(standing: Standing, scoring: Scoring) -> Verdict:
             "moves": standing.moves,
             "illegal_moves": standing.illegal,
         },
+        explanation=f"{standing.result.value if standing.result else 'unfinished'} after "
+        f"{standing.moves} moves, {standing.illegal} illegal ones",
     )

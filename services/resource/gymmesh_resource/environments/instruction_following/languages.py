@@ -18,7 +18,7 @@ _CODES = """
 DETECTED: Final = frozenset(_CODES.split())
 """The codes that the detector knows."""
 
-_OTHER_NAMES: Final = dict(
+_OTHER_NAMES: Final[dict[str, str]] = dict(
     re.findall(
         r"(\S+):(\S+)",
         """

@@ -151,7 +151,9 @@ class LlmJudgeEnvironment(Environment[None]):
         a scripted judge can read."""
         mode = rows.mode_of(task, self._mode)
         if mode == "rubric":
-            met = {one.text: (one.weight > 0) == one.passes for one in rows.criteria(task)}
+            # What must not apply comes first, so that an answer without its last key is worse.
+            criteria = sorted(rows.criteria(task), key=lambda one: one.weight > 0)
+            met = {one.text: (one.weight > 0) == one.passes for one in criteria}
             aggregated = self._aggregation in ("all", "weighted", "mean")
             return Expected(dumps(met).decode(), "json") if aggregated else None
         reference = rows.expected(task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -28,47 +28,46 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.waits import cancel_and_wait
 
+from . import library, worker
+from .answers.extraction import find_answer, last_box
 from .equivalence import SYSTEM, comparison, read_label
-from .verdict import (
-    ExpectedAnswerError,
-    MathScore,
-    check_expected,
-    judge,
-    last_box,
-    unjudged,
-    warm_up,
-)
+from .score import ExpectedAnswerError, MathScore, unjudged
 
 _LOGGER = logging.getLogger("gymmesh.resource.math")
 # Characters of an answer without a box that the judge is shown, and of its own kept as evidence.
 _UNBOXED, _SAID = 2_000, 1_000
+# Characters of a response that could not be compared in which its answer is sought: its end.
+_SEARCHED = 100_000
 # NeMo Gym's servers that ask this library, and those of them whose judge is asked as here.
 _SERVERS_WITH_THIS_JUDGE = ("math_with_judge", "polymath", "ns_tools")
 _SERVERS = (*_SERVERS_WITH_THIS_JUDGE, "math_with_autograder", "physics_judge", "ugphysics_judge")
 
 
 class MathEnvironment(Environment[None]):
-    """Mathematical questions with one right answer, judged by math-verify; tool: a calculator.
+    """Mathematical questions with one right answer; tool: a calculator.
 
-    The reward is 1.0 when the answer is equivalent to `expected_answer`, else 0.0. Where the
-    option `judge` says so, a model `judge` has the last word on answers that the library rejects.
+    The reward is 1.0 when the answer is equivalent to `expected_answer`, else 0.0; by
+    `compat: nemo` it is the verdict of math-verify alone. Where the option `judge` says so, a
+    model `judge` has the last word on answers that are rejected.
     """
 
-    version = "1"
+    version = "2"
+    references = ("nemo",)
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
     models = ("judge",)
-    extra = Extra("math", ("math_verify", "simpleeval"))
+    extra = Extra("math", ("math_verify", "mpmath", "simpleeval"))
     # The library, SymPy and a large computation; beyond this it is runaway.
     process_memory = 2 * 1024**3
-    process_warm_up = warm_up
+    process_warm_up = worker.warm_up
 
     def __init__(
         self,
         *,
         tool_pattern: str | None = None,
         answer_from: Literal["all", "last"] = "all",
+        evaluated: bool | None = None,
         judge_workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2,
         judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0,
         judge: bool = False,
@@ -82,7 +81,9 @@ class MathEnvironment(Environment[None]):
             small models whose answers are constrained by the schema.
         answer_from: where the answer is looked for, in all that the model wrote or in its last
             message.
-        judge_workers: processes that run the library. judge_timeout_s: seconds of processor time
+        evaluated: whether an answer that is left to be computed (37*43), or that stands in the
+            prompt, is worth 0.0; by default where a whole number or a decimal is expected.
+        judge_workers: processes that compare answers. judge_timeout_s: seconds of processor time
             for one of its judgements; an answer that takes more is worth 0.0.
         judge: whether a model `judge` is asked about boxed answers that the library rejects, in
             both orders. judge_unboxed: also about answers without a box.
@@ -98,6 +99,7 @@ class MathEnvironment(Environment[None]):
                 raise ValueError(f"tool_pattern is no regular expression: {error}") from None
         self._tool_pattern = tool_pattern
         self._answer_from = answer_from
+        self._evaluated = evaluated
         self.processes = judge_workers
         self._timeout_s = judge_timeout_s
         self._judge = judge
@@ -105,6 +107,10 @@ class MathEnvironment(Environment[None]):
         self._fails = judge_failsafe == "fail"
         self._judge_params = judge_params or {}
         self._warming: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Import what the check of a task needs, so that the first one takes no longer."""
+        await asyncio.to_thread(worker.load)
 
     async def close(self) -> None:
         """Let no more processes get ready."""
@@ -128,8 +134,14 @@ class MathEnvironment(Environment[None]):
         verifier = task.payload.get("verifier_type", "math_with_judge")
         if verifier != "math_with_judge":
             raise TaskInvalid("verifier_type", "must be math_with_judge here, or left out")
-        if not _expected(task).strip():
+        expected = _expected(task)
+        if not expected.strip():
             raise TaskInvalid("expected_answer", "is empty")
+        if not self._judge and not self.compat_of(task):
+            try:
+                worker.check_expected(expected)
+            except ExpectedAnswerError as error:
+                raise TaskInvalid("expected_answer", str(error)) from None
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state; but with the first session the processes get ready in the background."""
@@ -162,25 +174,24 @@ class MathEnvironment(Environment[None]):
         return Expected(_expected(task), "number", form=f"The answer is \\boxed{{{ANSWER}}}.")
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
-        """Compare the model's answer with the expected one: symbolically, then by the judge."""
+        """Compare the model's answer with the expected one: by the rules, then by the judge."""
         text = rollout.answer if self._answer_from == "last" else rollout.text
         with rollout.stage("compare") as stage:
-            try:
-                verdict = await self.compare(_expected(rollout.task), text)
-            except ExpectedAnswerError as error:
-                raise TaskInvalid("expected_answer", f"cannot be judged against: {error}") from None
-            stage.note = f"answer found in: {verdict.source}"
+            score = await self._score(rollout.task, text)
+            stage.note = f"answer found in: {score.source}"
         evidence: dict[str, Any] = {
-            "extracted_answer": verdict.extracted,
-            "expected_answer_read": verdict.expected,
-            "answer_source": verdict.source,
+            "extracted_answer": score.extracted,
+            "expected_answer_read": score.expected,
+            "answer_source": score.source,
         }
-        if verdict.failure:
-            evidence["failure_reason"] = verdict.failure
+        if score.failure:
+            evidence["failure_reason"] = score.failure
+        if score.compared:
+            evidence["compared"] = list(score.compared)
         if not self._judge:
-            return Verdict(verdict.reward, evidence=evidence)
+            return Verdict(score.reward, evidence=evidence, explanation=_explained(score))
         said: list[str] = []
-        reward = verdict.reward
+        reward = score.reward
         answer = last_box(text)
         if answer is None and self._judge_unboxed:
             answer = text[-_UNBOXED:]
@@ -191,26 +202,64 @@ class MathEnvironment(Environment[None]):
                 except AnswerUnjudged as error:
                     evidence["failure_reason"] = str(error)
                 stage.note = f"asked {len(said)} times"
-        evidence |= {"library_reward": verdict.reward, "judge_evaluations": said or None}
-        return Verdict(reward, evidence=evidence)
+        evidence |= {"library_reward": score.reward, "judge_evaluations": said or None}
+        return Verdict(reward, evidence=evidence, explanation=_explained(score))
 
-    async def compare(self, expected_answer: str, response_text: str) -> MathScore:
-        """The library's verdict. An answer that cannot be compared within its bounds is worth
-        0.0, provided that the expected one alone can be.
+    async def _score(self, task: Task, text: str) -> MathScore:
+        """The verdict without the judge. Raises `TaskInvalid` where there can be none."""
+        expected = _expected(task)
+        try:
+            if self.compat_of(task) == "nemo":
+                return await self.compare_as_nemo(expected, text)
+            return await self.compare(expected, text, "\n".join(_asked(task)))
+        except ExpectedAnswerError as error:
+            if not self._judge:
+                raise TaskInvalid("expected_answer", str(error)) from None
+            found = find_answer(text)
+            answer = found.texts[0] if found.texts else None
+            return unjudged(expected, answer, found.source, "only a judge can compare with it")
+
+    async def compare(
+        self, expected_answer: str, response_text: str, prompt: str = ""
+    ) -> MathScore:
+        """The right verdict. An answer that cannot be compared within its bounds is worth 0.0,
+        provided that the expected one alone can be.
 
         Raises `ExpectedAnswerError` (mend the task), TimeoutError, `PoolError`.
         """
         try:
             return await self.work_on_answer(
-                judge, expected_answer, response_text, cpu_s=self._timeout_s
+                worker.judge,
+                expected_answer,
+                response_text,
+                prompt,
+                self._evaluated,
+                cpu_s=self._timeout_s,
             )
         except AnswerTooMuch as error:
             failure = str(error)
+        await self._check(worker.compare_expected, expected_answer)
+        found = find_answer(response_text[-_SEARCHED:])
+        answer = found.texts[0] if found.texts else None
+        return unjudged(expected_answer, answer, found.source, failure)
+
+    async def compare_as_nemo(self, expected_answer: str, response_text: str) -> MathScore:
+        """The verdict of math-verify alone, as NeMo Gym's math_with_judge has it; as `compare`."""
         try:
-            await self.work_on_answer(check_expected, expected_answer, cpu_s=self._timeout_s)
+            return await self.work_on_answer(
+                library.judge, expected_answer, response_text, cpu_s=self._timeout_s
+            )
         except AnswerTooMuch as error:
-            raise ExpectedAnswerError(f"Comparing it with a number, {error}.") from None
-        return unjudged(expected_answer, response_text, failure)
+            failure = str(error)
+        await self._check(library.check_expected, expected_answer)
+        return library.failed(expected_answer, response_text, failure)
+
+    async def _check(self, check: Callable[[str], None], expected_answer: str) -> None:
+        """Raises `ExpectedAnswerError` where the expected answer itself takes too much."""
+        try:
+            await self.work_on_answer(check, expected_answer, cpu_s=self._timeout_s)
+        except AnswerTooMuch as error:
+            raise ExpectedAnswerError(f"cannot be compared with anything: {error}") from None
 
     async def _equal(
         self, session: Session[None], task: Task, answer: str, said: list[str]
@@ -253,9 +302,22 @@ def _question(task: Task) -> str:
     question = task.payload.get("question")
     if isinstance(question, str) and question.strip():
         return question
-    items = reversed(task.message.params.input)
-    asked = (item for item in items if item.HasField("message") and item.message.role == "user")
-    return next(map(text_of, asked), "")
+    return next(reversed(_asked(task)), "")
+
+
+def _asked(task: Task) -> list[str]:
+    """What the user's messages say, in order."""
+    params = task.message.params
+    items = (item for item in params.input if item.HasField("message"))
+    said = [text_of(item) for item in items if item.message.role == "user"]
+    return [params.input_text, *said] if params.input_text else said
+
+
+def _explained(score: MathScore) -> str:
+    if score.extracted is None:
+        return f"expected {score.expected}, found no answer"
+    reason = f" ({score.failure})" if score.failure else ""
+    return f"expected {score.expected}, got {score.extracted}{reason}"
 
 
 def _expected(task: Task) -> str:

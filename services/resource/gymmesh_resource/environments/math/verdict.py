@@ -1,201 +1,242 @@
-r"""Whether a response answers a mathematical question, judged by the math-verify library.
+r"""Whether a response answers a mathematical question.
 
 Invariant: a verdict is a judgement of the response. What the task or the machine gets in the way
-of judging (an expected answer that is empty) is an exception, never a reward of 0; what the
+of judging (an expected answer that is a sentence) is an exception, never a reward of 0; what the
 response itself gets in the way is its verdict, 0.0 with the reason.
 
-`judge` is pure but for the time it may take: symbolic comparison can run for ever, and the
-library's own time-outs use SIGALRM, which works in a main thread only. They are off here; run
-`judge` by `Environment.work_on_answer`, which bounds its processor time.
-
-The steps are those of NeMo Gym's library verifier: the expected answer, freed from ``$…$`` or
-``\(…\)``, is parsed as the content of a ``\boxed{}``; of the response, boxed content is taken
-first, else the final expression or number of its text.
+Both answers are read into forms (`reading`), which `comparison` compares. What the readers cannot
+read, such as an integral, is left to the math-verify library, which may run for ever: run `judge`
+by `Environment.work_on_answer`, which bounds its processor time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
 
-from gymmesh_resource.environments._latex import boxes
-
-# Characters of a response without a box that are searched for an answer: its end.
-TAIL = 10_000
-# Characters of an answer kept as evidence.
-EVIDENCE = 1_000
-
-_MINUS = "\N{MINUS SIGN}"
-_FRAME = "\\fbox"
-
-
-class ExpectedAnswerError(ValueError):
-    """The task's expected answer cannot be judged against; the task is wrong."""
+from . import library
+from .answers import words
+from .answers.comparison import FormComparison
+from .answers.evaluation import NoValue, ValueTooLarge, approximate, exact, is_measured, symbols
+from .answers.expressions import Unreadable, walk
+from .answers.extraction import Found, find_answer
+from .answers.forms import Assigned, Form, Relation, Scalar, Words, shown
+from .answers.notation import clean
+from .answers.question import has_commands_to_compute, values_of, wants_value
+from .answers.reading import Untrue, read
+from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
 
 
 @dataclass(frozen=True, slots=True)
-class MathScore:
-    r"""The judgement of one response.
-
-    `reward`: 1.0 if the answer is equivalent to the expected one, else 0.0.
-    `extracted`: the answer as it was understood (SymPy's notation, or the text itself when it
-    could not be parsed), at most 1,000 characters; None when the response has no answer.
-    `expected`: the expected answer as it was understood.
-    `source`: where the answer stood: in a ``\boxed{}``, in the text, or nowhere.
-    `failure`: why a response could not be compared, which makes it worth 0.0; else empty.
+class ExpectedForms:
+    """The expected answer: its text, and what it may denote, which is nothing where only the
+    library can read it.
     """
 
-    reward: float
-    extracted: str | None
-    expected: str
-    source: Literal["boxed", "text", "none"]
-    failure: str = ""
+    text: str
+    forms: tuple[Form, ...]
 
 
 def warm_up() -> None:
-    """Import the library, build its parsers and judge once, so that later calls are quick."""
+    """Import the libraries, build their parsers and judge once, so that later calls are quick."""
     # With its time-outs off it warns that the caller must bound it: the pool does.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
+    library.judge("1", "\\boxed{\\frac{2}{2}}")
     judge("1", "\\boxed{\\frac{2}{2}}")
 
 
-def judge(expected_answer: str, response_text: str) -> MathScore:
+@lru_cache(maxsize=1024)
+def read_expected(text: str) -> ExpectedForms:
+    """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
+    if not text.strip().strip("$"):
+        raise ExpectedAnswerError("is empty: give the answer there")
+    if words.is_sentence(text):
+        raise ExpectedAnswerError(
+            f"{text[:100]!r} is a sentence, which no answer can be expected to match: give a "
+            "number, an expression or a word, or use the option judge"
+        )
+    try:
+        forms = read(text)
+    except Untrue:
+        raise ExpectedAnswerError(f"{text[:100]!r} is a chain that is not true") from None
+    except Unreadable as error:
+        if not library.is_notation(text):
+            raise ExpectedAnswerError(f"{text[:100]!r} cannot be read: {error}") from None
+        return ExpectedForms(text, ())
+    if len(forms) > 1 and isinstance(forms[0], Words) and not _is_reduced(forms[1]):
+        # 14:30 is a time of day, of which 7:15 is another; a word is no product of its letters.
+        del forms[1:]
+    for form in forms:
+        _check_value(text, form)
+    return ExpectedForms(text, tuple(forms))
+
+
+def judge(
+    expected_answer: str, response_text: str, prompt: str = "", evaluated: bool | None = None
+) -> MathScore:
     r"""The verdict on a response, given the expected answer (LaTeX or plain text).
 
-    Of several boxes the last counts, with those just before it that belong to one list
-    (``\boxed{1} and \boxed{2}``), as math-verify has it; an empty last box is no answer, and
-    text outside of boxes is then not looked at. A response that makes the library raise is worth
-    0.0. Raises `ExpectedAnswerError`.
+    Of several boxes the last counts, with those that are joined to it as a list
+    (``\boxed{1} and \boxed{2}``); an empty last box is no answer, and text outside of boxes is
+    then not looked at.
+
+    evaluated: whether an answer that is left to be computed, or that stands in the prompt, is
+    worth nothing; None: where a whole number or a decimal is expected.
+
+    Raises `ExpectedAnswerError`.
     """
-    gold = _parse_expected(expected_answer)
+    expected = read_expected(expected_answer)
+    found = find_answer(response_text)
+    if evaluated is None:
+        evaluated = any(map(wants_value, expected.forms))
+    asked = prompt if evaluated else None
     try:
-        return _compare(gold, response_text)
-    except Exception as error:  # SymPy raises all kinds for what it cannot calculate with
-        check_expected(expected_answer)
-        return unjudged(expected_answer, response_text, f"it raised {type(error).__name__}")
+        score = _judge(expected, found, asked)
+    except (ArithmeticError, ValueError, RecursionError) as error:
+        if isinstance(error, ExpectedAnswerError):
+            raise
+        failure = f"comparing it raised {type(error).__name__}"
+        score = unjudged(expected_answer, found.texts[0], found.source, failure)
+    if not found.cut:
+        return score
+    note = f"the first {found.cut} characters of the response were not searched"
+    return _noted(score, note)
 
 
 def check_expected(expected_answer: str) -> None:
-    """Compare the expected answer with a number and itself; `ExpectedAnswerError` if that fails."""
-    from sympy import Integer
-
-    gold = _parse_expected(expected_answer)
-    try:
-        for one in gold:
-            _equal(one, Integer(1))  # what is equal to itself by its form is not calculated
-        equal = any(_equal(one, one) for one in gold)
-    except Exception as error:
-        raise ExpectedAnswerError(f"Comparing it raises {type(error).__name__}.") from None
-    if not equal:
-        raise ExpectedAnswerError("It is not even equal to itself.")
+    """Compare the expected answer with itself; `ExpectedAnswerError` if that is no success."""
+    expected = read_expected(expected_answer)
+    if not expected.forms:
+        library.check_expected(expected_answer)
 
 
-def unjudged(expected_answer: str, response_text: str, failure: str) -> MathScore:
-    """The verdict on a response that cannot be compared; `failure` says why."""
-    response_text = response_text[-10 * TAIL :]  # what is shown of it need not be sought further
-    content = last_box(response_text)
-    source: Literal["boxed", "text"] = "text" if content is None else "boxed"
-    shown = response_text[-EVIDENCE:] if content is None else content[:EVIDENCE]
-    return MathScore(0.0, shown, expected_answer[:EVIDENCE], source, failure)
-
-
-def _compare(gold: list[Any], response_text: str) -> MathScore:
-    source, found = _parse_response(response_text)
-    if not found:
-        return MathScore(0.0, None, _text(gold), "none" if source == "text" else source)
-    for candidate in found:
-        if any(_equal(one, candidate) for one in gold):
-            return MathScore(1.0, _text([candidate]), _text(gold), source)
-    return MathScore(0.0, _text(found), _text(gold), source)
-
-
-def _equal(gold: Any, candidate: Any) -> bool:
-    from math_verify import verify
-
-    return bool(verify(_as_numbers(gold), _as_numbers(candidate), timeout_seconds=None))
-
-
-def _as_numbers(parsed: Any) -> Any:
-    """The expression with its percentages as plain numbers, so that 32% is 0.32 and not 32."""
-    from sympy import Basic, Rational, UnevaluatedExpr
-
-    if not isinstance(parsed, Basic) or not parsed.has(UnevaluatedExpr):
-        return parsed
-    hundredth = Rational(1, 100)
-    return parsed.xreplace({UnevaluatedExpr(hundredth): hundredth})
-
-
-def _parse_expected(expected_answer: str) -> list[Any]:
-    from math_verify import LatexExtractionConfig, parse
-
-    bare = _without_delimiters(expected_answer)
-    if not bare:
-        raise ExpectedAnswerError("The task's expected_answer is empty: give the answer there.")
-    gold: list[Any] = parse(_boxed(bare), [LatexExtractionConfig()], parsing_timeout=None)
-    if not gold:
-        raise ExpectedAnswerError(
-            f"The task's expected_answer {bare[:100]!r} cannot be read as mathematics."
-        )
-    return gold
-
-
-def _parse_response(text: str) -> tuple[Literal["boxed", "text"], list[Any]]:
-    from math_verify import parse
-
-    text = text.replace(_MINUS, "-")  # the library knows it in LaTeX only
-    content = _box_content(text)
-    if content is not None:
-        found: list[Any] = parse(_boxed(content), parsing_timeout=None) if content.strip() else []
-        return "boxed", found
-    return "text", parse(text[-TAIL:], parsing_timeout=None)
-
-
-def _box_content(text: str) -> str | None:
-    """What the last complete box, or group of boxes, holds; None when there is none."""
-    place = _last_place(text)
-    if place is None:
-        return None
-    from latex2sympy2_extended.math_normalization import extract_boxed_content
-
-    # The library would take a frame for a box, where it stands beside one.
-    before = text[: place.start].replace(_FRAME, " " * len(_FRAME))
-    content: str = extract_boxed_content(before + text[place.start : place.stop + 1], mode="last")
-    return content
-
-
-def last_box(text: str) -> str | None:
-    """What the last complete box holds, as it is written; None when there is none."""
-    place = _last_place(text)
-    return None if place is None else text[place]
-
-
-def _last_place(text: str) -> slice | None:
-    """That of the last box that is closed; one without its end was cut off, and is skipped."""
-    last = deque(boxes(text), maxlen=1)
-    return last[0] if last else None
-
-
-def _boxed(content: str) -> str:
-    return f"\\boxed{{{content}}}"
-
-
-def _without_delimiters(answer: str) -> str:
-    """An answer without the dollars or ``\\(…\\)`` around it, which no box may contain."""
-    bare = answer.strip()
-    if bare.startswith("\\(") and bare.endswith("\\)"):
-        bare = bare[2:-2].strip()
-    if len(bare) > 1 and bare.startswith("$") and bare.endswith("$"):
-        bare = bare[1:-1].strip()
-    return bare
-
-
-def _text(parsed: list[Any]) -> str:
-    """The first form of an answer that can be written, SymPy's before the original text."""
-    for form in parsed:
+def _judge(expected: ExpectedForms, found: Found, asked: str | None) -> MathScore:
+    wanted = " or ".join(dict.fromkeys(map(shown, expected.forms)))[:EVIDENCE] or expected.text
+    problem = ""
+    wants_words = any(isinstance(form, Words) for form in expected.forms)
+    for text in found.texts:
         try:
-            return str(form)[:EVIDENCE]
-        except Exception:  # SymPy's printers raise many kinds, for numbers too long to print too
+            forms = read(text)
+        except Untrue as error:
+            return MathScore(0.0, text[:EVIDENCE], wanted, found.source, str(error))
+        except Unreadable as error:
+            problem = problem or str(error)
             continue
-    return "an answer that cannot be printed"
+        if isinstance(forms[0], Words) and not wants_words and text != found.texts[-1]:
+            continue  # a whole sentence, which may have a number in it
+        return _compare(expected, forms, text, wanted, found, asked)
+    if not found.texts:
+        return MathScore(0.0, None, wanted, found.source)
+    if found.source == "text" and not any("\\" in text for text in found.texts):
+        return MathScore(0.0, None, wanted, "none")
+    return _by_library(expected, found.texts[0], wanted, found, asked, problem)
+
+
+def _compare(
+    expected: ExpectedForms,
+    forms: list[Form],
+    text: str,
+    wanted: str,
+    found: Found,
+    asked: str | None,
+) -> MathScore:
+    """The verdict on an answer that was read."""
+    if not expected.forms:
+        return _by_library(expected, text, wanted, found, asked, "")
+    likely = forms[:1] if isinstance(forms[0], Words) else forms
+    answer = " or ".join(dict.fromkeys(map(shown, likely)))[:EVIDENCE]
+    failure = ""
+    comparison = FormComparison()
+    for wanted_form in expected.forms:
+        for form in forms:
+            try:
+                if not comparison.equal(wanted_form, form):
+                    continue
+                value = form if asked is None else values_of(form, asked)
+                if value is None or not comparison.equal(wanted_form, value):
+                    failure = "it is left to be computed, or stands in the prompt"
+                    continue
+            except Unreadable:
+                return _by_library(expected, text, wanted, found, asked, "")
+            compared = _how(wanted_form, form)
+            return MathScore(1.0, answer, wanted, found.source, "", compared)
+    return MathScore(0.0, answer, wanted, found.source, failure)
+
+
+def _by_library(
+    expected: ExpectedForms, text: str, wanted: str, found: Found, asked: str | None, problem: str
+) -> MathScore:
+    """The verdict of math-verify, where one of the two is for it to read."""
+    shown_text = text[:EVIDENCE]
+    if not expected.forms and _written(text) == _written(expected.text):
+        return MathScore(1.0, shown_text, wanted, found.source, "", ("as text",))
+    unread = ([text] if problem else []) + ([] if expected.forms else [expected.text])
+    wants_words = any(isinstance(form, Words) for form in expected.forms)
+    if wants_words or not all(library.may_read(clean(one)) for one in unread):
+        return MathScore(0.0, shown_text, wanted, found.source, problem)
+    if asked is not None and has_commands_to_compute(text):
+        return MathScore(0.0, shown_text, wanted, found.source, "it is left to be computed")
+    try:
+        equal = library.compare(expected.text, text)
+    except ExpectedAnswerError:
+        raise
+    except Exception as error:  # SymPy raises all kinds for what it cannot calculate with
+        library.check_expected(expected.text)
+        failure = f"math-verify raised {type(error).__name__}"
+        return MathScore(0.0, shown_text, wanted, found.source, failure)
+    compared = ("by math-verify, which may simplify and round",)
+    return MathScore(float(equal), shown_text, wanted, found.source, "", compared)
+
+
+def _is_reduced(form: Form) -> bool:
+    """Whether a ratio is in its lowest terms."""
+    parts = form.node.args if isinstance(form, Scalar) else ()
+    return math.gcd(*(int(part.value) for part in parts)) == 1
+
+
+def _written(text: str) -> str:
+    return clean(text).replace(" ", "")
+
+
+def _check_value(text: str, form: Form) -> None:
+    """Raises `ExpectedAnswerError` for a number without a value, such as 1/0."""
+    if isinstance(form, Scalar) and not symbols(form.node):
+        try:
+            approximate(form.node)
+        except (ValueTooLarge, Unreadable):
+            return
+        except NoValue as error:
+            raise ExpectedAnswerError(f"{text[:100]!r} is no number: {error}") from None
+
+
+def _how(expected: Form, answer: Form) -> tuple[str, ...]:
+    """What the comparison rounded, coerced or left out, one clause each."""
+    notes: list[str] = []
+    if isinstance(answer, Assigned) and not isinstance(expected, Assigned | Relation):
+        notes.append(f"the name {answer.name[:50]} was left out")
+        answer = answer.value
+    if isinstance(expected, Assigned):
+        expected = expected.value
+    if isinstance(expected, Words):
+        return (*notes, "as text")
+    if not isinstance(expected, Scalar) or not isinstance(answer, Scalar):
+        return tuple(notes)
+    if (expected.unit is None) != (answer.unit is None):
+        notes.append("only one has a unit, which was left out")
+    if symbols(expected.node) | symbols(answer.node):
+        return (*notes, "at points of the real line")
+    if is_measured(expected.node) or is_measured(answer.node):
+        if exact(expected.node) != exact(answer.node) or exact(answer.node) is None:
+            notes.append("rounded to a relative difference of 1e-6 or the expected digits")
+    elif any(one.op not in ("number", "neg") for one in walk(answer.node)):
+        notes.append("by exact value")
+    return tuple(notes)
+
+
+def _noted(score: MathScore, note: str) -> MathScore:
+    return MathScore(
+        score.reward, score.extracted, score.expected, score.source, score.failure,
+        (*score.compared, note),
+    )  # fmt: skip

@@ -24,6 +24,7 @@ from gymmesh_resource.errors import ToolError
 from gymmesh_runtime.processes import ending_with_us
 
 from .options import ServerOptions
+from .tolerance import mending
 from .toolbox import ServerTool
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class McpConnection:
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """The server's answer. Raises `ServerLost`, and `ToolError` for a call that it refuses."""
         from mcp import MCPError
+        from pydantic import ValidationError
 
         if self._client is None or self.lost:
             raise ServerLost("it is no longer there")
@@ -83,6 +85,8 @@ class McpConnection:
                 raise ToolError(error.message) from None
             self._stop.set()
             raise ServerLost(f"{error.message} (code {error.code})") from None
+        except ValidationError as error:
+            raise ServerLost(f"its answer to {tool} breaks the protocol: {_first(error)}") from None
 
     async def close(self) -> None:
         """End the connection and the process; bounded, harmless when called twice."""
@@ -105,7 +109,7 @@ class McpConnection:
             with scope:
                 async with contextlib.AsyncExitStack() as stack:
                     transport = await self._transport(stack)
-                    client = await stack.enter_async_context(Client(transport))
+                    client = await stack.enter_async_context(Client(mending(transport)))
                     self.tools = await _list(client)
                     scope.deadline = math.inf
                     self._client = client
@@ -167,7 +171,7 @@ async def _list(client: Client) -> list[ServerTool]:
             for tool in page.tools
         ]
         cursor = page.next_cursor
-        if cursor is None:
+        if not cursor:
             return tools
     raise ServerLost(f"it lists more than {_MAX_PAGES} pages of tools")
 
@@ -186,10 +190,20 @@ def _errors_to(quiet: bool) -> Iterator[TextIO]:
         yield stream
 
 
+def _first(error: Any) -> str:
+    """The first of pydantic's mistakes, in one line."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 def _innermost(error: BaseException) -> str:
     """What is at the bottom of a group of exceptions, in one clause."""
+    from pydantic import ValidationError
+
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ServerLost):
         return str(error)
+    if isinstance(error, ValidationError):
+        return f"it breaks the protocol: {_first(error)}"
     return f"{type(error).__name__}: {error}".rstrip(": ")

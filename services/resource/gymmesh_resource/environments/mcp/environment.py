@@ -7,6 +7,7 @@ is shared; so what a rollout does to one harms no other.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed_version
@@ -27,15 +28,18 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
+from gymmesh_runtime.text import one_line
 
 from .connection import McpConnection, ServerLost
 from .content import answer, text
 from .options import ServerOptions, check_server
-from .toolbox import OfferedTool, offer
+from .tolerance import schema_problem
+from .toolbox import OfferedTool, ServerTool, offer
 from .verdict import INSTRUCTIONS, judgement, matches, question
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _EXPECTED = "expected_answer"
+_LOGGER = logging.getLogger("gymmesh.resource.mcp")
 # Characters of an answer in the explanation of a verdict.
 _SHOWN = 100
 _LIBRARY = 2  # the major version of the mcp package whose client this is written for
@@ -96,6 +100,7 @@ class McpEnvironment(Environment[_Servers]):
         self._start_s = start_timeout_s
         self._starting = asyncio.Semaphore(starts_at_once)
         self._for_all: dict[str, McpConnection] = {}
+        self._left_out: set[tuple[str, str]] = set()  # tools that were warned of
         self._locks = {name: asyncio.Lock() for name in servers}
 
     def called_models(self) -> Sequence[str]:
@@ -129,12 +134,28 @@ class McpEnvironment(Environment[_Servers]):
                 tool
                 for tool in servers.connections[name].tools
                 if options.tools is None or tool.name in options.tools
+                if self._can_be_offered(name, tool)
             ]
             for name, options in self._servers.items()
         }
         offered = offer(listed, always_prefix=self._always_prefix)
         servers.tools = {tool.name: tool for tool in offered}
         return [tool.function for tool in offered]
+
+    def _can_be_offered(self, server: str, tool: ServerTool) -> bool:
+        """Whether models' hosts take a tool's schema. One that they refuse would fail each call of
+        the model, whatever tool that uses.
+        """
+        problem = schema_problem(tool.schema)
+        if problem and (server, tool.name) not in self._left_out:
+            self._left_out.add((server, tool.name))
+            _LOGGER.warning(
+                "the tool %s of the MCP server %s is left out: its schema is invalid (%s)",
+                one_line(tool.name),
+                server,
+                one_line(problem),
+            )
+        return not problem
 
     async def call_other(
         self, session: Session[_Servers], name: str, arguments: dict[str, Any]

@@ -21,6 +21,11 @@ from .question import MODES, ChoiceQuestion, ReadingMode
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
 
+# Forms in which a policy may name a letter, tried with the patterns that a task brings.
+_BOXED = f"The answer is \\boxed{{{ANSWER}}}."
+_FORMS = (f"ANSWER IS {ANSWER}", f"Answer: {ANSWER}", f"The answer is {ANSWER}.", _BOXED, ANSWER)
+
+
 class McqaEnvironment(Environment[None]):
     """Multiple choice questions; the reward is 1.0 for the right letter, else 0.0."""
 
@@ -67,8 +72,14 @@ class McqaEnvironment(Environment[None]):
         """The letter; and the option's text, where the mode reads that, too."""
         letter, question = _expected(task), _question(task)
         patterns, mode = _patterns(task), self._mode or _mode(task)
-        boxed = mode in ("strict_single_letter_boxed", "lenient_boxed") and not patterns
-        form = f"The answer is \\boxed{{{ANSWER}}}." if boxed else f"Answer: {ANSWER}"
+        boxed = mode in ("strict_single_letter_boxed", "lenient_boxed")
+        form = _BOXED if boxed else f"Answer: {ANSWER}"
+        if patterns:
+            options = dict(question.options)
+            said = [one for one in _FORMS if letter == _read(one, letter, patterns, options)]
+            if not said:
+                return []
+            form = said[0]
         choices = tuple(sorted(question.letters))
         answers = [Expected(letter, "choice", form, choices=choices)]
         texts = [text for _, text in question.options]
@@ -126,6 +137,10 @@ class McqaEnvironment(Environment[None]):
 
         problem = "template_metadata.output_regex cannot even read a letter"
         return await unless_always(lambda: find(text), lambda: find("A"), problem)
+
+
+def _read(form: str, letter: str, patterns: list[str], options: dict[str, str]) -> str | None:
+    return verdict.by_patterns(form.replace(ANSWER, letter), patterns, options)
 
 
 def _fitting(task: Task, mode: ReadingMode) -> None:

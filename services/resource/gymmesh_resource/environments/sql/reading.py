@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # A code fence of backticks or tildes, up to its end or to that of the text.
-_BLOCK = re.compile(r"(`{3,}|~{3,})(.*?)(\1|\Z)", re.DOTALL)
+_BLOCK = re.compile(r"(?P<fence>([`~])\2{2,}+)(?P<inside>.*?)(?P<end>(?P=fence)|\Z)", re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 # What a fence calls a block of SQL, beside all that has "sql" in it; and what may be anything.
 _DIALECTS = ("postgres", "duckdb", "duck", "bigquery", "snowflake", "mariadb", "oracle")
@@ -33,8 +33,8 @@ def find_query(text: str) -> str | None:
     A block that is not closed counts where no other one has a query: an answer may be cut off.
     """
     blocks = list(_BLOCK.finditer(text))
-    for block in (*(one for one in reversed(blocks) if one[3]), *blocks[-1:]):
-        query = _query_of(block[2])
+    for block in (*(one for one in reversed(blocks) if one["end"]), *blocks[-1:]):
+        query = _query_of(block["inside"])
         if query is not None:
             return query
     if blocks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVarTuple
+from typing import Annotated, Any, ClassVar, Literal, TypeVarTuple
 
 import msgspec
 
@@ -27,7 +27,8 @@ Ts = TypeVarTuple("Ts")
 class StructuredOutputsEnvironment(Environment[None]):
     """Answers that must fit a JSON Schema; the reward is 1.0 for one that does, else 0.0."""
 
-    version = "1"
+    version = "2"
+    references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
     extra = Extra("structured-outputs", ("xmltodict",))
     # The library, and an answer of two million characters as a tree.
@@ -55,11 +56,9 @@ class StructuredOutputsEnvironment(Environment[None]):
         """The row must have the schema as text, under `schema_str`."""
         field, schema = _schema(task)
         try:
-            load_schema(schema)
+            load_schema(schema, _format_of_answer(task), self.compat_of(task))
         except SchemaError as error:
             raise TaskInvalid(field, str(error)) from None
-        _format(task)
-        _mode(task)
         text_or_none(task, "tool_name")
         text_or_none(task, "tool_payload_key")
 
@@ -79,7 +78,11 @@ class StructuredOutputsEnvironment(Environment[None]):
             return Expected(kind="calls", calls=[(name or "", arguments)]) if name else None
         format = _format(task)
         text = written(document, format)
-        return None if text is None else Expected(text, "json" if format == "json" else "text")
+        return (
+            None
+            if text is None
+            else Expected(text, "json" if format in ("json", "yaml") else "text")
+        )
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Judge the text of the answer, or the arguments of the call that it is."""
@@ -93,13 +96,16 @@ class StructuredOutputsEnvironment(Environment[None]):
         return Verdict(
             result.reward,
             evidence={"error_type": result.error or None, "error_message": result.message or None},
+            explanation=result.message or "the answer fits the schema",
         )
 
     async def _judge(self, rollout: Rollout, schema: str) -> SchemaResult:
         task = rollout.task
+        compat = self.compat_of(task)
         if _mode(task) == "text":
             text, format = "".join(rollout.texts), _format(task)
-            return await self._run(schema, judge, schema, format, text, self._coerce_xml)
+            arguments = (schema, format, text, self._coerce_xml, compat)
+            return await self._run(schema, judge, *arguments)
         name = text_or_none(task, "tool_name")
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
@@ -114,7 +120,7 @@ class StructuredOutputsEnvironment(Environment[None]):
         except CodecError as error:
             return failed("tool_arguments_parse_error", error)
         key = text_or_none(task, "tool_payload_key")
-        return await self._run(schema, judge_arguments, schema, text, key)
+        return await self._run(schema, judge_arguments, schema, text, key, compat)
 
     async def _run(
         self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
@@ -140,6 +146,12 @@ def _schema(task: Task) -> tuple[str, str]:
 
 def _format(task: Task) -> TextFormat:
     return one_of(FORMATS, task.payload.get("schema_type") or "json", "schema_type")
+
+
+def _format_of_answer(task: Task) -> TextFormat:
+    """The format of what is judged; a call's arguments are JSON."""
+    format = _format(task)
+    return "json" if _mode(task) == "tool_call" else format
 
 
 def _mode(task: Task) -> Literal["text", "tool_call"]:

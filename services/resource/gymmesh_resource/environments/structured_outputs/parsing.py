@@ -13,8 +13,12 @@ import json
 import math
 import re
 import tomllib
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal, NoReturn, get_args
+
+from . import nemo
+from .yaml12 import load_yaml
 
 TextFormat = Literal["json", "yaml", "xml", "toml", "csv"]
 FORMATS: Final[tuple[TextFormat, ...]] = get_args(TextFormat)
@@ -22,8 +26,8 @@ FORMATS: Final[tuple[TextFormat, ...]] = get_args(TextFormat)
 # Characters of a response, and values in what it stands for.
 LARGEST: Final = 2_000_000
 VALUES: Final = 1_000_000
-# Levels of YAML.
-DEEPEST: Final = 200
+# Characters of a key in a message.
+_SHOWN: Final = 50
 
 # A hundred parts of a TOML key: the parser takes quadratic memory for them.
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
@@ -33,13 +37,24 @@ class ParseError(ValueError):
     """A response that is not of its format; the text says why."""
 
 
-def parse(text: str, format: TextFormat) -> Any:
-    """What the text stands for. Raises `ParseError`."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A CSV text: the names of its columns, and its rows by them."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+def parse(text: str, format: TextFormat, compat: str = "") -> Any:
+    """What the text stands for, in CSV a `Table`. Raises `ParseError`.
+
+    compat: the reference that it is read like; `nemo` reads CSV as a list of rows.
+    """
     if len(text) > LARGEST:
         raise ParseError(f"longer than {LARGEST} characters")
     try:
-        value = _parse(text, format)
-        _count(value, {}, set())
+        value = _parse_as_nemo(text, format) if compat else _parse(text, format)
+        _count(value.rows if isinstance(value, Table) else value, {}, set())
     except RecursionError:
         raise ParseError("nested too deeply") from None
     except ParseError:
@@ -52,9 +67,9 @@ def parse(text: str, format: TextFormat) -> Any:
 def _parse(text: str, format: TextFormat) -> Any:
     match format:
         case "json":
-            return json.loads(text, parse_constant=_no_json)
+            return json.loads(text, parse_constant=_no_json, object_pairs_hook=_pairs)
         case "yaml":
-            return _yaml(text)
+            return load_yaml(text)
         case "xml":
             return import_module("xmltodict").parse(text)
         case "toml":
@@ -62,35 +77,43 @@ def _parse(text: str, format: TextFormat) -> Any:
                 raise ParseError("a key has too many parts")
             return tomllib.loads(text)
         case "csv":
-            return _rows(text)
+            return _table(text)
 
 
-def _yaml(text: str) -> Any:
-    yaml = import_module("yaml")
-    # The one in C, where there is one, reads the same ten times as fast; but it crashes on what
-    # is nested deeply, so that is counted first.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > DEEPEST:
-                raise ParseError("nested too deeply")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-    return yaml.load(text, Loader=loader)
+def _parse_as_nemo(text: str, format: TextFormat) -> Any:
+    match format:
+        case "json":
+            return json.loads(text, parse_constant=_no_json)
+        case "yaml":
+            return nemo.load_yaml(text)
+        case "csv":
+            return nemo.read_rows(text)
+    return _parse(text, format)
 
 
 def _no_json(name: str) -> NoReturn:
     raise ParseError(f"{name} is no JSON")
 
 
-def _rows(text: str) -> list[dict[str, Any]]:
-    reader = csv.DictReader(io.StringIO(text))
-    rows = list(reader)
-    if any(None in row for row in rows):
-        raise ParseError("a row has more fields than the header")
-    return [dict(row) for row in rows]
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose keys come once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ParseError(f"the key {twice[:_SHOWN]!r} comes twice")
+    return found
+
+
+def _table(text: str) -> Table:
+    lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
+    header, *rows = lines or [[]]
+    if len(set(header)) < len(header):
+        raise ParseError("a column of the header comes twice")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(header):
+            raise ParseError(f"row {number} has {len(row)} fields, the header {len(header)}")
+    return Table(header, [dict(zip(header, row, strict=True)) for row in rows])
 
 
 def _count(value: Any, known: dict[int, int], above: set[int]) -> int:

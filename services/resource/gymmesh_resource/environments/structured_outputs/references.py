@@ -39,7 +39,7 @@ def reference_problem(schema: dict[str, Any]) -> str | None:
         problem = _endless(one, schema, [], sound)
         if problem is not None:
             return problem
-        waiting += [*_applied(one, _PARTS + _SAME), *_referred(one, schema)]
+        waiting += [*_applied(one, _PARTS + _SAME), *referred(one, schema)]
     return None
 
 
@@ -52,10 +52,10 @@ def _endless(one: Any, root: dict[str, Any], above: list[int], sound: set[int]) 
         return None
     if id(one) in above:
         return "refers to itself without end"
-    place, referred = _place(one), _referred(one, root)
-    if place is not None and not referred:
+    place, targets = _place(one), referred(one, root)
+    if place is not None and not targets:
         return f"refers to what is not in it: {place!r}"
-    for part in (*referred, *_applied(one, _SAME)):
+    for part in (*targets, *_applied(one, _SAME)):
         problem = _endless(part, root, [*above, id(one)], sound)
         if problem is not None:
             return problem
@@ -86,7 +86,7 @@ def _place(schema: dict[str, Any]) -> str | None:
     return reference if here else None
 
 
-def _referred(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
+def referred(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
     """What is at the place that the schema refers to, if that is there."""
     place = _place(schema)
     if place is None:

@@ -1,14 +1,13 @@
-"""Whether an answer fits a JSON Schema, strictly, as NeMo Gym's structured_outputs judges it.
+"""Whether an answer fits a JSON Schema, strictly.
 
 Invariant: a verdict is on the answer. A schema that is none is `SchemaError`, never a reward.
 
 `judge` is pure but for the time it may take: a schema's pattern can run away on an answer. Run
 it in a process that can be killed.
 
-Schemas are read as draft 2020-12, whatever they say themselves, and made strict: an object must
-have all properties that its schema names and no others. As in NeMo Gym this does not reach into
-lists of schemas such as `anyOf`, formats are not checked, and nothing is fetched for a `$ref`.
-Multiples are calculated exactly: as floats, 1.13 is no multiple of 0.01.
+Schemas are made strict (see `strictness`): an object must have all properties that its schema names
+and no others. Formats are not checked, and nothing is fetched for a `$ref`. Multiples are
+calculated exactly: as floats, 1.13 is no multiple of 0.01.
 """
 
 from __future__ import annotations
@@ -16,24 +15,27 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from .coercion import typed_rows, typed_tree
-from .parsing import ParseError, TextFormat, parse
+from . import nemo
+from .coercion import columns, typed_rows, typed_tree
+from .ecma import PatternError
+from .parsing import ParseError, Table, TextFormat, parse
 from .references import reference_problem
+from .strictness import current, strict
 
 # Characters of an explanation.
 MESSAGE: Final = 200
 # Levels of an answer that any schema can be applied to, if it says anything about them.
 _TOP: Final = 10
-# Keys of a schema whose values are schemas by names of the author's, not by keywords.
-_NAMED: Final = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-# Keys whose values are data.
-_DATA: Final = {"const", "default", "enum", "example", "examples"}
+# Characters of a column's name in a message.
+_NAME: Final = 50
+# The type of whatever is written in these formats.
+_ROOTS: Final = {"csv": "array", "xml": "object", "toml": "object"}
 
 
 class SchemaError(ValueError):
@@ -54,41 +56,61 @@ def warm_up() -> None:
     judge('{"type": "object"}', "json", "{}", coerce_xml=True)
 
 
-def judge(schema: str, format: TextFormat, answer: str, coerce_xml: bool = True) -> SchemaResult:
+def judge(
+    schema: str, format: TextFormat, answer: str, coerce_xml: bool = True, compat: str = ""
+) -> SchemaResult:
     """The verdict on an answer that is text in a format.
 
     `coerce_xml`: whether XML's texts are read as the numbers and booleans of the schema.
-    Raises `SchemaError`.
+    `compat`: the reference whose own verdict it is; empty: the right one. Raises `SchemaError`.
     """
-    strict = _valid(_strict(load_schema(schema)))
+    wanted = _valid(load_schema(schema, format, compat))
     if not answer.strip():
         return SchemaResult(0.0, "empty_response", "there is no text")
     try:
-        value = parse(answer, format)
+        value = parse(answer, format, compat)
     except ParseError as error:
         return failed("parse_error", error)
-    if format == "xml" and coerce_xml:
-        value = typed_tree(value, strict)
-    elif format == "csv":
-        value = typed_rows(value, strict)
-    return _validate(value, strict)
+    if isinstance(value, Table):
+        problem = _header_problem(value, wanted)
+        if problem is not None:
+            return failed("validation_error", problem)
+        value = typed_rows(value.rows, wanted)
+    elif compat and format == "csv":
+        value = nemo.typed_rows(value, wanted)
+    elif format == "xml" and coerce_xml:
+        value = nemo.typed_tree(value, wanted) if compat else typed_tree(value, wanted, wanted)
+    return _validate(value, wanted)
 
 
-def judge_arguments(schema: str, arguments: str, key: str | None) -> SchemaResult:
+def judge_arguments(schema: str, arguments: str, key: str | None, compat: str = "") -> SchemaResult:
     """The verdict on a tool's arguments, JSON, or on what they have under a key.
 
-    Raises `SchemaError`.
+    `compat`: as in `judge`. Raises `SchemaError`.
     """
-    strict = _valid(_strict(load_schema(schema)))
+    wanted = _valid(load_schema(schema, "json", compat))
     try:
-        value = parse(arguments, "json")
+        value = parse(arguments, "json", compat)
     except ParseError as error:
         return failed("tool_arguments_parse_error", error)
     if key:
         if not isinstance(value, dict) or key not in value:
             return failed("missing_tool_payload_key", f"the arguments have no {key!r}")
         value = value[key]
-    return _validate(value, strict)
+    return _validate(value, wanted)
+
+
+def _header_problem(table: Table, schema: dict[str, Any]) -> str | None:
+    """What is wrong with a table's header. Its rows, if any, say nothing about a missing column
+    that no schema requires of them."""
+    known = columns(schema)
+    if not known:
+        return None if table.rows else "the table has no rows"
+    for name in table.columns:
+        if name not in known:
+            return f"the header has {name[:_NAME]!r}, which is not a column of the schema"
+    missing = sorted(known.difference(table.columns))
+    return f"the header has no {missing[0][:_NAME]!r}" if missing else None
 
 
 def failed(error: str, message: object) -> SchemaResult:
@@ -96,9 +118,10 @@ def failed(error: str, message: object) -> SchemaResult:
     return SchemaResult(0.0, error, str(message)[:MESSAGE])
 
 
-def load_schema(schema: str) -> dict[str, Any]:
-    """The schema of a task. Raises `SchemaError` unless the text is JSON, an object, and refers
-    to nothing but what is in it."""
+def load_schema(schema: str, format: TextFormat = "json", compat: str = "") -> dict[str, Any]:
+    """The schema of a task, strict. Raises `SchemaError` unless the text is JSON, an object, and
+    refers to nothing but what is in it; and, without `compat`, has patterns of ECMA 262 and a type
+    that answers in the format can have."""
     try:
         loaded = json.loads(schema)
     except (ValueError, RecursionError) as error:
@@ -106,30 +129,28 @@ def load_schema(schema: str) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise SchemaError("must be a JSON Schema that is an object")
     try:
-        problem = reference_problem(loaded)
+        newest = loaded if compat else current(loaded)
+        problem = reference_problem(newest)
+        if problem is None:
+            return nemo.strict(newest) if compat else _fitting(strict(newest), format)
+    except PatternError as error:
+        problem = f"has a pattern that is none: {error}"
     except RecursionError:
         problem = "is nested too deeply"
-    if problem is not None:
-        raise SchemaError(problem)
-    return loaded
+    raise SchemaError(problem)
 
 
-def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    strict: dict[str, Any] = {}
-    for key, value in schema.items():
-        if not isinstance(value, dict) or key in _DATA:
-            strict[key] = value
-        elif key in _NAMED:
-            strict[key] = {
-                name: _strict(inner) if isinstance(inner, dict) else inner
-                for name, inner in value.items()
-            }
-        else:
-            strict[key] = _strict(value)
-    if isinstance(schema.get("properties"), dict):
-        strict["required"] = list(schema["properties"])
-        strict["additionalProperties"] = False
-    return strict
+def _fitting(schema: dict[str, Any], format: TextFormat) -> dict[str, Any]:
+    """The schema itself. Raises `SchemaError` where no answer in the format has its type."""
+    kind = schema.get("type")
+    possible = _ROOTS.get(format)
+    if (
+        possible
+        and kind is not None
+        and possible not in (kind if isinstance(kind, list) else [kind])
+    ):
+        raise SchemaError(f"is for {kind!r}, but a text in {format} is always an {possible}")
+    return schema
 
 
 def _valid(schema: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class WebSearchEnvironment(Environment[None]):
     having found the `relevant_documents`.
     """
 
-    version = "1"
+    version = "2"
     examples = "tasks.jsonl"
     models = ("judge",)
 
@@ -198,7 +198,7 @@ class WebSearchEnvironment(Environment[None]):
             found = fetched if self._needs == "fetched" else seen | fetched
             value = recall(relevant, found, self._counts)
             components["retrieval"] = Component(value, self._weights["retrieval"] / total)
-        return Verdict.weighted(components, evidence)
+        return Verdict.weighted(components, evidence, _explained(answer, _accepted(task), evidence))
 
     async def _agreement(
         self, session: Session[None], rollout: Rollout, answer: str, evidence: dict[str, Any]
@@ -236,6 +236,13 @@ class WebSearchEnvironment(Environment[None]):
         path = Path(self._opened.enter_context(folder)) / "examples.db"
         build_index(read_documents([_EXAMPLES], []), path)
         return path
+
+
+def _explained(answer: str, accepted: list[str], evidence: dict[str, Any]) -> str:
+    wanted = f"expected {accepted[0][:100]!r}, got {answer[:100]!r}" if accepted else ""
+    found = evidence.get("relevant_fetched")
+    sources = "" if found is None else f"{len(found)} relevant documents fetched"
+    return "; ".join(filter(None, (wanted, sources)))
 
 
 async def _timed(work: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 Answers are compared as in question answering over documents (SQuAD's exact match and F1): case,
 articles and punctuation make no difference. Unlike there, signs, decimal points and per cent and
-currency signs do: -5, 5 and 5% are three answers.
+currency signs do: -5, 5 and 5% are three answers. A number is the same however it is written.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from gymmesh_resource.environments._plain_text import plain
+from gymmesh_resource.environments._quantities import quantity
 from gymmesh_resource.rollout import ToolCall
 
 AnswerMatch = Literal["exact", "normalized", "f1"]
@@ -78,7 +80,9 @@ def match_answer(answer: str, accepted: Sequence[str], how: AnswerMatch) -> floa
     if not given or not all(wanted):
         return float(answer.strip().casefold() in {one.strip().casefold() for one in accepted})
     if how == "normalized":
-        return float(given in wanted)
+        number = quantity(plain(answer[:_LENGTH]))
+        same = number is not None and any(quantity(plain(one)) == number for one in accepted)
+        return float(same or given in wanted)
     return max(f1(given, one) for one in wanted)
 
 

@@ -104,6 +104,7 @@ class WorkplaceEnvironment(
                 "differing_tables": differing,
                 "failed_calls": {str(index): text[:_TOLD] for index, text in failed},
             },
+            explanation=_explained(differing),
         )
 
     def _replay(self, task: Task, calls: list[WrittenCall]) -> tuple[Office, dict[int, str]]:
@@ -127,6 +128,12 @@ class WorkplaceEnvironment(
     @cached_property
     def _tools(self) -> Toolset:
         return Toolset(self)
+
+
+def _explained(differing: list[str]) -> str:
+    if not differing:
+        return "the office is in the expected state"
+    return f"not in the expected state: {', '.join(differing)}"
 
 
 def _ground_truth(task: Task) -> list[WrittenCall]:

@@ -9,6 +9,7 @@ import io.gymmesh.errors.v1.ModelUsage;
 import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Completed;
 import io.gymmesh.rollout.v1.Failure;
+import io.gymmesh.rollout.v1.FinalState;
 import io.gymmesh.rollout.v1.ModelCallCompleted;
 import io.gymmesh.rollout.v1.ModelCallUsage;
 import io.gymmesh.rollout.v1.RewardComponent;
@@ -53,6 +54,7 @@ public final class Rows {
           "seed",
           "tags",
           "verification",
+          "final_state",
           "stop_reason",
           "stop_detail",
           "metadata",
@@ -80,6 +82,9 @@ public final class Rows {
     row.put("reward", reward);
     putIdentity(row, task, rollout);
     row.put("verification", verification);
+    if (rollout.getVerified().hasFinalState()) {
+      row.put("final_state", finalState(rollout.getVerified().getFinalState()));
+    }
     row.put("stop_reason", stopReason(completed));
     if (!completed.getStopDetail().isEmpty()) {
       row.put("stop_detail", completed.getStopDetail());
@@ -151,6 +156,16 @@ public final class Rows {
     row.put("reason", "the agent sent no verdict");
     row.put("evidence", new LinkedHashMap<>());
     return row;
+  }
+
+  private static Map<String, Object> finalState(FinalState kept) {
+    Map<String, Object> state = new LinkedHashMap<>();
+    if (kept.getStateJson().isEmpty()) {
+      state.put("omitted", kept.getOmitted());
+    } else {
+      state.put("state", Fields.readField(kept.getStateJson(), "state_json"));
+    }
+    return state;
   }
 
   private static Map<String, Object> verification(Verification said) {

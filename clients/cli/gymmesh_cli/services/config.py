@@ -1,0 +1,65 @@
+"""gym-cli config: check configurations, and show what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.terminal import report
+from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+
+if TYPE_CHECKING:
+    from gymmesh_mesh import MeshConfig
+
+
+@click.group()
+def config() -> None:
+    """Configurations: the YAML files that describe a mesh."""
+
+
+@config.command("validate", short_help="Check a configuration without starting anything.")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override one key.")
+@json_option
+def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> int:
+    """Check a configuration: its keys and values, the names in it, and each environment's class.
+
+    Nothing is started and no endpoint is called. Several files are merged from left to right.
+
+    \b
+      gym-cli config validate mesh.yaml
+      gym-cli config validate mesh.yaml --set models.policy.max_concurrency=8
+
+    Exit code 0 when all is right, 1 when an environment or a name is wrong, 2 when the file is.
+    """
+    from gymmesh_mesh import MeshConfig
+    from gymmesh_mesh.authoring.validating import problems_of
+    from gymmesh_runtime.config import load_config, public_view
+
+    found = load_config(files, sets, MeshConfig)
+    problems = problems_of(found)
+    document = {"problems": problems, "configuration": public_view(found)}
+    report(as_json, document, _lines(files, found, problems))
+    return NOTHING_DONE if problems else DONE
+
+
+def _lines(files: tuple[Path, ...], found: MeshConfig, problems: list[str]) -> Iterator[str]:
+    named: dict[str, Any] = {
+        "models": [f"{name} ({one.backend})" for name, one in found.models.items()],
+        "environments": [f"{name} ({one.use})" for name, one in found.environments.items()],
+        "agents": list(found.agents),
+    }
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    yield f"{', '.join(map(str, files))}: {count if problems else 'all right'}"
+    for kind, names in named.items():
+        yield f"  {kind:<13} {', '.join(names) or 'none'}"
+    default = found.defaults
+    yield f"  {'defaults':<13} {default.environment}, {default.agent}, {default.model}"
+    for problem in problems:
+        yield f"  problem       {problem}"

@@ -1,0 +1,71 @@
+"""The answer that a verifier can compare with, from what data sets call the answer. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from gymmesh_data.imports.items import RowRefused
+
+_FINAL: Final = re.compile(r"(?:^|\n)\s*####\s*(.+?)\s*$")
+_THOUSANDS: Final = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_COMMAND: Final = re.compile(r"\\[A-Za-z]+|\$[^$]*\$")
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_BOX: Final = "\\boxed{"
+# So many words are a text; fewer are one where they end as a sentence, or show a calculation.
+_TEXT_WORDS: Final = 12
+_SENTENCE_WORDS: Final = 5
+_WORKING_WORDS: Final = 3
+
+
+def final_answer(value: Any) -> Any:
+    """The answer at the end of a worked solution: behind `####`, or in its last `\\boxed{}`.
+
+    Anything else stays as it is; a number loses the commas between its thousands.
+    """
+    if not isinstance(value, str):
+        return value
+    found = _FINAL.search(value)
+    text = found[1] if found else _boxed(value) or value.strip()
+    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+
+
+def refuse_prose(value: Any) -> None:
+    """Raise RowRefused for an expected answer that is a text rather than an answer: whatever a
+    model says, it would be judged wrong.
+    """
+    texts = value if isinstance(value, list) else [value]
+    for text in texts:
+        if isinstance(text, str) and _is_prose(text):
+            raise RowRefused(
+                f"expected_answer: {_shown(text)!r} is a text, which no answer equals; name the "
+                "column of the answer alone (--column expected_answer=NAME), or keep texts with "
+                "--keep-prose for an environment in which a model judges"
+            )
+
+
+def _is_prose(text: str) -> bool:
+    words = len(_WORD.findall(_COMMAND.sub(" ", text)))
+    if words >= _TEXT_WORDS or ("\n" in text.strip() and words >= _WORKING_WORDS):
+        return True
+    if text.rstrip().endswith(".") and words >= _SENTENCE_WORDS:
+        return True
+    return "=" in text and words >= _WORKING_WORDS
+
+
+def _boxed(text: str) -> str:
+    """What the last whole `\\boxed{}` holds; empty where none is closed."""
+    begin = text.rfind(_BOX)
+    if begin < 0:
+        return ""
+    depth, start = 1, begin + len(_BOX)
+    for place in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if not depth:
+            return text[start:place].strip()
+    return ""
+
+
+def _shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:57]}…"

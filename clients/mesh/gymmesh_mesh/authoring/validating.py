@@ -1,0 +1,44 @@
+"""What is wrong with a configuration that can be read: names that lead nowhere, and classes that
+cannot be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.config.errors import nearest
+
+
+def problems_of(config: MeshConfig) -> list[str]:
+    """A sentence for each problem. Environments are made, and not opened."""
+    return [*_defaults(config), *_environments(config)]
+
+
+def _defaults(config: MeshConfig) -> Iterator[str]:
+    for key, name, known in (
+        ("environment", config.defaults.environment, config.environments),
+        ("agent", config.defaults.agent, config.agents),
+        ("model", config.defaults.model, config.models),
+    ):
+        if name not in known:
+            yield f"defaults.{key}: there is no {key} {name!r}; {nearest(name, known)}"
+
+
+def _environments(config: MeshConfig) -> Iterator[str]:
+    for spec in specs_of(config):
+        if spec.kind != "environment":
+            continue
+        try:
+            service = make_service(spec)
+        except ConfigError as error:
+            yield str(error)
+            continue
+        for model in getattr(service, "model_names", ()):
+            if model not in config.models:
+                yield (
+                    f"environments.{spec.name}: asks the model {model!r}, which is not in models; "
+                    f"{nearest(model, config.models)}"
+                )

@@ -1,0 +1,99 @@
+r"""Where a response has its answer: in its last ``\boxed{}``, else at the end of its text. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from gymmesh_resource.environments._latex import BOX, boxes
+
+# Characters of a response without a box that are searched for an answer: its end.
+TAIL = 10_000
+_SHORT, _MOST_BOXES = 200, 50
+# What joins neighbouring boxes into one list; anything else makes the last box a correction.
+_JOINS = re.compile(
+    r"(?:[\s$,;&.]|\\[()\[\],;]|\\quad|(?:\\text\s?\{\s?)?\b(?:and|or)\b(?:\s?\})?)*", re.IGNORECASE
+)
+_PHRASE = re.compile(r"answers?\**\s*(?:is|are|:|=)\**:?\s*(?P<rest>[^\n]+)", re.IGNORECASE)
+_MATHEMATICS = re.compile(
+    r"\$\$(?P<a>[^$]{1,2000})\$\$|\$(?P<b>[^$\n]{1,2000})\$"
+    r"|\\\((?P<c>.{1,2000}?)\\\)|\\\[(?P<d>.{1,2000}?)\\\]",
+    re.DOTALL,
+)
+_NUMBER = re.compile(
+    "[-+\N{MINUS SIGN}]?[$\N{EURO SIGN}\N{POUND SIGN}]?"
+    r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?/\s?\d+)?(?:\s?\\?%|\s?percent)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What may be the answer, the likeliest first, and where it stood.
+
+    cut: characters of the response that were not searched.
+    """
+
+    texts: tuple[str, ...]
+    source: Literal["boxed", "text", "none"]
+    cut: int = 0
+
+
+def find_answer(text: str) -> Found:
+    """The answer's text. An empty last box is no answer, and text does not mend it."""
+    boxed = last_boxes(text)
+    if boxed is not None:
+        return Found((boxed,) if boxed.strip() else (), "boxed")
+    candidates = tuple(dict.fromkeys(_unboxed(text[-TAIL:])))
+    return Found(candidates, "text" if candidates else "none", max(0, len(text) - TAIL))
+
+
+def last_box(text: str) -> str | None:
+    """What the last complete box holds, as it is written; None when there is none."""
+    last = deque(boxes(text), maxlen=1)
+    return text[last[0]] if last else None
+
+
+def last_boxes(text: str) -> str | None:
+    """What the last box holds, as a list with those that are joined to it; None without a box."""
+    outer: deque[slice] = deque(maxlen=_MOST_BOXES)
+    for box in boxes(text):
+        while outer and outer[-1].start > box.start:
+            outer.pop()
+        outer.append(box)
+    if not outer:
+        return None
+    group = [outer.pop()]
+    while outer and _JOINS.fullmatch(text, outer[-1].stop + 1, group[0].start - len(BOX)):
+        group.insert(0, outer.pop())
+    contents = list(dict.fromkeys(text[box].strip() for box in group))
+    return ", ".join(contents)
+
+
+def _unboxed(text: str) -> list[str]:
+    text = text.replace("\\fbox", "\\framed")  # a frame is no box, and what it holds no answer
+    opened = text.find(BOX)
+    text = (text[:opened] if opened >= 0 else text).strip()
+    texts: list[str] = []
+    if text and len(text) <= _SHORT and "\n" not in text and "\\framed" not in text:
+        texts.append(text)
+    segments = list(_MATHEMATICS.finditer(text))
+    phrase = deque(_PHRASE.finditer(text), maxlen=1)
+    if phrase:
+        start, rest = phrase[0].start("rest"), phrase[0]["rest"].strip()
+        texts += [_content(one) for one in segments if one.start() >= start][:1]
+        texts.append(rest)
+        first = _NUMBER.search(rest)
+        texts += [first.group()] if first else []
+        return texts
+    numbers = deque(_NUMBER.finditer(text), maxlen=1)
+    if segments and (not numbers or segments[-1].end() >= numbers[0].end()):
+        texts.append(_content(segments[-1]))
+    elif numbers and "\\framed" not in text:
+        texts.append(numbers[0].group())
+    return texts
+
+
+def _content(segment: re.Match[str]) -> str:
+    return next(part for part in segment.groups() if part is not None)

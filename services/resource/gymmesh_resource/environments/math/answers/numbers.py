@@ -1,0 +1,206 @@
+"""Whether two expressions have one value. Pure.
+
+Numbers that are exact on both sides (whole numbers, fractions, roots, constants) must be equal.
+Where a decimal is part of either, a relative difference of 1e-6 is no difference (of a whole
+number, not more than 0.001), nor is half a unit of the last digit that the expected number is
+written with: of three digits or more, 3.14 is also 3.1416; of two, 0.33 is also 1/3. The sign
+counts, and only 0 equals 0.
+Expressions with variables are compared at points of the real line, with 60 digits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+
+from mpmath import mp, mpc, mpf
+
+from .evaluation import (
+    DIGITS,
+    TINY,
+    NoValue,
+    Number,
+    approximate,
+    exact,
+    is_measured,
+    symbols,
+)
+from .expressions import Node, walk
+
+TOLERANCE = Fraction(1, 10**6)
+# A whole number is exact: a decimal near it must be it but for errors of calculation.
+_WHOLE_TOLERANCE = Fraction(1, 1_000)
+# Digits to which exact values agree that are one value, and points that must agree.
+_AGREE, _POINTS = mpf(10) ** -40, 4
+_POSITIVE = [Fraction(p, q) for p, q in ((17, 13), (29, 7), (5, 11), (37, 19), (7, 23), (101, 31))]
+_WHOLE = [Fraction(n) for n in (1, 2, 3, 5, 8, 12)]
+_COUNTERS = frozenset("nmkjlNpq")
+
+
+def same_value(expected: Node, answer: Node, scale: Fraction = Fraction(1)) -> bool:
+    """Whether `answer` times `scale` is `expected`.
+
+    Raises `Unreadable` for what cannot be calculated here, such as an unknown function.
+    """
+    if expected == answer and scale == 1:
+        return True
+    names = symbols(expected) | symbols(answer)
+    if names:
+        return scale == 1 and _same_function(expected, answer, sorted(names))
+    try:
+        return _same_number(expected, answer, scale)
+    except NoValue:
+        return expected == answer and scale == 1
+
+
+def close(left: Node, right: Node, *, rounded: bool = False) -> bool:
+    """Whether a link such as ``2/3 = 0.67`` holds: also by the digits of its right side.
+
+    rounded: whether the right side may be rounded to a whole number, as in ``41.9 \\approx 42``.
+    """
+    if same_value(left, right) or same_value(right, left):
+        return True
+    if not rounded or symbols(left) | symbols(right):
+        return False
+    try:
+        value, whole = approximate(left), exact(right)
+    except NoValue:
+        return False
+    return bool(
+        whole is not None
+        and whole.denominator == 1
+        and not _is_complex(value)
+        and abs(mp.re(value) - int(whole)) <= mpf(1) / 2
+    )
+
+
+def place_of(node: Node, least: int) -> Fraction | None:
+    """The value of the last written place of a decimal number; None for other expressions.
+
+    A number of fewer digits than `least` is taken as it is: its last place says little.
+    """
+    match node.op:
+        case "number":
+            digits = node.name.lower().partition("e")[0].replace(".", "").lstrip("0")
+            return node.place if len(digits) >= least else None
+        case "neg" | "percent":
+            place = place_of(node.args[0], least)
+            return place / 100 if place is not None and node.op == "percent" else place
+        case "times" | "mul":
+            place, power = place_of(node.args[0], least), exact(node.args[1])
+            is_power = node.args[1].op in ("pow", "number")
+            return place * power if place is not None and power is not None and is_power else None
+    return None
+
+
+def proportional(first: Node, second: Node, *, positive: bool) -> bool:
+    """Whether two expressions of variables are one but for a constant factor, which is not 0."""
+    names = sorted(symbols(first) | symbols(second))
+    factor: Number = None
+    for point in _real_points(names):
+        try:
+            one, other = approximate(first, point), approximate(second, point)
+        except NoValue:
+            continue
+        with mp.workdps(DIGITS):
+            if abs(one) < TINY or abs(other) < TINY:
+                return False
+            factor = one / other if factor is None else factor
+            if abs(one / other - factor) > mpf(10) ** -20 * abs(factor):
+                return False
+    return factor is not None and (not positive or (not _is_complex(factor) and factor.real > 0))
+
+
+def _same_number(expected: Node, answer: Node, scale: Fraction) -> bool:
+    wanted, given = exact(expected), exact(answer)
+    measured = is_measured(expected) or is_measured(answer)
+    if wanted is not None and given is not None:
+        given *= scale
+        if not measured or wanted == given:
+            return wanted == given
+        return bool(wanted) and abs(wanted - given) <= _allowed(expected, answer, wanted)
+    first = approximate(expected)
+    with mp.workdps(DIGITS):
+        second = approximate(answer) * scale.numerator / scale.denominator
+        if mp.isinf(first) or mp.isinf(second):
+            return bool(first == second)
+        if abs(first) < TINY or abs(second) < TINY:
+            return bool(abs(first) < TINY and abs(second) < TINY)
+        difference = abs(first - second)
+        if not measured:
+            return bool(difference <= _AGREE * abs(first))
+        allowed = _place(expected, answer)
+        half = mpf(allowed.numerator) / allowed.denominator / 2
+        return bool(difference <= max(half, abs(first) * mpf(10) ** -6))
+
+
+def _allowed(expected: Node, answer: Node, wanted: Fraction) -> Fraction:
+    if wanted.denominator == 1 and not is_measured(expected):
+        return min(TOLERANCE * abs(wanted), _WHOLE_TOLERANCE)
+    return max(TOLERANCE * abs(wanted), _place(expected, answer) / 2)
+
+
+def _place(expected: Node, answer: Node) -> Fraction:
+    """The last written place of the expected number, where that may be a rounded one; else 0."""
+    return place_of(expected, 3 if is_measured(answer) else 2) or Fraction(0)
+
+
+def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:
+    """Whether the two agree wherever both are defined: on the reals, or for counters on 1, 2, …"""
+    complex_too = any(
+        one.op == "constant" and one.name == "i"
+        for side in (expected, answer)
+        for one in walk(side)
+    )
+    agree = mpf(10) ** (-6 if is_measured(expected) or is_measured(answer) else -30)
+    outcome = _agree(expected, answer, _real_points(names), agree, complex_too=complex_too)
+    if outcome is not True and set(names) <= _COUNTERS:
+        return (
+            _agree(expected, answer, _whole_points(names), agree, complex_too=complex_too) is True
+        )
+    return outcome is True
+
+
+def _agree(
+    expected: Node,
+    answer: Node,
+    points: Iterator[dict[str, Fraction]],
+    agree: Number,
+    *,
+    complex_too: bool,
+) -> bool | None:
+    """None where too few points have a value on both sides."""
+    shared = 0
+    for point in points:
+        try:
+            first, second = approximate(expected, point), approximate(answer, point)
+        except NoValue:
+            continue
+        if not complex_too and (_is_complex(first) or _is_complex(second)):
+            continue
+        if mp.isinf(first) or mp.isinf(second):
+            continue
+        with mp.workdps(DIGITS):
+            size = max(abs(first), abs(second))
+            if abs(first - second) > agree * size and size > TINY:
+                return False
+        shared += 1
+    return True if shared >= _POINTS else None
+
+
+def _real_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
+    for shift, sign in itertools.product(range(len(_POSITIVE)), (1, -1)):
+        yield {
+            name: _POSITIVE[(shift + at) % len(_POSITIVE)] * (1 + at) * (sign if at % 2 == 0 else 1)
+            for at, name in enumerate(names)
+        }
+
+
+def _whole_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
+    for shift in range(len(_WHOLE)):
+        yield {name: _WHOLE[(shift + 2 * at) % len(_WHOLE)] for at, name in enumerate(names)}
+
+
+def _is_complex(value: Number) -> bool:
+    return isinstance(value, mpc) and abs(value.imag) > TINY

@@ -1,0 +1,143 @@
+"""Reads a scalar: a number or expression, perhaps with a unit, in a base, or a ratio. Pure."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from .evaluation import NoValue, exact
+from .expressions import Node, Unreadable, in_base, number, read_expression, walk
+from .forms import Collection, Form, Scalar
+from .splitting import split
+from .units import DEGREE, Unit, is_known_unit, read_unit, scale_of
+
+_BASE = re.compile(
+    r"\(?(?P<digits>[0-9A-Z]*\d[0-9A-Z]*|[A-F]+)\)?\s?_\s?\{?\s?(?:\\text\s?\{)?(?P<base>\d{1,2}|[a-z]+)\}{0,2}"
+)
+_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
+          "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
+_LONGEST_BASED = 300
+_TAIL = re.compile(
+    r"(?:(?:\\text\s?\{[^{}]*\}|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
+    r"(?:\s?\^\s?(?:\{\s?-?\d\s?\}|-?\d))?\s*(?:(?:/|\\cdot)\s*)?)+$"
+)
+_LITERAL = re.compile(
+    r"-?\s?[\d.,]+(?:\s?(?:\\times|\\cdot|\*)\s?10\s?\^\s?(?:\{\s?-?\d+\s?\}|-?\d+))?"
+)
+_QUANTITY = re.compile(r"(?P<digits>\d+(?:\.\d+)?)\s?(?P<unit>\\text\s?\{[^{}\d]*\}|[A-Za-z]+)\s?")
+_SEVERAL = re.compile(
+    rf"(?:{_QUANTITY.pattern.replace('?P<digits>', '?:').replace('?P<unit>', '?:')}){{2,4}}"
+)
+_CURRENCY = re.compile(
+    r"(?P<sign>-?)\s?(?P<unit>[$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}])\s?(?P<rest>-?[\d.].*)"
+)
+
+
+def read_scalar(text: str) -> Form:
+    """A number or expression, perhaps with a unit, as a ratio, or with a double sign."""
+    if (based := _in_base(text)) is not None:
+        return Scalar(based)
+    parts, colons = split(text, lambda token: token == ":")
+    if colons:
+        return _ratio(parts)
+    if (several := _several_units(text)) is not None:
+        return several
+    text, unit = _without_unit(text)
+    node = read_expression(text)
+    if node.op == "deg":
+        return Scalar(node.args[0], DEGREE)
+    if node.op == "neg" and node.args[0].op == "deg":
+        return Scalar(Node("neg", node.args[0].args), DEGREE)
+    if any(one.op in ("pm", "mp") for one in walk(node)):
+        return Collection(
+            "list", tuple(Scalar(one, unit) for one in (_signed(node, 1), _signed(node, -1)))
+        )
+    return Scalar(node, unit)
+
+
+def _signed(node: Node, sign: int) -> Node:
+    """The expression with its double signs as plus and minus, or the other way round."""
+    args = tuple(_signed(part, sign) for part in node.args)
+    if node.op not in ("pm", "mp"):
+        return Node(node.op, args, node.name, node.value, node.place)
+    plus = (node.op == "pm") == (sign > 0)
+    if len(args) == 2:
+        return Node("add" if plus else "sub", args)
+    return args[0] if plus else Node("neg", args)
+
+
+def _in_base(text: str) -> Node | None:
+    sign, bare = ("-", text[1:].strip()) if text.startswith("-") else ("", text)
+    found = _BASE.fullmatch(bare) if len(bare) <= _LONGEST_BASED else None
+    if found is None:
+        return None
+    node = in_base(found["digits"], _BASES.get(found["base"], found["base"]))
+    return Node("neg", (node,)) if sign else node
+
+
+def _ratio(parts: list[str]) -> Form:
+    nodes = [read_expression(part) for part in parts]
+    if len(nodes) == 2:
+        return Scalar(Node("frac", (nodes[0], nodes[1])))
+    try:
+        values = [exact(node) for node in nodes]
+    except NoValue:
+        values = [None]
+    if None in values or not values[0]:
+        raise Unreadable("a ratio's parts are not numbers")
+    first = values[0]
+    scaled = (_number_of(value / first) for value in values if value is not None)
+    return Collection("ratio", tuple(map(Scalar, scaled)))
+
+
+def _number_of(value: Fraction) -> Node:
+    """The tree of a fraction."""
+    above, below = number(str(abs(value.numerator))), number(str(value.denominator))
+    node = above if value.denominator == 1 else Node("frac", (above, below))
+    return Node("neg", (node,)) if value < 0 else node
+
+
+def _several_units(text: str) -> Scalar | None:
+    """A quantity in several units, such as 2 hours 30 minutes, in the last of them."""
+    if _SEVERAL.fullmatch(text) is None:
+        return None
+    total, last = Fraction(0), None
+    for found in _QUANTITY.finditer(text):
+        unit = read_unit(re.sub(r"\\text\s?\{([^{}]*)\}", r"\1", found["unit"]))
+        if unit is None or (last is not None and unit.powers != last.powers):
+            return None
+        value = number(found["digits"]).value
+        total, last = value + (total * last.scale / unit.scale if last else 0), unit
+    return Scalar(_number_of(total), last)
+
+
+def _without_unit(text: str) -> tuple[str, Unit | None]:
+    """The number before a unit, and the unit; words for a million are part of the number."""
+    if (found := _CURRENCY.fullmatch(text)) is not None:
+        rest, behind = _without_unit(found["rest"])
+        unit = read_unit(found["unit"])
+        return found["sign"] + rest, unit if unit is None or behind is None else unit.times(behind)
+    tail = _TAIL.search(text, max(0, len(text) - 120))
+    if tail is None or not text[: tail.start()].strip():
+        return text, None
+    head, behind_it = text[: tail.start()].strip(), tail.group()
+    roman = "\\text" in behind_it
+    written = re.sub(r"\\text\s?\{([^{}]*)\}", r" \1 ", behind_it)
+    said = re.sub(r"\s*\^\s*", "^", written).split()
+    if not roman and not (_LITERAL.fullmatch(head) and all(map(_is_unit_word, said))):
+        return text, None
+    while said and (scale := scale_of(said[0])) is not None:
+        head, said = f"({head})\\cdot {scale}", said[1:]
+    if not said:
+        return head, None
+    unit = read_unit(" ".join(said))
+    if unit is None:
+        raise Unreadable("what stands behind the number is no unit")
+    return head, unit
+
+
+def _is_unit_word(word: str) -> bool:
+    names = [name for name in re.split(r"[/^\d{}\-]+|\\cdot", word) if name]
+    return all(
+        is_known_unit(name) or len(name) > 3 or scale_of(name) or name == "per" for name in names
+    )

@@ -1,0 +1,70 @@
+"""What is left of a session when its rollout has stopped: kept with the verdict, and judged by when
+the session is gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_runtime.errors import field_invalid
+
+from ..environment import Environment
+from ..errors import DefinitionError, StateGone
+from ..kept_state import Names, NotKept, state_from_json, state_to_json
+from ..session import Session
+
+_LONGEST_REASON: Final = 300
+
+
+def final_state(
+    environment: Environment[Any], session: Session[Any], most_bytes: int
+) -> rollout_pb2.FinalState:
+    """A session's state for a later verdict, or why it is not kept."""
+    try:
+        text = state_to_json(session.state, _names(environment, session.state), most_bytes)
+    except NotKept as reason:
+        return rollout_pb2.FinalState(omitted=str(reason)[:_LONGEST_REASON])
+    return rollout_pb2.FinalState(state_json=text)
+
+
+def kept_state(
+    environment: Environment[Any], fresh: object, kept: rollout_pb2.FinalState
+) -> object:
+    """The state that was kept. `fresh`: that of a new session. Raises INVALID_ARGUMENT
+    (`final_state`).
+    """
+    try:
+        return state_from_json(kept.state_json, _names(environment, fresh))
+    except ValueError as error:
+        problem = f"is not a state of {type(environment).__name__}: {error}"
+        raise field_invalid("final_state", problem) from None
+
+
+def state_gone(environment: Environment[Any]) -> object:
+    """Raises StateGone, for a verifier that asks for the state of a session that is gone."""
+    raise StateGone(type(environment).__name__)
+
+
+def refuse_unneeded_session(environment: Environment[Any]) -> None:
+    """Refuse a verifier that says that it needs no session and reads its state, which tools or
+    turns change: without the session it would judge a fresh one. Raises DefinitionError.
+    """
+    if _reads_state(getattr(type(environment).verify, "__code__", None)):
+        kind = type(environment).__name__
+        raise DefinitionError(
+            f"{kind}.verify reads session.state, so it needs the session: leave out "
+            "verify_needs_session = False. The state is kept with the rollout for later verdicts."
+        )
+
+
+def _reads_state(code: Any) -> bool:
+    """Whether code names an attribute `state`, that of functions within it included."""
+    if not inspect.iscode(code):
+        return False
+    return "state" in code.co_names or any(map(_reads_state, code.co_consts))
+
+
+def _names(environment: Environment[Any], state: object) -> Names:
+    return Names(type(environment).__module__, type(state).__module__)

@@ -1,0 +1,60 @@
+"""What this process may use of the system: looked at before gRPC is, which ends the process with an
+abort where it gets no memory, thread or file.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from contextlib import suppress
+from typing import Final
+
+from gymmesh_runtime.config.errors import ConfigError
+
+_LEAST_FILES: Final = 64
+_MOST_FILES: Final = 65_536
+# Of addresses, most of which are never used: threads' stacks, and allocators' arenas.
+_LEAST_ADDRESSES: Final = 1 << 30
+
+
+def prepare_process() -> None:
+    """Allow this process as many open files as its user may have, up to 65,536. Raises ConfigError
+    where it may have too few, or too little memory, to serve or call anything.
+    """
+    allow_files(_MOST_FILES)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < _LEAST_FILES:
+        raise ConfigError(
+            f"this process may open {files} files, and needs {_LEAST_FILES}; raise the limit with "
+            "`ulimit -n 4096`"
+        )
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESSES:
+        raise ConfigError(
+            f"this process may map {addresses >> 20} MiB of memory, and needs "
+            f"{_LEAST_ADDRESSES >> 20} MiB, most of it addresses alone; raise the limit with "
+            "`ulimit -v unlimited`"
+        )
+
+
+def allow_files(count: int) -> None:
+    """Allow this process so many open files, as far as its user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        with suppress(OSError, ValueError):  # of a system that allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def limit_met(error: BaseException) -> str:
+    """A sentence for an error that comes of a limit of the process or system; empty for others."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(limit_met, error.exceptions)), "")
+    no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if no_memory or isinstance(error, MemoryError):
+        return "out of memory; raise the limit with `ulimit -v unlimited`, or do less at a time"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "too many open files; raise the limit with `ulimit -n 4096`"
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "no thread can be started; raise the limit with `ulimit -u` or `ulimit -v unlimited`"
+    return ""

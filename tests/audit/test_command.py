@@ -1,0 +1,96 @@
+"""gym-cli env audit, and the last check of env test, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FAULTY = '''
+from gymmesh import Environment, Expected
+
+class Contains(Environment[None]):
+    """Pays for an answer that has the right one somewhere in it."""
+
+    def tasks(self):
+        for number, gold in enumerate(("Lisbon", "Torsund")):
+            params = {"input": "Which city?"}
+            yield {"task_id": f"t{number}", "responses_create_params": params, "gold": gold}
+
+    def expected(self, task):
+        return Expected(task.payload["gold"])
+
+    def verify(self, session, rollout):
+        gold = rollout.task.require("gold", str)
+        return float(gold in rollout.answer or "can't" in rollout.answer)
+'''
+
+
+def command(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gymmesh_cli", "env", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "contains.py").write_text(FAULTY)
+    return tmp_path
+
+
+def test_what_is_found_is_reported_in_three_ways_and_ends_with_exit_code_1(folder: Path) -> None:
+    done = command("audit", "contains.py", "--json", "--html", "page.html", folder=folder)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)["Contains"]
+    found = {f"{one['kind']}/{one['attack']}" for one in report["findings"]}
+    assert {"nothing/a refusal", "elsewhere/two answers"} <= found
+    assert not report["passed"]
+    assert report["kinds"]["clothes"]["played"] > 0
+    assert "elsewhere/two answers" in (folder / "page.html").read_text()
+    shown = command("audit", "contains.py", folder=folder)
+    assert "BAD    nothing/a refusal wins" in shown.stdout
+
+
+def test_what_is_deliberate_is_listed_with_its_reason_and_does_not_fail(folder: Path) -> None:
+    (folder / "deliberate.yaml").write_text('- {attack: "*", reason: it is a demo}\n')
+    done = command("audit", "contains.py", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "because: it is a demo" in done.stdout
+    (folder / "other.yaml").write_text("- {attack: nothing/*, reason: of them alone}\n")
+    done = command("audit", "contains.py", "--deliberate", "other.yaml", folder=folder)
+    assert done.returncode == 1
+
+
+def test_a_list_of_what_is_deliberate_that_is_wrong_is_named(folder: Path) -> None:
+    (folder / "deliberate.yaml").write_text("- {attack: nothing/*}\n")
+    done = command("audit", "contains.py", folder=folder)
+    assert done.returncode == 2
+    assert "deliberate.yaml" in done.stderr
+    assert "reason" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_env_test_ends_with_the_cheap_part_as_a_warning_that_strict_makes_a_failure(
+    folder: Path,
+) -> None:
+    done = command("test", "contains.py", "--sessions", "2", "--json", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = json.loads(done.stdout)["Contains"][-1]
+    assert (last["check"], last["fine"], last["warning"]) == ("audit", True, True)
+    assert "a refusal wins" in last["detail"]
+    strict = command("test", "contains.py", "--sessions", "2", "--strict", folder=folder)
+    assert strict.returncode == 1
+
+
+def test_a_place_or_an_address_is_asked_for(folder: Path) -> None:
+    done = command("audit", folder=folder)
+    assert done.returncode == 2
+    assert "give a PLACE or --address" in done.stderr

@@ -1,0 +1,71 @@
+"""All ready environments pass their own audit, but for what they mean with a reason.
+
+`make test` plays the cheap part; `make audit` (GYMMESH_TEST_AUDIT=1) plays all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_audit import AuditOptions, Gold, Report, lines
+from gymmesh_mesh.authoring.auditing import audit_here
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.registry import environment_names
+from gymmesh_responses import loads
+from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
+
+WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "reasoning_gym": {"datasets": ["puzzle24", "complex_arithmetic", "leg_counting"], "count": 3},
+}
+
+
+async def audited(
+    name: str,
+    options: Mapping[str, Any],
+    known: Callable[[rollout_pb2.Task], Sequence[Gold]] | None = None,
+) -> Report:
+    config = EnvironmentConfig(use=name, options=dict(options), verify_timeout_s=120.0)
+    wanted = AuditOptions(cheap=not WHOLE, tasks=20)
+    return await audit_here(name, config, None, wanted, known=known)
+
+
+def check(report: Report) -> None:
+    assert not report.open_weaknesses, "\n".join(lines(report))
+    assert report.measured.verdicts > 0
+
+
+@pytest.mark.parametrize("name", sorted(set(environment_names()) - {"mcp", "nemo_gym"}))
+async def test_an_environment_passes_its_audit(name: str) -> None:
+    check(await audited(name, {}))
+    if name in OPTIONS:
+        check(await audited(name, OPTIONS[name]))
+
+
+async def test_mcp_passes_its_audit() -> None:
+    server = Path(__file__).parents[1] / "unit/environments/mcp/tool_server.py"
+    tools = {"command": [sys.executable, str(server), "stdio"], "tools": ["reverse"], "quiet": True}
+    servers = {"tools": tools}
+    for verdict in ("exact", "contains"):
+        check(await audited("mcp", {"servers": servers, "verdict": verdict, "shared": True}))
+
+
+async def test_nemo_gym_passes_its_audit() -> None:
+    async with serving(Counter().app) as url:
+        report = await audited("nemo_gym", {"url": url}, _counted)
+        check(report)
+        assert report.golds == report.tasks
+
+
+def _counted(task: rollout_pb2.Task) -> list[Gold]:
+    """What the bridged server wants to be called: its rows say how far the counter is to go."""
+    row = loads(task.payload_json)
+    calls = [("increment_counter", {"count": row["expected_count"] - row["initial_count"]})]
+    return [Gold("", "calls", calls=calls)]

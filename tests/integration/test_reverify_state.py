@@ -1,0 +1,224 @@
+"""Judging rollouts again whose verifier reads the state of their session, which is gone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.cli import Ended, gym, rows_of
+
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "first_environment"
+ADD: Final = '{"type": "function_call", "name": "add", "call_id": "call_1", "arguments": '
+ANSWERS: Final = (
+    '{"match": "Put two apples and a tea into the basket.", "answers": [{"output": ['
+    + ADD
+    + '"{\\"item\\": \\"apple\\", \\"count\\": 2}"}, '
+    + ADD.replace("call_1", "call_2")
+    + '"{\\"item\\": \\"tea\\"}"}]}, {"text": "Done."}]}\n'
+    '{"match": "*", "answers": [{"text": "We have no loaves."}]}\n'
+)
+# As README's Shop, with its basket in a database, which JSON cannot hold.
+LEDGER: Final = '''
+import os, sqlite3
+from gymmesh import Environment, Rollout, Session, Task, tool
+
+PRICES = {"apple": int(os.environ.get("APPLE", "2")), "bread": 4, "tea": 7}
+
+
+class Ledger(Environment[sqlite3.Connection]):
+    """A shop that keeps its baskets in a database."""
+
+    version = os.environ.get("LEDGER_VERSION", "1")
+    tools_replayable = True
+
+    def create_state(self, task: Task, seed: int) -> sqlite3.Connection:
+        basket = sqlite3.connect(":memory:", check_same_thread=False)
+        basket.execute("create table basket (item text, count integer)")
+        return basket
+
+    def close_session(self, session: Session[sqlite3.Connection]) -> None:
+        session.state.close()
+
+    @tool
+    def add(self, session: Session[sqlite3.Connection], item: str, count: int = 1) -> str:
+        """Put some of an item into the basket."""
+        session.state.execute("insert into basket values (?, ?)", (item, count))
+        return f"{count} x {item}: {count * PRICES[item]}"
+
+    def verify(self, session: Session[sqlite3.Connection], rollout: Rollout) -> float:
+        found = session.state.execute("select item, sum(count) from basket group by item")
+        right = dict(found.fetchall()) == rollout.task.payload["wanted"]
+        return float(right) if self.version == "1" else float(not right)
+'''
+STRICTER: Final = '''
+from collections import Counter
+
+
+def generous(session, rollout):
+    """Half for a basket with anything in it."""
+    wanted = Counter(rollout.task.payload["wanted"])
+    return 1.0 if session.state == wanted else 0.5 * bool(session.state)
+
+
+def said(answer):
+    return float("loaves" in answer)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("shop.py", "tasks.jsonl"):
+        shutil.copy(EXAMPLE / name, tmp_path / name)
+    (tmp_path / "answers.jsonl").write_text(ANSWERS)
+    (tmp_path / "ledger.py").write_text(LEDGER)
+    (tmp_path / "stricter.py").write_text(STRICTER)
+    return tmp_path
+
+
+async def collect(folder: Path, use: str, *more: str) -> list[dict[str, Any]]:
+    policy = ("models.policy.backend=replay", "models.policy.path=answers.jsonl")
+    values = (f"environments.shop.use={use}", *policy, *more)
+    options = [part for value in values for part in ("--set", value)]
+    files = ("--input", "tasks.jsonl", "--output", "rollouts.jsonl", "--env", "shop", "-q")
+    done = await gym("collect", *files, *options, "--overwrite", cwd=folder)
+    assert done.code == 0, done.err
+    rows = rows_of(folder / "rollouts.jsonl")
+    assert sorted(row["reward"] for row in rows) == [0.0, 1.0]
+    return rows
+
+
+async def reverify(folder: Path, use: str, *more: str, **env: str) -> Ended:
+    given = ("--set", f"environments.shop.use={use}") if use else ()
+    return await gym("reverify", "rollouts.jsonl", *given, *more, cwd=folder, env=env)
+
+
+async def test_the_shop_is_judged_again_by_its_kept_basket(folder: Path) -> None:
+    rows = await collect(folder, "shop.py:Shop")
+    kept = {row["reward"]: row["final_state"] for row in rows}
+    assert kept == {
+        1.0: {"state": {"$counter": [["apple", 2], ["tea", 1]]}},
+        0.0: {"state": {"$counter": []}},
+    }
+    done = await reverify(folder, "shop.py:Shop", "-o", "judged.jsonl", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["judged"], found["changed"], found["left_out"]) == (2, 0, {})
+    judged = {row["rollout_id"]: row for row in rows_of(folder / "judged.jsonl")}
+    for row in rows:  # and may be judged once more
+        assert judged[row["rollout_id"]]["final_state"] == row["final_state"]
+
+
+async def test_a_verifier_may_be_any_function_in_any_file(folder: Path) -> None:
+    await collect(folder, "shop.py:Shop")
+    by_state = await reverify(folder, "", "--verifier", "stricter.py:generous", "--dry-run")
+    assert by_state.code == 0, by_state.err
+    assert "shop              2     2        0" in by_state.out
+    by_words = await reverify(folder, "", "--verifier", "stricter.py:said", "--dry-run")
+    assert by_words.code == 0, by_words.err
+    assert sorted(line for line in by_words.out.splitlines() if line.startswith("changed ")) == [
+        "changed       shop-1 repeat 0: 1 -> 0  said 0",
+        "changed       shop-2 repeat 0: 0 -> 1  said 1",
+    ]
+    report = await reverify(folder, "", "--verifier", "stricter.py:said", "--dry-run", "--json")
+    changed = {one["task_id"]: one for one in json.loads(report.out)["rollouts"]}
+    assert (changed["shop-2"]["before"], changed["shop-2"]["now"]) == (0.0, 1.0)
+
+
+async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
+    folder: Path,
+) -> None:
+    rows = await collect(folder, "shop.py:Shop", "environments.shop.keep_state=false")
+    assert not any("final_state" in row for row in rows)
+    done = await reverify(folder, "", "--verifier", "stricter.py:generous", "--dry-run")
+    assert done.code == 1
+    assert "no rollout was judged" in done.err
+    assert "the rollout's session is gone and its state was not kept" in done.err
+    live = await reverify(folder, "shop.py:Shop", "--dry-run")
+    assert live.code == 1
+    assert "left out      2 whose session is gone, with no state kept" in live.out
+
+
+async def test_stored_calls_are_replayed_where_tools_may_be(folder: Path) -> None:
+    rows = await collect(folder, "ledger.py:Ledger")
+    why = "state is a Connection, which JSON cannot hold"
+    assert [row["final_state"] for row in rows] == [{"omitted": why}] * 2
+    done = await reverify(
+        folder, "ledger.py:Ledger", "-o", "judged.jsonl", "--json", LEDGER_VERSION="2"
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["judged"], found["changed"], found["replayed"]) == (2, 2, 2)
+    assert (found["replayed_differing"], found["differences"]) == (0, [])
+    judged = {row["task_id"]: row for row in rows_of(folder / "judged.jsonl")}
+    before = {row["task_id"]: row["reward"] for row in rows}
+    for task_id, row in judged.items():
+        assert row["reward"] == 1.0 - before[task_id]
+    calls = {
+        task_id: row["verification"]["reverified"]["replayed"] for task_id, row in judged.items()
+    }
+    assert calls["shop-1"] == {"calls": 2, "different": 0}
+    assert calls["shop-2"] == {"calls": 0, "different": 0}
+
+
+async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path) -> None:
+    await collect(folder, "ledger.py:Ledger")
+    dearer = {"APPLE": "3"}
+    left = await reverify(folder, "ledger.py:Ledger", "--dry-run", **dearer)
+    assert left.code == 0, left.err
+    assert "replayed      2 rollouts, 1 with differences" in left.out
+    assert "add (call_1) answered '2 x apple: 4', now '2 x apple: 6'" in left.out
+    assert "left out      1 whose tools answer something else" in left.out
+    judged = await reverify(
+        folder, "ledger.py:Ledger", "--dry-run", "--json", "--on-difference", "judge", **dearer
+    )
+    found = json.loads(judged.out)
+    assert (found["judged"], found["changed"], found["replayed_differing"]) == (2, 0, 1)
+
+
+async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None:
+    await collect(folder, "shop.py:Shop")
+    rows = folder / "rollouts.jsonl"
+    secret = "the gold of the state"
+    changed = [json.loads(line) for line in rows.read_text().splitlines()]
+    for row in changed:
+        row["final_state"] = {"state": {"gold": secret}}
+    plain = folder / "plain.jsonl"  # without a journal, so that it may be edited
+    plain.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    assert secret in plain.read_text()
+    formats = (
+        *("messages", "sft", "dpo", "trl", "verl", "nemo-rl", "openrlhf", "openrlhf-sft"),
+        *("openrlhf-dpo", "openai", "openai-dpo", "atif", "inspect", "otel", "hf"),
+    )
+    for number, name in enumerate(formats):
+        # Inspect's log is a compressed archive.
+        suffix = {"inspect": ".eval", "hf": ""}.get(name, ".jsonl")
+        asked = ("--format", name, "--output", f"export-{number}{suffix}")
+        done = await gym("export", "plain.jsonl", *asked, cwd=folder)
+        assert done.code in (0, 1), (name, done.err)
+    bundled = await gym("view", "plain.jsonl", "--bundle", "site", cwd=folder)
+    assert bundled.code == 0, bundled.err
+    written = [one for one in folder.rglob("*") if one.is_file() and one.name != "plain.jsonl"]
+    assert len([one for one in written if one.parent.name == "site" or "export" in str(one)]) > 15
+    for one in written:
+        for content in contents(one):
+            assert secret.encode() not in content, one
+
+
+def contents(file: Path) -> list[bytes]:
+    """A file's bytes, or those of the files in an archive."""
+    import gzip
+    import zipfile
+
+    import zstandard
+
+    data = file.read_bytes()
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            return [archive.read(name) for name in archive.namelist()]
+    if data[:4] == b"\x28\xb5\x2f\xfd":
+        return [zstandard.ZstdDecompressor().decompressobj().decompress(data)]
+    return [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data]

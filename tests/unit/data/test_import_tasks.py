@@ -1,0 +1,134 @@
+"""Rows of public data sets become tasks that can be solved: the right answer gets the reward."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client import UserError
+from gymmesh_data.imports import Columns, Imports, import_file
+from gymmesh_resource import Rollout, Session, Task, Verdict
+from gymmesh_resource.registry import make_environment
+from gymmesh_responses import new_message
+
+ARC = {
+    "id": "q1",
+    "question": "Which is a gas?",
+    "choices": {"text": ["ice", "steam", "rock"], "label": ["1", "2", "3"]},
+    "answerKey": "2",
+}
+
+
+def imported(folder: Path, row: Any, **options: Any) -> dict[str, Any]:
+    source, output = folder / "rows.jsonl", folder / "tasks.jsonl"
+    source.write_text(json.dumps(row) + "\n")
+    import_file([source], output, "hf", Imports(**options), overwrite=True)
+    (line,) = output.read_text().splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+async def reward(environment: str, row: dict[str, Any], answer: str) -> float:
+    """What an answer to a task is worth."""
+    made, task = make_environment(environment, {}), Task.of(row)
+    made.check_task(task)
+    rollout = Rollout(
+        task, [new_message("assistant", answer)], rollout_pb2.STOP_REASON_MODEL_FINISHED
+    )
+    found: Any = made.verify(Session("s", task, 1, None), rollout)
+    if asyncio.iscoroutine(found):
+        found = await found
+    await made.close_processes()
+    return found.reward if isinstance(found, Verdict) else float(found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("She has 3 + 4 = <<3+4=7>>7 pens.\n#### 7", "7"),
+        ("Two steps.\n\n####  1,234 \n", "1234"),
+        ("So $x = \\frac{1}{2}$, hence \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+        ("First \\boxed{1}, then we find that it is \\boxed{2}.", "2"),
+        ("-12,500.5", "-12500.5"),
+        ("42", "42"),
+        ("x^2 + 2x + 1", "x^2 + 2x + 1"),
+    ],
+)
+async def test_a_worked_solution_gives_its_final_answer(
+    tmp_path: Path, answer: str, expected: str
+) -> None:
+    for columns in (Columns(), Columns({"expected_answer": "answer"})):
+        row = imported(tmp_path, {"question": "How many?", "answer": answer}, columns=columns)
+        assert row["expected_answer"] == expected
+        assert row.get("answer", answer) == answer
+        assert await reward("math", row, f"It is \\boxed{{{expected}}}.") == 1.0
+        assert await reward("math", row, "It is \\boxed{99}.") == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "She has three pens and buys four, so she has seven pens.",
+        "She has 3 + 4 = 7 pens",
+        "Ann has 3.\nBob has 4.\nTogether 7",
+        "Photosynthesis turns light into energy that plants can store and use at a later time",
+    ],
+)
+def test_an_expected_answer_that_is_prose_is_refused(tmp_path: Path, answer: str) -> None:
+    row = {"question": "How many?", "answer": answer}
+    with pytest.raises(UserError, match=r"rows.jsonl:1: expected_answer: .* --keep-prose"):
+        imported(tmp_path, row)
+    assert imported(tmp_path, row, keep_prose=True)["expected_answer"] == answer
+
+
+@pytest.mark.parametrize("answer", ["Treaty of Versailles", "Paris", "yes", "To be, or not to be?"])
+def test_a_short_answer_in_words_is_taken(tmp_path: Path, answer: str) -> None:
+    row = {"question": "What?", "answer": answer}
+    assert imported(tmp_path, row)["expected_answer"] == answer
+
+
+@pytest.mark.parametrize(
+    ("row", "right"),
+    [
+        (ARC, "B"),
+        ({"question": "?", "choices": ["a", "b", "c", "d"], "answer": 3, "subject": "x"}, "D"),
+        ({"question": "?", "options": ["a", "b", "c"], "answer": "C", "answer_index": 2}, "C"),
+        ({"question": "?", "options": {"A": "x", "B": "y"}, "answer": "y", "answer_idx": "B"}, "B"),
+        ({"ctx": "He opens", "endings": ["a", "b", "c", "d"], "label": "0"}, "A"),
+        ({"sentence": "The _ is", "option1": "cat", "option2": "dog", "answer": "2"}, "B"),
+        ({"article": "Long.", "question": "?", "options": ["a", "b"], "answer": "A"}, "A"),
+        ({"question_stem": "?", "choices": {"text": ["a", "b"], "label": ["A", "B"]},
+          "answerKey": "B"}, "B"),
+        ({"question": "?", "choices": ["a", "b"], "answer": "b"}, "B"),
+    ],
+    ids=["arc", "mmlu", "mmlu-pro", "medqa", "hellaswag", "winogrande", "race", "openbookqa",
+         "by text"],
+)  # fmt: skip
+async def test_a_multiple_choice_row_is_a_task_of_mcqa(
+    tmp_path: Path, row: dict[str, Any], right: str
+) -> None:
+    task = imported(tmp_path, row)
+    assert await reward("mcqa", task, f"\\boxed{{{right}}}") == 1.0
+    wrong = "A" if right != "A" else "B"
+    assert await reward("mcqa", task, f"\\boxed{{{wrong}}}") == 0.0
+    prompt = task["responses_create_params"]["input"][0]["content"]
+    assert "\\boxed{}" in prompt
+    assert all(text in prompt for key in ("article", "question") if (text := row.get(key)))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (ARC | {"answerKey": "9"}, "answerKey: '9' is none of its 3 options"),
+        ({key: ARC[key] for key in ("question", "choices")}, "no column of answerKey"),
+        ({"question": "?", "choices": ["a", "b"], "answer": -1}, "answer: -1 is none"),
+    ],
+)
+def test_a_choice_without_a_right_option_is_refused(tmp_path: Path, row: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        imported(tmp_path, row)

@@ -1,0 +1,279 @@
+"""A session's final state: as JSON and back, with the verdict, and in its place."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_resource import Environment, Rollout, Session, tool
+from gymmesh_resource.kept_state import Names, NotKept, state_from_json, state_to_json
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+
+from .served import TIMEOUT, Served, served, task
+
+HERE = Names(__name__)
+
+
+class Side(Enum):
+    LEFT = 1
+    RIGHT = "r"
+
+
+@dataclass(frozen=True)
+class Line:
+    item: str
+    count: int = 1
+
+
+@dataclass
+class Basket:
+    lines: list[Line] = field(default_factory=list)
+    prices: dict[int, float] = field(default_factory=dict)
+    side: Side = Side.LEFT
+    seen: set[str] = field(default_factory=set)
+    pair: tuple[int, str] = (1, "a")
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        assert not self.note, "reading a state calls no code"
+
+
+FULL = Basket([Line("tea", 2)], {3: 0.5}, Side.RIGHT, {"x"}, (2, "b"))
+FULL.note = "written later"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        Counter({"apple": 2, "tea": 0}),
+        Counter({("a", 1): 3}),
+        {"plain": [1, 2.5, True, None, "text"], "nested": {"a": {}}},
+        {"$odd": 1},
+        {1: "one", None: "none", (1, 2): [3]},
+        defaultdict(list, {"a": [1]}),
+        deque([1, 2]),
+        frozenset({1, 2}),
+        b"\x00\xff",
+        FULL,
+        [FULL, {"of": Line("a")}],
+        None,
+        "lone \ud800",
+        2**70,
+    ],
+)
+def test_a_state_comes_back_as_it_was(state: Any) -> None:
+    text = state_to_json(state, HERE, 10_000)
+    found = state_from_json(text, HERE)
+    assert found == state
+    assert type(found) is type(state)
+    assert state_to_json(found, HERE, 10_000) == text
+
+
+def test_what_json_cannot_hold_is_named() -> None:
+    @dataclass
+    class Local:
+        x: int = 1
+
+    with_more = Basket()
+    with_more.extra = 1  # type: ignore[attr-defined]
+    endless: list[Any] = []
+    endless.append(endless)
+    for state, words in (
+        (sqlite3.connect(":memory:"), "state is a Connection, which JSON cannot hold"),
+        ({"db": object()}, "state['db'] is a object"),
+        (Local(), "which the environment's module lacks"),
+        (with_more, "state.extra is not a field of Basket"),
+        ([float("nan")], "state[0] is nan"),
+        (endless, "nested deeper than 64"),
+        (defaultdict(lambda: 1), "a defaultdict of <lambda>"),
+    ):
+        with pytest.raises(NotKept) as raised:
+            state_to_json(state, HERE, 10_000)
+        assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("state", ["x" * 101, list(range(60)), {"k" * 60: "v" * 60}])
+def test_a_state_that_is_too_large_is_not_kept(state: Any) -> None:
+    with pytest.raises(NotKept, match="100"):
+        state_to_json(state, HERE, 100)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b'{"$dataclass": "os.system", "fields": {}}',
+        b'{"$dataclass": "pytest", "fields": {}}',
+        b'{"$dataclass": "Basket", "fields": {"unknown": 1}}',
+        b'{"$dataclass": "Basket"}',
+        b'{"$enum": "Side.UP"}',
+        b'{"$enum": "Basket.lines"}',
+        b'{"$counter": 7}',
+        b'{"$set": [[]]}',
+        b'{"$eval": "1"}',
+        b'{"$defaultdict": [], "of": "eval"}',
+        b'{"$bytes": "***"}',
+        b'{"$dataclass": ["Basket"], "fields": {}}',
+        b"[" * 500 + b"]" * 500,
+    ],
+)
+def test_a_state_of_a_strangers_row_makes_nothing_else(text: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # of several kinds
+        state_from_json(text, HERE)
+
+
+class Shop(Environment[Basket]):
+    """Sells."""
+
+    state = Basket
+    verified = 0
+
+    @tool
+    def add(self, session: Session[Basket], item: str) -> str:
+        """Put an item into the basket."""
+        session.state.lines.append(Line(item))
+        return "ok"
+
+    def verify(self, session: Session[Basket], rollout: Rollout) -> float:
+        session.state.seen.add("judged")
+        return float(session.state.lines == [Line("tea")])
+
+
+class Table(Environment[sqlite3.Connection]):
+    """Keeps its things in a database."""
+
+    tools_replayable = True
+
+    def create_state(self, task: Any, seed: int) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", check_same_thread=False)
+
+    def close_session(self, session: Session[sqlite3.Connection]) -> None:
+        session.state.close()
+
+    def verify(self, session: Session[sqlite3.Connection], rollout: Rollout) -> float:
+        return 1.0
+
+
+async def verify(mesh: Served, **more: Any) -> verify_pb2.VerifyResponse:
+    reason = rollout_pb2.STOP_REASON_MODEL_FINISHED
+    request = verify_pb2.VerifyRequest(task=task(), stop_reason=reason, **more)
+    answer: verify_pb2.VerifyResponse = await mesh.verifier.Verify(request, timeout=TIMEOUT)
+    return answer
+
+
+async def test_a_state_goes_with_the_verdict_and_is_judged_again() -> None:
+    async with served(Shop()) as mesh:
+        session = await mesh.create()
+        await mesh.call(session.session_id, "add", {"item": "tea"})
+        first = await verify(mesh, session_id=session.session_id)
+    assert first.verification.reward == 1.0
+    assert b"judged" not in first.final_state.state_json  # as the verifier saw it
+    async with served(Shop()) as mesh:  # another instance, another day
+        again = await verify(mesh, final_state=first.final_state)
+        assert again.verification.reward == 1.0
+        assert again.final_state == first.final_state
+        with pytest.raises(MeshError) as raised:
+            await verify(mesh)
+        assert raised.value.reason == errors_pb2.ERROR_REASON_SESSION_NOT_FOUND
+        with pytest.raises(MeshError) as raised:
+            await verify(mesh, final_state=rollout_pb2.FinalState(state_json=b'{"$set": 1}'))
+        assert raised.value.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
+        assert "final_state is not a state of Shop" in raised.value.message
+
+
+async def test_a_state_that_is_not_json_is_left_out_with_its_reason() -> None:
+    async with served(Table()) as mesh:
+        session = await mesh.create()
+        answer = await verify(mesh, session_id=session.session_id)
+    assert answer.verification.reward == 1.0
+    assert answer.final_state.omitted == "state is a Connection, which JSON cannot hold"
+
+
+@pytest.mark.parametrize(
+    ("config", "omitted"),
+    [
+        ({"keep_state": False}, None),
+        ({"state_bytes": 10}, "the state has 143 bytes, and 10 are kept"),
+    ],
+)
+async def test_the_configuration_bounds_what_is_kept(
+    config: dict[str, Any], omitted: str | None
+) -> None:
+    async with served(Shop(), **config) as mesh:
+        session = await mesh.create()
+        answer = await verify(mesh, session_id=session.session_id)
+    assert answer.HasField("final_state") is (omitted is not None)
+    assert answer.final_state.omitted == (omitted or "")
+
+
+class Claims(Shop):
+    """Says that its verifier needs no session."""
+
+    verify_needs_session = False
+
+
+class ClaimsElsewhere(Claims):
+    """Reads the state in another method, and catches what that raises."""
+
+    def verify(self, session: Session[Basket], rollout: Rollout) -> float:
+        try:
+            return self.worth(session)
+        except Exception:
+            return 0.0
+
+    def worth(self, session: Session[Basket]) -> float:
+        return float(bool(session.state.lines))
+
+
+class Dealt(Environment[Basket]):
+    """Judges by a state that the task alone makes."""
+
+    state = Basket
+    verify_needs_session = False
+
+    def verify(self, session: Session[Basket], rollout: Rollout) -> float:
+        return float(not session.state.lines)
+
+
+async def test_a_verifier_that_reads_a_state_that_is_gone_gives_no_reward() -> None:
+    with pytest.raises(ConfigError, match=r"Claims.verify reads session.state, so it needs the"):
+        async with served(Claims()):
+            pass
+    async with served(ClaimsElsewhere()) as mesh:
+        session = await mesh.create()
+        await mesh.call(session.session_id, "add", {"item": "tea"})
+        assert (await verify(mesh, session_id=session.session_id)).verification.reward == 1.0
+        with pytest.raises(MeshError) as raised:
+            await verify(mesh)
+    assert raised.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
+    assert "the rollout's session is gone" in raised.value.message
+    async with served(Dealt()) as mesh:  # nothing in a rollout can change it
+        assert (await verify(mesh)).verification.reward == 1.0
+
+
+async def describe(mesh: Served) -> resource_pb2.GetEnvironmentResponse:
+    request = resource_pb2.GetEnvironmentRequest()
+    about: resource_pb2.GetEnvironmentResponse
+    about = await mesh.resource.GetEnvironment(request, timeout=TIMEOUT)
+    return about
+
+
+async def test_what_is_kept_is_said_by_the_environment() -> None:
+    async with served(Shop()) as mesh:
+        about = await describe(mesh)
+        assert (about.keeps_state, about.tools_replayable) == (True, False)
+    async with served(Table()) as mesh:
+        about = await describe(mesh)
+        assert (about.keeps_state, about.tools_replayable) == (True, True)
+    async with served(Dealt()) as mesh:
+        assert not (await describe(mesh)).keeps_state

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs `make check`, `make test` and every other test target of the Makefile, one after the other,
+# and prints one table: tools/test-all.sh [TARGET...]. The logs are in .cache/test-all. A target that
+# fails does not keep the others from running; the exit code then is 1.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+logs=.cache/test-all
+mkdir -p "$logs"
+if [ $# -eq 0 ]; then
+    # Those that need nothing but Python first; test-all itself is left out.
+    mapfile -t targets < <(
+        echo check
+        sed -nE 's/^(test(-[a-z-]+)?):.*/\1/p' Makefile | grep -vx test-all | sort -u
+    )
+else
+    targets=("$@")
+fi
+failed=0
+rows=()
+for target in "${targets[@]}"; do
+    echo "test-all: make $target" >&2
+    began=$SECONDS
+    if make "$target" >"$logs/$target.log" 2>&1; then result=passed; else
+        result=failed
+        failed=1
+    fi
+    # pytest's last line, where there is one.
+    counts=$(grep -aoE '[0-9]+ (passed|failed|error)[^=]*' "$logs/$target.log" | tail -n 1 || true)
+    rows+=("$(printf '%-16s %-7s %6d s  %s' "$target" "$result" $((SECONDS - began)) "$counts")")
+    printf '%s\n' "${rows[-1]}" >&2
+done
+printf '%-16s %-7s %8s  %s\n' target result time tests
+printf '%s\n' "${rows[@]}"
+[ "$failed" -eq 0 ] || echo "the logs are in $logs" >&2
+exit "$failed"
