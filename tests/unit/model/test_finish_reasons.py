@@ -53,8 +53,8 @@ def cut(reason: str) -> dict[str, object]:
 
 
 def test_a_model_service_that_dresses_a_failure_as_an_answer() -> None:
+    reply = model_pb2.CreateResponseResponse(response=response_from_json(cut("error")))
     with pytest.raises(MeshError) as caught:
-        reply = model_pb2.CreateResponseResponse(response=response_from_json(cut("error")))
         read_answer(reply, "c1")
     assert caught.value.reason_name == "MODEL_SERVER_ERROR"
     aborted = model_pb2.CreateResponseResponse(response=response_from_json(cut("aborted")))
