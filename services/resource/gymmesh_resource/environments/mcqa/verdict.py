@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
@@ -46,6 +45,9 @@ _CONNECTIVES: Final = frozenset(
     {"because", "since", "as", "is", "are", "was", "for", "due", "given", "but", "and", "or", "nor",
      "which", "with", "where", "seems"}
 )  # fmt: skip
+# Behind an I that is a letter; "I was" and "I for one" are words.
+_AFTER_I: Final = frozenset({"because", "since", "is", "and", "or", "nor", "but", "seems"})
+_WORD = re.compile("[A-Za-z]{2,}")
 _REASON = re.compile(
     r"[)\]*_\"']*(?:\s*[.:;,—-](?=\s)|\s+(?:because|since|as|for|due|given)\b)", re.I
 )
@@ -196,9 +198,11 @@ def _contained(text: str, question: ChoiceQuestion) -> str | None:
     beside = [word for place, word in enumerate(words) if place not in covered]
     if any(word in _NEGATIONS or word.endswith("n't") for word in beside):
         return None
-    # A number is named by itself, not by an expression or another number around it.
-    is_number = any(map(str.isdigit, "".join(words[place] for place in covered)))
-    if is_number and not all(word.isalpha() or word in _BESIDE_NUMBERS for word in beside):
+    # A number or a sign is named by itself, not by an expression or a number around it.
+    own = [words[place] for place in covered]
+    is_sign = not any(word.isalpha() and len(word) > 2 for word in own)
+    is_sign = is_sign or any(map(str.isdigit, "".join(own)))
+    if is_sign and not all(word.isalpha() or word in _BESIDE_NUMBERS for word in beside):
         return None
     return letters.pop()
 
@@ -271,12 +275,16 @@ def _letter_of(text: str, question: ChoiceQuestion) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Mention:
-    """A letter that stands alone in a text, from `start` to `end`."""
+    """A letter that stands alone in a text, from `start` to `end`.
+
+    `listed`: whether it is next to the letter before it, as in "A or B".
+    """
 
     letter: str
     start: int
     end: int
     negated: bool
+    listed: bool
 
 
 def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
@@ -287,20 +295,32 @@ def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
     for match in _MENTION.finditer(text):
         letter, start, end = match[1], match.start(), match.end()
         before, after = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
-        if letter not in letters or (letter in "AI" and _is_word(before, after)):
+        if letter not in letters or (letter in "AI" and _is_word(letter, before, after)):
             continue
         negated = may_negate and bool(_NEGATED_BEFORE.search(before))
-        negated = negated or _NEGATED_AFTER.match(after) is not None
-        if found and found[-1].negated and _LIST_GAP.fullmatch(text, found[-1].end, start):
+        wrong = _NEGATED_AFTER.match(after) is not None
+        listed = bool(found) and _LIST_GAP.fullmatch(text, found[-1].end, start) is not None
+        if listed and found[-1].negated:
             negated = True  # "neither A nor B"
-        found.append(_Mention(letter, start, end, negated))
+        found.append(_Mention(letter, start, end, negated or wrong, listed))
+        if wrong:  # "A and B are wrong"
+            _negate_list(found)
     return found
 
 
-def _is_word(before: str, after: str) -> bool:
+def _negate_list(mentions: list[_Mention]) -> None:
+    """Negate all letters of the list that the last one ends."""
+    place = len(mentions) - 1
+    while place > 0 and mentions[place].listed:
+        place -= 1
+        mentions[place] = replace(mentions[place], negated=True)
+
+
+def _is_word(letter: str, before: str, after: str) -> bool:
     """Whether an A or I is the word of a sentence, as in "A good match" and "I think"."""
     following = _WORD_AFTER.match(after)
-    if following is None or following[1] in _CONNECTIVES:
+    connectives = _AFTER_I if letter == "I" else _CONNECTIVES
+    if following is None or following[1] in connectives:
         return False
     return not _CALLED.search(before)
 
@@ -310,13 +330,13 @@ def _has_reason(text: str, mentions: Sequence[_Mention], question: ChoiceQuestio
     first = mentions[0]
     if not _HEAD.fullmatch(text, 0, first.start):
         return False
-    if any(
-        left.letter != right.letter and _LIST_GAP.fullmatch(text, left.end, right.start)
-        for left, right in list(pairwise(mentions))[:1]
-    ):
+    second = mentions[1]
+    if second.listed and second.letter != first.letter:
         return False
     reason = _REASON.match(text, first.end)
     if reason is None or _GOES_ON.match(text, reason.end()):
+        return False
+    if not _WORD.search(text, reason.end()):  # "A. B. C."
         return False
     # "A: Venus, B: Mercury" names all of them.
     return not any(

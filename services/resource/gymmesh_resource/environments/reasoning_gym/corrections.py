@@ -10,6 +10,7 @@ import ast
 import cmath
 import operator
 import re
+import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -107,15 +108,37 @@ def _gsm_symbolic(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     return 1.0 if numbers == {Fraction(str(entry["answer"]).replace(",", ""))} else 0.01
 
 
+def _same_words(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
+    """The scorer overlooks words beside the right ones: denials, guesses, appended letters."""
+    value = float(scorer(answer=answer, entry=entry))
+    return value if _words(answer) == _words(str(entry["answer"])) else min(value, _BAD)
+
+
+def _words(text: str) -> list[str]:
+    return sorted(re.findall(r"\w+", text.casefold()))
+
+
+def same_number(answer: str, expected: str) -> bool:
+    """Whether an answer is the expected number, written otherwise: digits and minus of another
+    form, a dot at the end, or .0.
+    """
+    if re.fullmatch(r"-?[0-9]+", expected) is None:
+        return False
+    plain = unicodedata.normalize("NFKC", answer).strip().replace("−", "-").rstrip(".")
+    return re.sub(r"\.0+$", "", plain) == expected
+
+
 CORRECTIONS: Final[dict[str, Correction]] = {
     "arc_agi": _arc,
     "coin_flip": _coin_flip,
     "countdown": _countdown,
     "game_of_life_halting": _halting,
     "gsm_symbolic": _gsm_symbolic,
+    "knights_knaves": _same_words,
     "puzzle24": _puzzle24,
     "rearc": _arc,
     "sokoban": _sokoban,
+    "spell_backward": _same_words,
 }
 
 _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {

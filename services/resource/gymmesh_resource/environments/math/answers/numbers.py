@@ -43,6 +43,8 @@ def same_value(expected: Node, answer: Node, scale: Fraction = Fraction(1)) -> b
 
     Raises `Unreadable` for what cannot be calculated here, such as an unknown function.
     """
+    if expected == answer and scale == 1:
+        return True
     names = symbols(expected) | symbols(answer)
     if names:
         return scale == 1 and _same_function(expected, answer, sorted(names))
