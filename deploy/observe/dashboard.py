@@ -11,6 +11,8 @@ from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, t
 from grafana_foundation_sdk.builders import dashboard as grafana
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import (
+    BigValueColorMode,
+    BigValueTextMode,
     LegendDisplayMode,
     LegendPlacement,
     StackingMode,
@@ -20,6 +22,8 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
     DataSourceRef,
+    Threshold,
+    ThresholdsMode,
     VariableOption,
     VariableRefresh,
     VariableSort,
@@ -58,7 +62,8 @@ class Query:
 class Panel:
     """One picture. `unit` is Grafana's name of it; `width` is of 24.
 
-    `least` and `most` are the ends of its scale; None: what the values need.
+    `least` and `most` are the ends of its scale; None: what the values need. A number is yellow
+    from `warns` on and red from `alarms`; without them it has no colour.
     """
 
     title: str
@@ -70,6 +75,8 @@ class Panel:
     exemplars: bool = False
     least: float | None = 0
     most: float | None = None
+    warns: float | None = None
+    alarms: float | None = None
 
     @property
     def height(self) -> int:
@@ -205,6 +212,15 @@ def _lines(panel: Panel) -> timeseries.Panel:
 def _number(panel: Panel) -> stat.Panel:
     calculated = common.ReduceDataOptions().calcs(["lastNotNull"])
     built = _placed(stat.Panel(), panel).reduce_options(calculated)
+    if len(panel.queries) > 1:
+        built.text_mode(BigValueTextMode.VALUE_AND_NAME)
+    steps = [Threshold(color="text" if panel.alarms is None else "green")]
+    if panel.warns is not None:
+        steps.append(Threshold(value=panel.warns, color="yellow"))
+    if panel.alarms is not None:
+        steps.append(Threshold(value=panel.alarms, color="red"))
+    built.thresholds(grafana.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+    built.color_mode(BigValueColorMode.VALUE)
     for query in _queries(panel):
         built.with_target(query)
     return built

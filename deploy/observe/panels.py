@@ -14,9 +14,17 @@ def chosen(*variables: Variable) -> Scope:
     return Scope(matchers={one.label: f'=~"${one.label}"' for one in variables})
 
 
-def number(title: str, expr: str, note: str, unit: str = "short") -> Panel:
+def number(
+    title: str,
+    expr: str,
+    note: str,
+    unit: str = "short",
+    *,
+    warns: float | None = None,
+    alarms: float | None = None,
+) -> Panel:
     """One large number, of all that is chosen."""
-    return Panel(title, [Query(expr)], note, unit, "number", width=4)
+    return Panel(title, [Query(expr)], note, unit, "number", 4, warns=warns, alarms=alarms)
 
 
 def rates(scope: Scope, metric: Metric, *by: str, where: str = "") -> list[Query]:
@@ -34,6 +42,11 @@ def p95(scope: Scope, metric: Histogram, *by: str) -> list[Query]:
     return [Query(scope.quantile(0.95, metric, *by), _named(by))]
 
 
+def p95_of(scope: Scope, metric: Histogram, where: str, *by: str) -> list[Query]:
+    """As `p95`, of the series that `where` matches."""
+    return [Query(scope.quantile(0.95, metric, *by, where=where), _named(by))]
+
+
 def percentiles(
     scope: Scope, metric: Histogram, *by: str, shares: Sequence[float] = (0.5, 0.95)
 ) -> list[Query]:
@@ -41,6 +54,19 @@ def percentiles(
     return [
         Query(scope.quantile(one, metric, *by), f"{_named(by)} p{one * 100:g}".lstrip())
         for one in shares
+    ]
+
+
+def waits(scope: Scope, metric: Histogram, waiting: Metric, *by: str) -> list[Query]:
+    """The median and the 95th percentile of a wait; 0 while there is the gauge of those that wait
+    and none has waited.
+    """
+    return [
+        Query(
+            f"({scope.quantile(share, metric, *by)} >= 0) or 0 * {scope.gauge(waiting, *by)}",
+            f"{_named(by)} p{share * 100:g}".lstrip(),
+        )
+        for share in (0.5, 0.95)
     ]
 
 

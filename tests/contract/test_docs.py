@@ -365,7 +365,7 @@ def test_every_key_of_the_rows_is_documented() -> None:
 
 def test_every_backend_is_documented() -> None:
     rows = BY_NAME["configuration.md"].text.splitlines()
-    row = next(line for line in rows if line.startswith("| `backend` | text | `local`"))
+    row = next(line for line in rows if line.startswith("| `backend` | text | `auto`"))
     assert set(BACKENDS) <= set(re.findall(r"`(\w+)`", row))
 
 

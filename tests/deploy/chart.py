@@ -20,9 +20,6 @@ VALUE_FILES: Final = sorted(path.stem.removesuffix("-values") for path in SOURCE
 RELEASE: Final = "mesh"
 NAMESPACE: Final = "rollouts"
 BOUND_S: Final = 120.0
-# Helm wants a dependency to be there even where it is switched off, and fetches it from a place
-# that tests do not reach.
-_CONSUL: Final = "apiVersion: v2\nname: consul\nversion: 2.0.0\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +105,6 @@ class Chart:
     def __init__(self, helm: Path, folder: Path) -> None:
         self.path = folder / "gymmesh"
         shutil.copytree(SOURCE, self.path)
-        consul = self.path / "charts" / "consul"
-        consul.mkdir(parents=True)
-        (consul / "Chart.yaml").write_text(_CONSUL)
-        (consul / "values.yaml").write_text("{}\n")
         self.helm = helm
         self._home = folder / "helm"
         self._rendered: dict[str, Rendered] = {}

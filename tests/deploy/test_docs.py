@@ -20,7 +20,7 @@ COMMANDS = [
     for line in block.text.splitlines()
 ]
 # What of Helm asks a cluster, or places that tests do not reach.
-REMOTE = ("dependency", "test")
+REMOTE = ("test",)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_there_is_something_to_try() -> None:
     assert {"small.yaml", "gpu.yaml", "external.yaml", "consul.yaml"} <= VALUES.keys()
-    assert {command[1] for command in COMMANDS} == {"dependency", "install", "test", "upgrade"}
+    assert {command[1] for command in COMMANDS} == {"install", "test", "upgrade"}
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -139,13 +139,20 @@ def test_callers_are_known_by_the_certificates_that_cert_manager_issues(
     assert security.tls.server_name not in collector + prometheus  # they serve nobody
     may = {name: set(one.may) for name, one in security.identities.items()}
     assert may == {
-        "services": {"register", "serve"},
+        "agent": {"register", "serve"},
+        "resource": {"register", "serve"},
+        "model": {"register"},
+        "discovery": {"observe"},
         "collector": {"collect"},
         "prometheus": {"observe"},
         "trainer": {"collect", "control"},
     }
-    (known,) = security.identities["services"].certificates
-    assert all(known in one for one in names.values())
+    names["resource"] = names.pop("environment")
+    for kind, shown in names.items():
+        (known,) = security.identities[kind].certificates
+        assert [one for one, has in names.items() if known in has] == [kind]
+        registers = security.identities[kind].registers
+        assert registers == (() if kind == "discovery" else (kind,)), shown
     assert collector == list(security.identities["collector"].certificates)
     assert prometheus == list(security.identities["prometheus"].certificates)
 

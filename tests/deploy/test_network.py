@@ -94,6 +94,7 @@ def test_what_leaves_the_cluster_is_what_needs_to(chart: Chart) -> None:
             rule
             for rule in policy["spec"].get("egress", ())
             if not rule.get("to") or any("podSelector" not in to for to in rule["to"])
+            if rule["ports"][0]["port"] not in (53, 5353)  # names, which nodes resolve, too
         ]
         for policy in chart.render("external-vllm").of("NetworkPolicy")
     }
@@ -107,9 +108,8 @@ def test_what_leaves_the_cluster_is_what_needs_to(chart: Chart) -> None:
 def test_traces_may_leave_where_there_is_a_receiver_of_them(rendered: Rendered) -> None:
     receiver: Pod = ("monitoring", {"app": "otel-collector"})
     policies, traced = rendered.of("NetworkPolicy"), "traces" in rendered.values()
-    # Models may connect to anywhere, until their endpoints' addresses are given.
     for name, pod in _pods(rendered).items():
-        if policies and name in _OURS - {"model"}:
+        if policies and name in _OURS:
             assert _may(policies, pod, receiver, OTLP) == traced, name
             assert not _may(policies, pod, ("default", {}), OTLP), name
 
@@ -119,6 +119,21 @@ def test_all_can_resolve_names(rendered: Rendered) -> None:
     dns: Pod = ("kube-system", {"k8s-app": "kube-dns"})
     for name, pod in _pods(rendered).items():
         assert _may(rendered.of("NetworkPolicy"), pod, dns, 53), name
+
+
+@every_values
+def test_names_are_resolved_by_nodes_caches_and_in_openshift_too(rendered: Rendered) -> None:
+    cache: Pod = ("kube-system", {"k8s-app": "node-local-dns"})
+    openshift: Pod = ("openshift-dns", {"dns.operator.openshift.io/daemonset-dns": "default"})
+    policies = rendered.of("NetworkPolicy")
+    for name, pod in _pods(rendered).items():
+        assert _may(policies, pod, cache, 53), name
+        assert _may(policies, pod, openshift, 5353), name
+    for policy in policies:
+        if "Egress" not in policy["spec"]["policyTypes"]:
+            continue
+        peers = [to for one in policy["spec"].get("egress", []) for to in one.get("to", [])]
+        assert {"ipBlock": {"cidr": "169.254.20.10/32"}} in peers
 
 
 def _pods(rendered: Rendered) -> dict[str, Pod]:

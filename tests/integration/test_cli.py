@@ -293,7 +293,7 @@ async def test_a_wrong_task_file(bench: Bench, line: str, words: list[str]) -> N
         (["--stream", "--order", "interleaved", "-n", "2"], 2, ["leave out one of the two"]),
         (["--stream-groups", "3"], 2, ["--stream-groups is about --stream"]),
         (["--longest-first-from", "x.jsonl"], 2, ["--order longest-first"]),
-        (["--env", "maths"], 1, ["there is no environment 'maths'; did you mean 'math'?"]),
+        (["--env", "maths"], 2, ["there is no environment 'maths'; did you mean 'math'?"]),
         (["--model-url", "not a url"], 2, ["--model-url not a url: 'url' must begin with"]),
         (["-o", "tasks.jsonl/rollouts.jsonl"], 1, ["tasks.jsonl: is not a folder"]),
         (["--resume"], 1, ["rollouts.jsonl: is not there", "leave out --resume"]),

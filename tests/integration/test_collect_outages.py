@@ -139,7 +139,7 @@ async def test_a_credential_that_is_refused_ends_the_run_after_a_few(
     summary = json.loads(done.out)
     assert 20 <= summary["failed"] <= 24
     assert summary["not_finished"] == 200 - summary["failed"]
-    done.said("--resume --retry failed")
+    done.said("gym-cli collect --resume --output ", " --retry failed")
     endpoint.default = solve
     resumed = await gym(
         *bench.collect("--num-repeats", "5", "--resume", "--retry", "failed", "--max-alike", "0")

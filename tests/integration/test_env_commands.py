@@ -29,7 +29,7 @@ class Careless(Environment[None]):
     examples = "kind.jsonl"
 
     def verify(self, session, rollout):
-        return float(rollout.answer == rollout.task.payload["wanted"])
+        return float(rollout.answer == rollout.task.payload.get("wanted", {})[:])
 '''
 TASK = {"task_id": "one", "responses_create_params": {"input": "Say something."}, "wanted": "x"}
 
@@ -102,7 +102,7 @@ def test_a_file_is_tried_class_by_class_and_a_fault_is_found(folder: Path) -> No
     assert "a task without its keys" in bad[0]
     assert "raise TaskInvalid" in bad[0]
     # Where it broke is shown, too.
-    assert "KeyError: 'wanted'" in done.err
+    assert "TypeError: unhashable type: 'slice'" in done.err
 
 
 RAISER = """
@@ -130,10 +130,10 @@ def test_a_tool_that_always_breaks_and_a_reward_for_nothing_are_found(folder: Pa
     assert not found["calls"]["fine"]
     assert "RuntimeError: out of order at raiser.py:11" in found["calls"]["detail"]
     warned = [check for check, one in found.items() if one["warning"]]
-    assert warned == ["verdict on nothing", "verdict on an empty answer"]
+    assert warned == ["verdict on nothing", "verdict on an empty answer", "audit"]
     text = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5").out
     assert "warn  verdict on nothing" in text
-    assert "2 with a warning" in text
+    assert "3 with a warning" in text
 
 
 def test_a_warning_alone_is_no_failure(folder: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_warning_alone_is_no_failure(folder: Path) -> None:
     )
     done = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5")
     assert done.code == 0, done.out
-    assert "3 with a warning" in done.out
+    assert "4 with a warning" in done.out
 
 
 def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
@@ -164,15 +164,15 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
     ("examples", "said"),
     [
         (
-            "[{'task_id': 'one'}]",
-            "Careless.examples is a list; it must be the name of a file of task rows beside the"
-            " class's module (tasks() can return rows).",
+            "{'task_id': 'one'}",
+            "Careless.examples is a dict; it must be a list of task rows, or the name of a file of"
+            " them beside the class's module.",
         ),
         ("'latin.jsonl'", "/latin.jsonl cannot be read: 'utf-8' codec can't decode byte 0xe9"),
-        ("'list.jsonl'", "Example task 1 of 'Careless' is broken: it is no JSON object."),
+        ("'list.jsonl'", "Example task 1 of 'Careless' is broken: must be an object"),
         (
             "'bare.jsonl'",
-            "Example task 1 of 'Careless' is broken: it has no responses_create_params.",
+            "Example task 1 of 'Careless' is broken: prompt: is missing; add it, or",
         ),
     ],
 )

@@ -8,7 +8,8 @@ answer: the model's final text; or `items`: the conversation's items as Response
 right: the right reward; null where no verdict is right (TASK_INVALID, pending, skipped).
 why: a short reason. source: where the right value comes from, never the code that is judged.
 clothes: true for a right answer in another usual form.
-options: the environment's, if any. judge: what the model `judge` answers, in order, if asked.
+options: the environment's, if any. judge: what the models `judge` and `user` answer, in order, if
+asked. session: true for an environment that judges with the live session of the rollout.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.unit.resource.served import Served, served
 
 FILES = sorted(Path(__file__).with_name("cases").glob("*.jsonl"))
 _KEYS = {"row", "prompt", "answer", "items", "right", "why", "source", "clothes"}
-_OPTIONAL = {"options", "judge"}
+_OPTIONAL = {"options", "judge", "session"}
 _AT_ONCE = 16
 
 Case: TypeAlias = Mapping[str, Any]
@@ -48,7 +49,7 @@ async def test_cases(path: Path) -> None:
     wrong: list[str] = []
     for options, together in _by_service(cases(path)):
         model = Scripted(*together[0]["judge"]) if "judge" in together[0] else None
-        judges = {"judge": model} if model else None
+        judges = {"judge": model, "user": model} if model else None
         # Judgements have their own limits; on a busy machine they wait for one another.
         async with served(
             model_services=judges,
@@ -110,10 +111,18 @@ async def _verdict(mesh: Served, case: Case) -> tuple[float | None, str]:
         else [new_message("assistant", case["answer"])]
     )
     try:
-        verdict = await mesh.verify("", task, items, timeout=550)
+        session = (await mesh.create(task)).session_id if case.get("session") else ""
+        verdict = await mesh.verify(session, task, items, timeout=550)
     except MeshError as error:
         if error.reason_name != "TASK_INVALID":
             raise
         return None, error.message
     judged = verdict.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
     return verdict.reward if judged else None, verdict.evidence_json.decode()[:300]
+
+
+def test_the_set_is_large() -> None:
+    every = {path: cases(path) for path in FILES}
+    clothes = {path: sum(bool(case.get("clothes")) for case in of) for path, of in every.items()}
+    assert sum(map(len, every.values())) >= 3_000
+    assert sum(clothes.values()) >= sum(map(len, every.values())) / 3

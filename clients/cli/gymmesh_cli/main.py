@@ -55,9 +55,11 @@ Exit codes:
 
 \b
 First steps:
+  gym-cli env init word_count
+  gym-cli env test word_count/
+  gym-cli collect word_count/ --model-url http://127.0.0.1:8000/v1 --model my-model
+With the small model that comes with gymmesh[local,math], whose answers are often wrong:
   gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
-  echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' > tasks.jsonl
-  gym-cli collect --input tasks.jsonl --output rollouts.jsonl
 """
 
 

@@ -260,7 +260,35 @@ func metadata(rollout *rolloutv1.Rollout, durationUs uint64, judged bool) *jsonv
 		"tools_us", toolsUs,
 		"verify_us", rollout.GetVerified().GetTimings().GetTotalUs(),
 	))
+	putTimedCalls(row, rollout)
 	return row
+}
+
+// putTimedCalls says where the time of each model call went that has it, in microseconds, and how
+// often it was sent again, by reason.
+func putTimedCalls(row *jsonvalue.Object, rollout *rolloutv1.Rollout) {
+	calls := []any{}
+	for _, call := range rollout.GetModelCalls() {
+		timings := call.GetTimings()
+		if timings.GetEndpointUs() == 0 && len(call.GetRetries()) == 0 {
+			continue
+		}
+		retries := jsonvalue.NewObject()
+		for _, one := range call.GetRetries() {
+			retries.Set(one.GetReason(), one.GetCount())
+		}
+		calls = append(calls, jsonvalue.NewObject(
+			"call_id", call.GetCallId(),
+			"total_us", timings.GetTotalUs(),
+			"queue_us", timings.GetQueueUs(),
+			"endpoint_us", timings.GetEndpointUs(),
+			"retry_us", timings.GetRetryUs(),
+			"retries", retries,
+		))
+	}
+	if len(calls) > 0 {
+		row.Set("model_calls", calls)
+	}
 }
 
 // putTokenNotes says of the weights that wrote what is to be learned from, and of the forks, what

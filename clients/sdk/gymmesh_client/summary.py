@@ -83,11 +83,17 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
     judge: Judge = Judge("", "")
     explanation: str = ""  # of the verdict
+    endpoint_us: int = 0  # that its model calls were at endpoints
+    model_retries: Mapping[str, int] = {}  # model calls that were sent again, by reason
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
     """What there is to count of a row, which an earlier version may have written."""
     usage = (row.get("response") or {}).get("usage") or {}
+    calls = (row.get("metadata") or {}).get("model_calls") or []
+    retries = Counter[str]()
+    for call in calls:
+        retries.update(call.get("retries") or {})
     reward, verdict = row.get("reward"), row.get("verification") or {}
     return Counted(
         str(row.get("task_id")),
@@ -98,6 +104,8 @@ def counted(row: Mapping[str, Any]) -> Counted:
         usage.get("output_tokens") or 0,
         judge=judge_of(row.get("environment"), verdict),
         explanation=str((row.get("verification") or {}).get("explanation") or ""),
+        endpoint_us=sum(call.get("endpoint_us") or 0 for call in calls),
+        model_retries=dict(retries),
     )
 
 
@@ -123,6 +131,7 @@ class Tally:
     # Plain, as each rollout counts in them: a Counter takes several times as long.
     rewards: dict[float, int] = field(default_factory=dict)
     unjudged: Counter[str] = field(default_factory=Counter)
+    model_retries: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
@@ -132,6 +141,7 @@ class Tally:
     new_output_tokens: int = 0
     model_calls: int = 0
     model_queue_us: int = 0
+    endpoint_us: int = 0
     first_failure: str = ""
     explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
     per_task: dict[str, list[int]] = field(default_factory=dict)
@@ -151,9 +161,12 @@ class Tally:
         self.output_tokens += one.output_tokens
         self.model_calls += one.model_calls
         self.model_queue_us += one.model_queue_us
+        if one.model_retries:
+            self.model_retries.update(one.model_retries)
         if kept:
             self.kept += 1
         else:
+            self.endpoint_us += one.endpoint_us
             self.new_output_tokens += one.output_tokens
         if one.reward is None:
             self.unjudged[one.status] += 1
@@ -263,6 +276,12 @@ class RunSummary:
         calls = self.tally.model_calls
         return round(self.tally.model_queue_us / calls / 1e6, 6) if calls else None
 
+    @property
+    def model_calls_at_a_time(self) -> float | None:
+        """How many model calls were at endpoints, in the mean; None where it is not known."""
+        spent = self.tally.endpoint_us
+        return round(spent / 1e6 / self.wall_s, 2) if spent and self.wall_s > 0 else None
+
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values."""
         tally = self.tally
@@ -283,6 +302,8 @@ class RunSummary:
             "rollouts_per_s": round(self.rollouts_per_s, 3),
             "output_tokens_per_s": round(self.tokens_per_s, 1),
             "model_queue_s": self.model_queue_s,
+            "model_calls_at_a_time": self.model_calls_at_a_time,
+            "model_retries": dict(sorted(tally.model_retries.items())),
             "mean_reward": tally.mean_reward,
             "verified": sum(tally.rewards.values()),
             "unjudged": dict(sorted(tally.unjudged.items())),
@@ -373,6 +394,21 @@ def write_summary(path: Path, summary: RunSummary) -> None:
     write_whole(path, json.dumps(summary.to_dict(), indent=2) + "\n")
 
 
+def _model_lines(summary: RunSummary) -> Iterator[str]:
+    """How many model calls were at the endpoints, of how many asked for, and what held them up."""
+    tally, had = summary.tally, summary.model_calls_at_a_time
+    if not tally.model_retries:
+        return
+    again = f"{tally.model_retries.total()} sent again: {_counted(tally.model_retries)}"
+    if had is not None and tally.model_calls:
+        wait = (summary.model_queue_s or 0.0) * 1000
+        again = (
+            f"{tally.model_calls}, {had:g} at a time of {summary.concurrency} rollouts asked for; "
+            f"each waited {wait:.0f} ms for a place; {again}"
+        )
+    yield f"model calls   {again}"
+
+
 def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
     """Bars of a reward histogram: one for each value, or ten equal ranges when there are more."""
     if not rewards:
@@ -420,6 +456,7 @@ def render(summary: RunSummary, again: str = "") -> str:
         lines.append(f"failures      {_counted(tally.causes)}")
     if tally.retries:
         lines.append(f"retries       {_counted(tally.retries)}")
+    lines += _model_lines(summary)
     lines.append(f"tokens        {tally.input_tokens} in, {tally.output_tokens} out")
     lines.append(f"rows          {summary.output}")
     if tally.failures:

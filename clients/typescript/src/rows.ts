@@ -14,6 +14,7 @@ import { ItemSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
 import {
   Boundary,
   type Failure,
+  type ModelCallCompleted,
   type ModelCallUsage,
   type Rollout,
   type Started,
@@ -207,7 +208,23 @@ function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonOb
     ["tools_us", sum(answered.map((done) => done?.timings?.totalUs))],
     ["verify_us", rollout.verified?.timings?.totalUs ?? 0n],
   ]);
+  const timed = rollout.modelCalls.filter(
+    (call) => (call.timings?.endpointUs ?? 0n) > 0n || call.retries.length > 0,
+  );
+  if (timed.length > 0) row["model_calls"] = timed.map(timedCall);
   return row;
+}
+
+/** Where a model call's time went, in microseconds, and how often it was sent again, by reason. */
+function timedCall(call: ModelCallCompleted): JsonObject {
+  return jsonObject([
+    ["call_id", call.callId],
+    ["total_us", call.timings?.totalUs ?? 0n],
+    ["queue_us", call.timings?.queueUs ?? 0n],
+    ["endpoint_us", call.timings?.endpointUs ?? 0n],
+    ["retry_us", call.timings?.retryUs ?? 0n],
+    ["retries", jsonObject(call.retries.map((one) => [one.reason, BigInt(one.count)]))],
+  ]);
 }
 
 /**

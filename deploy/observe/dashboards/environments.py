@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
-from deploy.observe.panels import chosen, gauges, p95, percentiles, rates
+from deploy.observe.panels import chosen, gauges, p95, percentiles, rates, waits
 from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
@@ -112,8 +112,8 @@ _SANDBOXES: Final = Row(
         ),
         Panel(
             "Wait for a place",
-            percentiles(_scope, m.SANDBOX_WAIT_SECONDS),
-            "Time that a program waited.",
+            waits(_scope, m.SANDBOX_WAIT_SECONDS, m.SANDBOX_PLACES),
+            "Time that a program waited; 0 while none waits.",
             "s",
             width=6,
         ),

@@ -5,15 +5,32 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
-from deploy.observe.panels import chosen, gauges, p95, rates
+from deploy.observe.panels import chosen, gauges, p95_of, rates
 from deploy.observe.promql import AUTO
 from gymmesh_runtime import metrics as m
+from gymmesh_runtime.contract import methods_of
 
 _JOB: Final = Variable("job", m.EVENT_LOOP_LAG_SECONDS)
 _scope: Final = chosen(_JOB)
 # The Prometheus library's own names, which metrics.py does not have, and Prometheus' own.
 # With a kind: "All" is every job of that Prometheus, and others' processes have such series, too.
 _OF: Final = '{job=~"$job",kind!=""}'
+
+# Streams last as long as their callers, and so apart from calls.
+_STREAMING: Final = "|".join(
+    spec.full_name
+    for service in (
+        "gymmesh.agent.v1.AgentService",
+        "gymmesh.discovery.v1.DiscoveryService",
+        "gymmesh.model.v1.ModelService",
+        "gymmesh.run.v1.RunService",
+    )
+    for spec in methods_of(service).values()
+    if spec.server_streaming
+)
+_UNARY: Final = f'method!~"{_STREAMING}"'
+# Calls that a caller gave up are no failures of the callee.
+_FAILING: Final = 'code!~"OK|CANCELLED"'
 
 _PROCESSES: Final = Row(
     "Processes",
@@ -82,16 +99,16 @@ _CALLS: Final = Row(
         ),
         Panel(
             "Calls that failed",
-            rates(_scope, m.RPCS, "method", "code", where='code!="OK"'),
-            "In a second, by status code.",
+            rates(_scope, m.RPCS, "method", "code", where=_FAILING),
+            "In a second, by status code, without those that their callers cancelled.",
             "ops",
             "areas",
         ),
         Panel(
             "Time, 95th percentile",
-            p95(_scope, m.RPC_SECONDS, "method"),
-            "From a call's arrival to its end; of a stream that lasts as long as its caller, all"
-            " of that.",
+            p95_of(_scope, m.RPC_SECONDS, _UNARY, "method"),
+            "From a call's arrival to its end. Streams, which last as long as their callers, are"
+            " left out.",
             "s",
         ),
         Panel("Mux streams", gauges(_scope, m.MUX_STREAMS, "side"), "Between processes."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
-from deploy.observe.panels import chosen, gauges, number, percentiles, rates
+from deploy.observe.panels import chosen, gauges, number, percentiles, rates, waits
 from gymmesh_runtime import metrics as m
 
 _MODEL: Final = Variable("model", m.MODEL_CALLS)
@@ -79,8 +79,8 @@ _CALLS: Final = Row(
         ),
         Panel(
             "Wait for a place",
-            percentiles(_scope, m.MODEL_QUEUE_SECONDS, "model"),
-            "Time that a call waited in the model service.",
+            waits(_scope, m.MODEL_QUEUE_SECONDS, m.MODEL_WAITING, "model"),
+            "Time that a call waited in the model service; 0 while none waits.",
             "s",
         ),
         Panel(

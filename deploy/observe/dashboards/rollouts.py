@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
-from deploy.observe.panels import chosen, gauges, number, p95, percentiles, rates
+from deploy.observe.panels import chosen, gauges, number, p95, percentiles, rates, waits
 from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
@@ -31,6 +31,8 @@ _GLANCE: Final = Row(
             _scope.share(m.ROLLOUTS, of=_FAILED, among=_JUDGED),
             "The share of attempts that failed, without those that were cancelled.",
             "percentunit",
+            warns=0.02,
+            alarms=0.1,
         ),
         number("Mean reward", mean_reward(_scope), "Of the rollouts that were verified."),
         number(
@@ -82,8 +84,8 @@ _THROUGHPUT: Final = Row(
         ),
         Panel(
             "Wait for a place",
-            percentiles(_scope, m.COLLECT_WAIT_SECONDS, "agent"),
-            "Of an attempt, in the agent.",
+            waits(_scope, m.COLLECT_WAIT_SECONDS, m.COLLECT_WAITING, "agent"),
+            "Of an attempt, in the agent; 0 while none waits.",
             "s",
             width=4,
         ),

@@ -369,6 +369,11 @@ class RolloutContext:
         timings.total_us = took_us
         if queue_us:
             timings.queue_us = queue_us
+        if reply.endpoint_us:
+            timings.endpoint_us = reply.endpoint_us
+        if reply.retries:
+            timings.retry_us = reply.retry_us
+            completed.retries.extend(reply.retries)
         if capture is not None:
             completed.tokens.CopyFrom(capture)
         if problem is None and completed.trainable:

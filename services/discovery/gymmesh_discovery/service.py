@@ -17,6 +17,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security.config import IdentityConfig
 
 KIND: Final = "gymmesh.discovery.v1.DiscoveryService"
 _PAGE: Final = 1000
@@ -45,6 +46,7 @@ class DiscoveryService:
         self._edges = edges
         self._watching: set[Watcher] = set()
         self._draining = False
+        self._identities: Mapping[str, IdentityConfig] = {}
 
     def servicers(self) -> Mapping[str, object]:
         """Itself."""
@@ -56,6 +58,7 @@ class DiscoveryService:
 
     async def open(self, directory: PeerDirectory) -> None:
         """Opens the backend, then the edges."""
+        self._identities = directory.credentials.config.identities
         await self._backend.open()
         for edge in self._edges:
             await edge.open(self._backend, directory.credentials)
@@ -81,8 +84,9 @@ class DiscoveryService:
     async def Register(
         self, request: discovery_pb2.RegisterRequest, context: CallContext
     ) -> discovery_pb2.RegisterResponse:
-        """Lists an instance. Raises INSTANCE_EXISTS, FIELD_INVALID."""
+        """Lists an instance. Raises INSTANCE_EXISTS, FIELD_INVALID, NOT_PERMITTED."""
         _check_instance(request.instance)
+        self._check_kind(request.instance.service, context.identity)
         instance = discovery_pb2.Instance()
         instance.CopyFrom(request.instance)
         instance.health = _known(instance.health)
@@ -152,6 +156,23 @@ class DiscoveryService:
             self._watching.discard(subscription)
             watches.dec()
             subscription.close()
+
+    def _check_kind(self, service: str, identity: str) -> None:
+        """Raises NOT_PERMITTED for a kind that the caller may not register: else a service whose
+        certificate was taken could answer in another one's place.
+        """
+        known = self._identities.get(identity)
+        if known is None or not known.registers:
+            return
+        noun = service.removeprefix("gymmesh.").partition(".")[0]
+        named = f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
+        if service != named or noun not in known.registers:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_PERMITTED,
+                f"'{identity}' may not register {service or 'a service'}, but only "
+                f"{', '.join(known.registers)}",
+                metadata={"method": f"{KIND}/Register"},
+            )
 
     def _snapshot(
         self, request: discovery_pb2.WatchInstancesRequest

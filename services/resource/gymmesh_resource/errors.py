@@ -30,7 +30,7 @@ class TaskInvalid(Exception):
     def __init__(self, field: str, problem: str) -> None:
         self.field = str(field)
         self.problem = str(problem)
-        super().__init__(f"{self.field}: {self.problem}")
+        super().__init__(f"{self.field}: {self.problem}" if self.field else self.problem)
 
 
 class DefinitionError(ValueError):

@@ -101,6 +101,22 @@ async def test_a_cancelled_group_fails_once_and_is_not_tried_again(tmp_path: Pat
     assert len(begun) == 2, "what there was of those in flight is kept"
 
 
+async def test_a_cancelled_group_fails_also_where_the_run_is_drained_before(
+    tmp_path: Path,
+) -> None:
+    """What the run had not come to would run again when it is resumed."""
+    agent = Gated()
+    run, files = collector(tmp_path, agent, repeats=2, concurrency=1)
+    going = asyncio.create_task(run.run(list(tasks(6000))))
+    await until(lambda: run.figures().in_flight == 1)
+    run.cancel_group("t-5999")
+    run.drain()
+    agent.open.set()
+    tally = await asyncio.wait_for(going, 60)
+    assert (tally.completed, dict(tally.causes)) == (1, {"CANCELLED CALLER_CANCELLED": 2})
+    assert [row["task_id"] for row in rows(files.failures)] == ["t-5999"] * 2
+
+
 async def test_groups_whose_retries_wait_are_cancelled_too(tmp_path: Path) -> None:
     def flaky(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
         return make_events(request.rollout_id, request.attempt, failed(retry_safe=True))

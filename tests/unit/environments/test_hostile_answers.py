@@ -68,7 +68,8 @@ class Case:
 
 
 def _structured(kind: str, **row: Any) -> Case:
-    row = {"schema_str": json.dumps(_SCHEMA), "schema_type": kind} | row
+    schema = {"type": "array", "items": _SCHEMA} if kind == "csv" else _SCHEMA
+    row = {"schema_str": json.dumps(schema), "schema_type": kind} | row
     return Case(lambda: StructuredOutputsEnvironment(judge_timeout_s=1.0), row)
 
 

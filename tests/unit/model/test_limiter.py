@@ -141,3 +141,31 @@ async def _play(steps: list[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_call_is_sent_again_before_others_where_there_are_fewer_places() -> None:
+    limiter = ConcurrencyLimiter("policy", 2, 10)
+    assert limiter.enter()
+    assert limiter.enter()
+    await limiter.again(60.0)  # as many as there are: nothing to wait for
+    others = await waiting(limiter, 1)
+    limiter.resize(1)
+    again = asyncio.ensure_future(limiter.again(60.0))
+    await asyncio.sleep(0)
+    assert (limiter.running, limiter.waiting) == (1, 2)
+    limiter.leave()
+    await again
+    assert limiter.running == 1
+    assert not others[0].done()
+    limiter.leave()
+    await others[0]
+
+
+async def test_a_call_that_waits_in_vain_to_be_sent_again_has_its_place() -> None:
+    limiter = ConcurrencyLimiter("policy", 2, 10)
+    assert limiter.enter()
+    assert limiter.enter()
+    limiter.resize(1)
+    with pytest.raises(MeshError):
+        await limiter.again(0.0)
+    assert limiter.running == 2

@@ -90,3 +90,39 @@ async def test_a_wait_ends_before_the_caller_gives_up(monkeypatch: pytest.Monkey
         with pytest.raises(MeshError) as caught:
             await within(method, 120.0, deadline=monotonic() + 60.0)
     assert caught.value.reason == errors_pb2.ERROR_REASON_QUEUE_FULL
+
+
+async def test_who_has_all_slots_is_alone() -> None:
+    slots = Slots("places", 3)
+    inside = 0
+    alone: list[int] = []
+
+    async def one() -> None:
+        nonlocal inside
+        async with slots.one():
+            inside += 1
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async def all_of_them() -> None:
+        async with slots.all():
+            await asyncio.sleep(0)
+            alone.append(inside)
+
+    # Several that gather all slots at a time do not wait for each other for ever.
+    async with asyncio.timeout(30.0):
+        await asyncio.gather(*(work() for _ in range(20) for work in (one, all_of_them)))
+        async with slots.all():
+            pass
+    assert alone == [0] * 20
+
+
+async def test_a_wait_for_all_slots_is_bounded_and_gives_back_what_it_had() -> None:
+    slots = Slots("places", 2, wait_s=0.05)
+    async with slots.one():
+        with pytest.raises(MeshError) as caught:
+            async with slots.all():
+                pass
+        assert caught.value.reason == errors_pb2.ERROR_REASON_QUEUE_FULL
+        async with slots.one():
+            pass

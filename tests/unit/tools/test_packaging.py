@@ -21,6 +21,7 @@ EXTRA_LIBRARIES = {
     "math_verify",
     "mcp",
     "mlflow",
+    "mpmath",
     "nltk",
     "openai",
     "reasoning_gym",

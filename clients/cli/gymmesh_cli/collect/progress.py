@@ -109,7 +109,11 @@ def _trouble(figures: Figures) -> str:
     tally = figures.tally
     if tally.put_back:
         parts.append(f"put back {tally.put_back}")
-    for name, counts in (("failed", tally.causes), ("retried", tally.retries)):
+    for name, counts in (
+        ("failed", tally.causes),
+        ("retried", tally.retries),
+        ("model calls sent again", tally.model_retries),
+    ):
         if counts:
             worst = ", ".join(f"{cause} {count}" for cause, count in counts.most_common(3))
             parts.append(f"{name}: {worst}")

@@ -78,6 +78,8 @@ class Facts:
         # Tool calls by name and by outcome, where the row says it; they have those of other actors,
         # too, and not those that were not answered.
         self.answered = _answered(metadata, unread)
+        # Model calls that were sent again, by reason.
+        self.model_retries = _model_retries(metadata, unread)
         self.components = _components(verdict, unread)
         self._read_output(rollout)
         steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
@@ -144,6 +146,16 @@ def _answered(metadata: Json, unread: Unread) -> dict[str, Counter[str]]:
         if calls is not None and part.get("outcome") != _UNANSWERED:
             outcomes = found.setdefault(str(part.get("name")), Counter())
             outcomes[str(part.get("outcome"))] += int(calls)
+    return found
+
+
+def _model_retries(metadata: Json, unread: Unread) -> Counter[str]:
+    found = Counter[str]()
+    for call in objects_of(metadata, "model_calls"):
+        retries = object_of(call, "retries")
+        for reason in retries:
+            count = _number(retries, reason, "metadata.model_calls retries", unread)
+            found[reason] += int(count or 0)
     return found
 
 

@@ -144,6 +144,7 @@ class Profile:
                 for (boundary, reason, component), count in sorted(totals.failures.items())
             ],
             "stop_reasons": dict(sorted(totals.stop_reasons.items())),
+            "model_retries": dict(sorted(totals.model_retries.items())),
             "length_correlation": length_correlation(totals),
             "over_time": [{"started_at": at, **asdict(one)} for at, one in totals.series],
             "verdicts": {

@@ -121,6 +121,7 @@ class Totals:
     tools: dict[str, ToolTotals] = field(default_factory=dict)
     failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     stop_reasons: Counter[str] = field(default_factory=Counter)
+    model_retries: Counter[str] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
     unread: Unread = field(default_factory=Counter)
     # By `Judge.name` how many rewards each of its versions gave, where rows say it.
@@ -151,6 +152,7 @@ class Totals:
                 self.repeated_rows += 1
                 return
             task.seen += one.identity
+        self.model_retries.update(one.model_retries)
         if one.failure is not None:
             task.failed += 1
             self.failures[one.failure] += 1

@@ -4,7 +4,7 @@ use super::reading::Reading;
 use super::tokens::put_token_notes;
 use super::{enum_name, put};
 use crate::json::{Json, Object};
-use crate::proto::rollout::v1::{ToolCallCompleted, ToolOutcome};
+use crate::proto::rollout::v1::{ModelCallCompleted, ToolCallCompleted, ToolOutcome};
 
 pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) -> Object {
     let rollout = reading.rollout;
@@ -62,7 +62,36 @@ pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) ->
     let verify_us = verdict.map(|one| i128::from(one.total_us)).sum::<i128>();
     put(&mut timings, "verify_us", Json::int(verify_us));
     put(&mut out, "timings", Json::Object(timings));
+    let timed: Vec<Json> = rollout
+        .model_calls
+        .iter()
+        .filter_map(timed_call)
+        .collect();
+    if !timed.is_empty() {
+        put(&mut out, "model_calls", Json::Array(timed));
+    }
     out
+}
+
+/// Where a model call's time went, in microseconds, and how often it was sent again, by reason;
+/// `None` where the call does not say.
+fn timed_call(call: &ModelCallCompleted) -> Option<Json> {
+    let timings = call.timings.clone().unwrap_or_default();
+    if timings.endpoint_us == 0 && call.retries.is_empty() {
+        return None;
+    }
+    let mut retries = Object::new();
+    for one in &call.retries {
+        put(&mut retries, &one.reason, Json::int(one.count));
+    }
+    let mut out = Object::new();
+    put(&mut out, "call_id", call.call_id.as_str());
+    put(&mut out, "total_us", Json::int(timings.total_us));
+    put(&mut out, "queue_us", Json::int(timings.queue_us));
+    put(&mut out, "endpoint_us", Json::int(timings.endpoint_us));
+    put(&mut out, "retry_us", Json::int(timings.retry_us));
+    put(&mut out, "retries", Json::Object(retries));
+    Some(Json::Object(out))
 }
 
 /// How the tool calls of each name were answered, in the order of the first ones. An outcome of a

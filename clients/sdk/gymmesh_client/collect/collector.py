@@ -27,7 +27,7 @@ from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest, missing_rollouts
 from gymmesh_client.collect.worker import Worker
-from gymmesh_client.collect.workers import CANCEL_S, Workers
+from gymmesh_client.collect.workers import CANCEL_S, AttemptInFlight, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
 from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
@@ -97,6 +97,7 @@ class Collector:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._why = ""
         self._stopped = False
+        self._cancelled = set[str]()  # tasks that nobody wants any more
         self._closed = False
 
     async def run(self, tasks: Iterable[pb.Task]) -> Tally:
@@ -128,6 +129,7 @@ class Collector:
                         await asyncio.sleep(0)
             rest = unjudged(self._judged.rest(), "the run ended before its group did")
             await self._worker.record(rest)
+            await self._fail_cancelled()
         finally:
             await self._close()
         return self.tally
@@ -139,6 +141,19 @@ class Collector:
         store = None if self._groups is None else self._groups.store
         missing = missing_rollouts(self._tasks, self.output, self.options, self._judged, store)
         yield from self.output.reserving(missing, attrgetter("rollout_id"))
+
+    async def _fail_cancelled(self) -> None:
+        """Record the rollouts of cancelled groups that a run which ended early never read, so that
+        a resumption does not run them. Tasks of an iterator cannot be read again.
+        """
+        if not self._cancelled or isinstance(self._tasks, Iterator):
+            return
+        wanted = [task for task in self._tasks if task.task_id in self._cancelled]
+        missing = missing_rollouts(wanted, self.output, self.options, self._judged, None)
+        for work, number in self.output.reserving(missing, attrgetter("rollout_id")):
+            if not self.output.has_outcome(work.group, work.repeat_index):
+                never_begun = Assignment(work, number, 1, 0, None, 0)
+                await self._worker.give_up_unwanted(AttemptInFlight(never_begun))
 
     async def _next(self) -> Assignment[RolloutRequest] | None:
         """The next attempt to start, once it may; None: no more will."""
@@ -206,6 +221,7 @@ class Collector:
         """
         if self._closed:
             raise RunStateError("no rollouts are being collected")
+        self._cancelled.add(task_id)
         if self._groups is not None:
             self._groups.store.drop(task_id)
         in_flight = {one.order for one in self._dispatcher.cancel_group(task_id)}

@@ -37,6 +37,9 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     reasoning_tokens: int = 0
     model_us: int = 0  # microseconds that model calls took, actors' included
     queue_us: int = 0  # of these, waiting for a place
+    endpoint_us: int = 0  # and at endpoints, until they answered
+    retries: dict[str, int] = {}  # how often an endpoint was asked again, by reason
+    timed: list[pb.ModelCallCompleted] = []  # those that say where their time went
     tools_us: int = 0
 
 
@@ -50,6 +53,11 @@ def read(parts: RolloutParts) -> RolloutReading:
         timings = call.timings
         found.model_us += timings.total_us
         found.queue_us += timings.queue_us
+        if timings.endpoint_us or call.retries:
+            found.timed.append(call)
+            found.endpoint_us += timings.endpoint_us
+            for one in call.retries:
+                found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
         if call.HasField("tokens"):
             found.captured.append(call)
         if actor := call.actor:

@@ -154,6 +154,8 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         reading.queue_us,
         judge_of(row["environment"], row["verification"]),
         row["verification"].get("explanation", ""),
+        reading.endpoint_us,
+        reading.retries,
     )
     return row_to_json(row), figures
 
@@ -263,7 +265,22 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
         "tools_us": reading.tools_us,
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
+    if reading.timed:
+        row["model_calls"] = [_timed(call) for call in reading.timed]
     return row
+
+
+def _timed(call: pb.ModelCallCompleted) -> dict[str, JsonValue]:
+    """Where a model call's time went, in microseconds, and its retries by reason."""
+    timings = call.timings
+    return {
+        "call_id": call.call_id,
+        "total_us": timings.total_us,
+        "queue_us": timings.queue_us,
+        "endpoint_us": timings.endpoint_us,
+        "retry_us": timings.retry_us,
+        "retries": {one.reason: one.count for one in call.retries},
+    }
 
 
 def _put_model_usage(

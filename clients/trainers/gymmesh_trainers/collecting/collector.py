@@ -68,6 +68,7 @@ class TrainerCollector:
     Args:
         place: what collects, see `gymmesh_trainers.collecting.place.MeshPlace`.
         model: what answers; None: what the configuration says.
+        model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
             new weights.
         security: certificates and token for a mesh elsewhere.
@@ -82,13 +83,14 @@ class TrainerCollector:
         place: MeshPlace,
         *,
         model: Model | None = None,
+        model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
         **settings: Any,
     ) -> None:
         self.settings = Settings.of(settings)
         self.counts: Counter[str] = Counter()
-        self._open = (place, model, model_addresses, security)
+        self._open = (place, model, model_name, model_addresses, security)
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
         self._runs: set[_Run] = set()
@@ -100,8 +102,10 @@ class TrainerCollector:
         self._outputs = 0
 
     async def __aenter__(self) -> TrainerCollector:
-        place, model, addresses, security = self._open
-        opened = open_place(place, model, model_addresses=addresses, security=security)
+        place, model, name, addresses, security = self._open
+        opened = open_place(
+            place, model, model_name=name, model_addresses=addresses, security=security
+        )
         self._policy = await self._stack.enter_async_context(opened)
         return self
 
@@ -322,7 +326,12 @@ class TrainerCollector:
 
 @with_settings
 async def collect(
-    place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
+    place: MeshPlace,
+    tasks: Tasks,
+    *,
+    model: Model | None = None,
+    model_name: str = "",
+    **options: Any,
 ) -> AsyncGenerator[RolloutGroup, None]:
     """The groups of finished rollouts of these tasks, as they finish.
 
@@ -334,7 +343,7 @@ async def collect(
     what is under way; close the generator (`contextlib.aclosing`) to do so at once.
     """
     async with (
-        TrainerCollector(place, model=model, **options) as collector,
+        TrainerCollector(place, model=model, model_name=model_name, **options) as collector,
         aclosing(collector.step(tasks)) as groups,
     ):
         async for group in groups:

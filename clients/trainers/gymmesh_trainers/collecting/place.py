@@ -79,6 +79,7 @@ async def open_place(
     place: MeshPlace,
     model: Model | None,
     *,
+    model_name: str = "",
     model_addresses: Sequence[str] = (),
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Policy]:
@@ -89,7 +90,7 @@ async def open_place(
     """
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
-        config, objects = _embedded(place, model)
+        config, objects = _embedded(place, model, model_name)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
             yield Policy(mesh, "", model_addresses, security, checks)
@@ -156,9 +157,11 @@ def _addresses(place: MeshPlace) -> list[str]:
     return []
 
 
-def _embedded(place: MeshPlace, model: Model | None) -> tuple[MeshConfig, Objects]:
+def _embedded(place: MeshPlace, model: Model | None, name_there: str) -> tuple[MeshConfig, Objects]:
     config, environments = _config(place)
     backends: dict[str, Backend] = {}
+    if name_there and not isinstance(model, str):
+        raise UserError("model_name: is the name of a model at a URL; give model='http://…', too")
     models = dict(config.models)
     name = config.defaults.model
     if isinstance(model, ModelConfig):
@@ -166,7 +169,7 @@ def _embedded(place: MeshPlace, model: Model | None) -> tuple[MeshConfig, Object
     elif isinstance(model, str):
         if "://" not in model:
             raise UserError(f"model: {model!r} is no URL; give http://HOST:PORT/v1 of a server")
-        models[name] = ModelConfig(backend="vllm", url=model)
+        models[name] = ModelConfig(backend="vllm", url=model, model=name_there or None)
     elif model is not None:
         models.setdefault(name, ModelConfig())
         backends[name] = model

@@ -67,8 +67,13 @@ class SyncCollector:
 
 @with_settings
 def collect_sync(
-    place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
+    place: MeshPlace,
+    tasks: Tasks,
+    *,
+    model: Model | None = None,
+    model_name: str = "",
+    **options: Any,
 ) -> Iterator[RolloutGroup]:
     """`collect` for synchronous code, with the same arguments."""
-    with SyncCollector(place, model=model, **options) as collector:
+    with SyncCollector(place, model=model, model_name=model_name, **options) as collector:
         yield from collector.step(tasks)

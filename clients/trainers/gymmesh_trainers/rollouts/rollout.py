@@ -238,8 +238,11 @@ class RolloutGroup:
 
     def __repr__(self) -> str:
         rewards = ", ".join(f"{one:g}" for one in self.rewards)
-        others = {"failed": self.failed, "unscored": self.unscored, "stale": self.stale}
-        more = "".join(f", {len(found)} {name}" for name, found in others.items() if found)
+        lost = (len(self.failed), len(self.unscored), len(self.stale))
+        names = ("failed", "unscored", "stale")
+        more = "".join(
+            f", {count} {name}" for count, name in zip(lost, names, strict=True) if count
+        )
         return f"<RolloutGroup of {self.task.id!r}: rewards [{rewards}]{more}>"
 
     @property

@@ -44,6 +44,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
+{{/*
+Of pods: nothing that changes with the chart's or the application's version, so that an upgrade
+restarts those alone whose image or configuration is another.
+*/}}
+{{- define "gymmesh.podLabels" -}}
+{{ include "gymmesh.selector" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* What tells the pods of one service from those of all others. */}}
 {{- define "gymmesh.serviceSelector" -}}
 {{ include "gymmesh.selector" (dict "root" .root "component" .service.kind) }}

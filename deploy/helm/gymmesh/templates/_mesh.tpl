@@ -93,7 +93,15 @@ one and serves its own part of it.
 {{- $identities := dict -}}
 {{- if eq .Values.tls.mode "certManager" -}}
 {{- /* Each kind of certificate has a name of its own, beside the one that all servers share. */ -}}
-{{- $known := dict "services" (list "register" "serve") "collector" (list "collect") -}}
+{{- /* A certificate of one kind of service enters that kind alone in the registry. */ -}}
+{{- range $kind, $may := dict "agent" (list "register" "serve") "resource" (list "register" "serve") "model" (list "register") "discovery" (list "observe") -}}
+{{- $identity := dict "certificates" (list (printf "%s.%s" $kind (include "gymmesh.serverName" $))) "may" $may -}}
+{{- if has "register" $may -}}
+{{- $_ := set $identity "registers" (list $kind) -}}
+{{- end -}}
+{{- $_ := set $identities $kind $identity -}}
+{{- end -}}
+{{- $known := dict "collector" (list "collect") -}}
 {{- if .Values.metrics.tls -}}
 {{- $_ := set $known "prometheus" (list "observe") -}}
 {{- end -}}

@@ -10,6 +10,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.calls.settings import CallSettings
 from gymmesh_model.routing import Pool
 from gymmesh_model.tokens.record import Prefix, TokenRecord
@@ -27,6 +28,7 @@ class BackendCall(msgspec.Struct, eq=False):
     items: the input as it came, in place of that of `params`; only for a backend whose features
         say `takes_items`, and never for a call that goes on with a conversation.
     prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
+    retries: where calls of an endpoint that failed and were made again are noted.
     settings: `params` without the input, shared by many calls, so that a backend can keep what
         it makes of them. The input is then a list. None when they are not known apart.
     """
@@ -40,6 +42,7 @@ class BackendCall(msgspec.Struct, eq=False):
     prefix: Prefix | None = None
     items: Sequence[responses_pb2.Item] | None = None
     settings: CallSettings | None = None
+    retries: RetryLog | None = None
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

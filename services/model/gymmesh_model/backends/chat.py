@@ -129,7 +129,7 @@ class ChatBackend:
         body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
         params = call.params if call.settings is None else call.settings.params
         read = partial(self._respond, params)
-        return self._http.post(PATH, body, timeout, read, key=call.rollout_id)
+        return self._http.post(PATH, body, timeout, read, key=call.rollout_id, log=call.retries)
 
     def _stream(self, call: BackendCall, progress: CallProgress, timeout: float) -> Answering:
         def reader() -> ChatReader:
@@ -137,7 +137,9 @@ class ChatBackend:
             return ChatReader(self._name, fold, call.params, progress, self._http.secrets)
 
         body = write_whole(self._body(call) | STREAMED)
-        return self._http.stream(PATH, body, timeout, reader, progress, key=call.rollout_id)
+        return self._http.stream(
+            PATH, body, timeout, reader, progress, key=call.rollout_id, log=call.retries
+        )
 
     def _respond(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
         answer = read_answer(self._name, raw, self._http.secrets)

@@ -90,6 +90,7 @@ class LocalBackend:
             call.timeout,
             lambda raw: read_answer(self._name, raw),
             server.headers,
+            log=call.retries,
         )
         return respond(self._name, self._read(body, answer), call.params)
 
@@ -111,6 +112,7 @@ class LocalBackend:
             reader,
             progress,
             server.headers,
+            log=call.retries,
         )
 
     def _body(self, call: BackendCall) -> dict[str, Any]:

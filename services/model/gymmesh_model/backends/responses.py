@@ -65,14 +65,18 @@ class ResponsesBackend:
     def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
         body = sendable(partial(_written, call, self._native))
         read = partial(read_response, self._name, self._http.secrets)
-        return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
+        return self._http.post(
+            _PATH, body, call.timeout, read, key=call.rollout_id, log=call.retries
+        )
 
     def stream(
         self, call: BackendCall, progress: CallProgress
     ) -> Coroutine[Any, Any, responses_pb2.Response]:
         body = _written(call, self._native, streamed=True)
         reader = partial(ResponsesReader, self._name, self._http.secrets, progress)
-        return self._http.stream(_PATH, body, call.timeout, reader, progress, key=call.rollout_id)
+        return self._http.stream(
+            _PATH, body, call.timeout, reader, progress, key=call.rollout_id, log=call.retries
+        )
 
     def _native(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return native_body(params, self.backend)

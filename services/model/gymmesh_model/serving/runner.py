@@ -12,6 +12,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.calls.settings import CallSettings, KnownSettings
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
@@ -128,7 +129,9 @@ class CallRunner:
         except MeshError as error:
             self._counts.failed(error.reason_name)
             raise
-        self._counts.made(work, started, monotonic())
+        ended = monotonic()
+        work.made_s = ended - started
+        self._counts.made(work, started, ended)
         return self._answered(work, made)
 
     def _check_conversation(self, work: CallState) -> None:
@@ -169,6 +172,7 @@ class CallRunner:
         capture = request.capture
         if self._gives_tokens and (capture.token_ids or capture.logprobs):
             work.record = TokenRecord(logprobs_asked=capture.logprobs)
+        work.retries = RetryLog()
         return BackendCall(
             params,
             work.rollout_id,
@@ -179,6 +183,7 @@ class CallRunner:
             work.turn.prefix if work.turn is not None and work.record is not None else None,
             items,
             settings,
+            work.retries,
         )
 
     def _read(
@@ -221,8 +226,15 @@ class CallRunner:
         answer.response.CopyFrom(made)
         if work.queue_s:
             answer.queue_us = int(work.queue_s * 1e6)
+        log = work.retries
         if work.from_cache:
             answer.from_cache = True
+        else:
+            retried = 0.0 if log is None else log.seconds
+            answer.endpoint_us = int(max(0.0, work.made_s - retried) * 1e6)
+            if log is not None and retried:
+                answer.retry_us = int(retried * 1e6)
+                answer.retries.extend(log.messages())
         record = work.record
         if record is not None and record.known:
             answer.tokens.CopyFrom(record.capture())

@@ -10,6 +10,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.serving.conversations import OpenCall
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_runtime import metrics
@@ -22,7 +23,8 @@ class CallState(msgspec.Struct, eq=False):
     may wait for their answers. What is needed later is beside it. model: that it asks for, where
     the endpoint has none of its own. timeout: seconds for all of it, waiting included. progress: of
     a call that is streamed. identity: the caller's, to whom its conversation belongs. queue_s:
-    seconds that it waited for a place. turn: its place in its conversation. record: its tokens,
+    seconds that it waited for a place; made_s: that the backend took, retries included, which
+    `retries` has. turn: its place in its conversation. record: its tokens,
     where they are wanted and can be had. versions: the weights in force while it ran, oldest first.
     """
 
@@ -39,6 +41,8 @@ class CallState(msgspec.Struct, eq=False):
     progress: CallProgress | None
     identity: str = ""
     queue_s: float = 0.0
+    made_s: float = 0.0
+    retries: RetryLog | None = None
     turn: OpenCall | None = None
     record: TokenRecord | None = None
     from_cache: bool = False

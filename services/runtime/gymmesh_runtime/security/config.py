@@ -44,13 +44,15 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     It is known by a name in its certificate (a URI such as a SPIFFE id, a DNS name, or the common
     name), or by a bearer token: the file that holds it, or its SHA-256 in hexadecimal digits.
-    Every identity may ``observe``.
+    Every identity may ``observe``. ``registers``: the kinds of service that one that may
+    ``register`` enters in the registry, as the contract's nouns; none: all of them.
     """
 
     certificates: tuple[str, ...] = ()
     token_file: str = ""
     token_sha256: str = ""
     may: tuple[Permission, ...] = ()
+    registers: tuple[Annotated[str, msgspec.Meta(pattern="^[a-z]+$")], ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.certificates or self.token_file or self.token_sha256):
@@ -59,6 +61,8 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
         if not self.may:
             raise ValueError("may is empty: say at least observe")
+        if self.registers and "register" not in self.may:
+            raise ValueError("registers: the identity may not register; add that to may")
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ import pytest
 from gymmesh_client import UserError
 from gymmesh_resource import Task
 from gymmesh_trainers import ScriptedBackend, collect, collect_sync
+from gymmesh_trainers.collecting.place import _embedded
 
 
 def exact(answer: str, expected_answer: str) -> bool:
@@ -44,3 +45,10 @@ def test_options_have_names_and_hints() -> None:
         assert "model" in parameters
     with pytest.raises(TypeError, match="there is no option 'repeat'; did you mean 'repeats'"):
         next(collect_sync(exact, [], repeat=3))
+
+
+async def test_a_url_takes_the_name_of_its_model() -> None:
+    config, _ = _embedded(exact, "http://127.0.0.1:1/v1", "qwen")
+    assert config.models["policy"].model == "qwen"
+    with pytest.raises(UserError, match="model_name: is the name of a model at a URL"):
+        _embedded(exact, ScriptedBackend([]), "qwen")

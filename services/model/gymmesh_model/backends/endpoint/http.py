@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress, StreamReader
+from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
@@ -132,12 +133,14 @@ class HttpEndpoint:
         read: Callable[[bytes], T],
         headers: Mapping[str, str] | None = None,
         key: str = "",
+        log: RetryLog | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Posts JSON and returns what the answer with status 200 says, retrying where safe.
 
         url: a path below an endpoint's base URL (see `PoolEndpoint.at`), or a whole URL.
         body: bytes, or a function that makes them each time they are sent. key: the rollout that
-        the call is for, which decides on the endpoint. timeout: seconds for it all. read: makes
+        the call is for, which decides on the endpoint. timeout: seconds for it all. log: where
+        retries are noted. read: makes
         the result of the answer's body, or raises the failure that the body reports, so that
         it counts as one of the call. Raises MeshError with a MODEL_* reason; after retries it is
         the last failure, whose metadata then has `attempts`.
@@ -156,7 +159,7 @@ class HttpEndpoint:
             except MeshError as error:
                 raise self._explained(error, at, answer.body) from None
 
-        return self._attempts.run(once, timeout, key=key)
+        return self._attempts.run(once, timeout, key=key, log=log)
 
     async def get(self, url: str) -> HttpAnswer:
         """The whole answer to a GET, whatever its status; not tried again.
@@ -174,10 +177,11 @@ class HttpEndpoint:
         progress: CallProgress,
         headers: Mapping[str, str] | None = None,
         key: str = "",
+        log: RetryLog | None = None,
     ) -> responses_pb2.Response:
         """Posts JSON, feeds the streamed answer to a reader, and returns what that has read.
 
-        url, key, timeout: as for `post`. make_reader: a new one for each try. progress: of the
+        url, key, timeout, log: as for `post`. make_reader: a new one for each try. progress: of the
         call, which is not tried again once it has begun. Raises MeshError with a MODEL_* reason.
         """
 
@@ -199,7 +203,7 @@ class HttpEndpoint:
                 raise self._explained(error, at, whole) from None
             return reader
 
-        read = await self._attempts.run(once, timeout, lambda: progress.begun, key)
+        read = await self._attempts.run(once, timeout, lambda: progress.begun, key, log)
         return read.respond()
 
     def _opened(self) -> Transport:

@@ -181,7 +181,7 @@ class VllmBackend(ChatBackend):
             streamed.setdefault("stream_interval", _UNREAD_INTERVAL)
         written = write_whole(streamed)
         return await self._http.stream(
-            PATH, written, timeout, reader, progress, key=call.rollout_id
+            PATH, written, timeout, reader, progress, key=call.rollout_id, log=call.retries
         )
 
     async def _send_whole(
@@ -204,6 +204,7 @@ class VllmBackend(ChatBackend):
                     is_aborted=lambda: call.request_id in self._aborted,
                 ),
                 key=call.rollout_id,
+                log=call.retries,
             )
         finally:
             if more:

@@ -187,7 +187,7 @@ class CodeEnvironment(Environment[None]):
         Raises TimeoutError where that was not enough.
         """
 
-        async def within(clock_s: float) -> Judgement:
+        async def within(clock_s: float, last_s: float = 0.0) -> Judgement:
             # What a program waits for a processor is the machine's doing, not the verdict's.
             with limit_paused():
                 return await judge(
@@ -198,20 +198,24 @@ class CodeEnvironment(Environment[None]):
                     test_s=self._test_s,
                     suite_s=self._suite_s,
                     clock_s=clock_s,
+                    last_s=last_s,
                     any_exit=any_exit,
                 )
 
-        most_s = _CLOCK * self._suite_s
         async with self._slots.one():
-            left_s = caller_waits_s() - _MARGIN_S
+            left_s = self._left_s()
             # The second time needs a part of what is left, and no more than a suite takes.
             with contextlib.suppress(Starved):
-                return await within(min(most_s, left_s - min(left_s / 3, self._suite_s)))
+                return await within(left_s - min(left_s / 4, self._suite_s), left_s)
         async with self._slots.all():
             try:
-                return await within(min(most_s, caller_waits_s() - _MARGIN_S))
+                return await within(self._left_s())
             except Starved as starved:
                 raise TimeoutError(f"the machine is too busy to run the tests: {starved}") from None
+
+    def _left_s(self) -> float:
+        """Seconds of the clock for a judgement, by when its caller gives up."""
+        return min(_CLOCK * self._suite_s, caller_waits_s() - _MARGIN_S)
 
     async def _run(self, language: str, source: str) -> str:
         async with self._slots.one():

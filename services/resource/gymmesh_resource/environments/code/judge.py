@@ -76,13 +76,14 @@ async def judge(
     test_s: float,
     suite_s: float,
     clock_s: float = math.inf,
+    last_s: float = 0.0,
     any_exit: bool = False,
 ) -> Judgement:
     """Test a program.
 
     `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them,
-    those not counted that it waited for a processor (see `ProgramTime`). `clock_s`: seconds of the
-    clock for all of them. `any_exit`: `sys.exit(1)` is an end like any other.
+    those not counted that it waited for a processor (see `ProgramTime`). `clock_s`, `last_s`:
+    seconds of the clock for all of them. `any_exit`: `sys.exit(1)` is an end like any other.
 
     Raises `SandboxError`, `TaskInvalid` for test code that does not run, and `Starved` where the
     machine was too busy for a judgement within `clock_s`.
@@ -90,7 +91,7 @@ async def judge(
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
     async with _programs(sandbox, suite, limits) as (program, checker):
-        time = ProgramTime((program, checker), suite_s, clock_s)
+        time = ProgramTime((program, checker), suite_s, clock_s, last_s)
         try:
             async with time.limit(test_s):
                 await _load(program, suite, source, any_exit)

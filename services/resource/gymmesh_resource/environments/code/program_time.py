@@ -32,16 +32,22 @@ class ProgramTime:
         programs: of which one at a time works.
         suite_s: seconds for all of it.
         clock_s: seconds of the clock, after which a machine that gave too few of those is given up.
+        last_s: the same where a program will have had its time by then, at its present pace.
     """
 
     def __init__(
-        self, programs: Sequence[Running], suite_s: float, clock_s: float = math.inf
+        self,
+        programs: Sequence[Running],
+        suite_s: float,
+        clock_s: float = math.inf,
+        last_s: float = 0.0,
     ) -> None:
         self._programs = programs
         self._suite_s = suite_s
         self._left_s = suite_s
         self._waits = Waits()
-        self._given_up = asyncio.get_running_loop().time() + clock_s
+        began = asyncio.get_running_loop().time()
+        self._given_up, self._last = began + clock_s, began + last_s
 
     @asynccontextmanager
     async def limit(self, seconds: float = math.inf) -> AsyncIterator[None]:
@@ -80,7 +86,7 @@ class ProgramTime:
             while True:
                 # At random, so that no program can be ready for the moment. Most tests end before.
                 pause = may_take * random.uniform(0.05, 0.15)
-                due = min(end + waits.waited_s, self._given_up)
+                due = min(end + waits.waited_s, max(self._given_up, now + pause))
                 await asyncio.sleep(max(min(pause, due - now), 0.0))
                 now = loop.time()
                 before_s = waits.ran_s
@@ -88,14 +94,20 @@ class ProgramTime:
                 if ran_s is None:
                     # What ran before the block is not told apart from it by the first look.
                     ran_s = waits.ran_s - min(waits.ran_s - before_s, now - began)
-                if now >= end + waits.waited_s or waits.ran_s - ran_s >= may_take:
+                # What it has had of its time, by the clock or of a processor.
+                had_s = max(may_take - (end + waits.waited_s - now), waits.ran_s - ran_s)
+                if had_s >= may_take:
                     break
-                if now >= self._given_up:
+                if now >= self._given_up and not self._is_in_time(began, now, had_s / may_take):
                     raise Starved(f"{waits.waited_s:.1f} s were spent waiting for a processor")
         except Exception:
             clock.reschedule(now)
             raise
         clock.reschedule(now)
+
+    def _is_in_time(self, began: float, now: float, part: float) -> bool:
+        """Whether a block that has had this part of its time will soon have had all of it."""
+        return part > 0 and began + (now - began) / part <= self._last
 
     def _threads(self) -> list[ProgramThread]:
         return [thread for program in self._programs for thread in program.threads()]

@@ -44,6 +44,7 @@ class GameEnvironment(Environment[Match]):
     """
 
     version = "1"
+    keep_state = False  # a game is an object of its own kind, which JSON cannot hold
     examples = "tasks.jsonl"
     reward_rule = resource_pb2.REWARD_RULE_INCLUDED
 

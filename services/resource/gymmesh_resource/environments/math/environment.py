@@ -57,7 +57,7 @@ class MathEnvironment(Environment[None]):
     in_order = False
     examples = "tasks.jsonl"
     models = ("judge",)
-    extra = Extra("math", ("math_verify", "simpleeval"))
+    extra = Extra("math", ("math_verify", "mpmath", "simpleeval"))
     # The library, SymPy and a large computation; beyond this it is runaway.
     process_memory = 2 * 1024**3
     process_warm_up = worker.warm_up
@@ -107,6 +107,10 @@ class MathEnvironment(Environment[None]):
         self._fails = judge_failsafe == "fail"
         self._judge_params = judge_params or {}
         self._warming: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Import what the check of a task needs, so that the first one takes no longer."""
+        await asyncio.to_thread(worker.load)
 
     async def close(self) -> None:
         """Let no more processes get ready."""

@@ -44,8 +44,18 @@ _COMMANDS = {
     "ln", "log", "exp", "max", "min", "gcd", "lcm", "lfloor", "rfloor", "lceil", "rceil", "begin",
     "end", "vec", "hat", "bar", "overline", "quad", "pm", "mp", "le", "leq", "ge", "geq", "ne",
     "neq", "in", "cup", "cap", "setminus", "subset", "mid", "Re", "Im", "displaystyle", "circ",
-    "ldots", "cdots", "dots", "equiv", "zeta", "Gamma", "nabla", "limits", "langle", "rangle",
+    "equiv", "zeta", "Gamma", "nabla", "limits", "langle", "rangle",
 }  # fmt: skip
+
+# Commands of neither, in texts that are compared as they are written.
+_SYMBOLS = {
+    "aleph", "angle", "triangle", "exists", "forall", "perp", "parallel", "cong", "sim", "subseteq",
+    "supset", "ell", "varphi", "psi", "chi", "xi", "eta", "kappa", "Delta", "Omega", "Sigma", "Phi",
+    "mathcal", "mathfrak", "otimes", "oplus", "wedge", "vee", "neg", "mapsto", "propto", "approx",
+    "emptyset", "ast", "star", "bullet", "dagger", "hbar", "iff", "Rightarrow", "implies", "text",
+    "textbf", "textit", "mathit", "mathsf", "ldots", "cdots", "dots", "big", "Big",
+}  # fmt: skip
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[^{}]*\}")
 
 
 def judge(expected_answer: str, response_text: str) -> MathScore:
@@ -79,14 +89,18 @@ def check_expected(expected_answer: str) -> None:
         raise ExpectedAnswerError("It is not even equal to itself.")
 
 
+def is_notation(text: str) -> bool:
+    """Whether a text is LaTeX of known commands: at least it can be written the same again."""
+    commands = set(_COMMAND.findall(text))
+    return bool(commands) and commands <= _COMMANDS | _SYMBOLS and _is_balanced(text)
+
+
 def may_read(text: str) -> bool:
     """Whether a text is LaTeX of which the library knows each command, without words in it."""
-    commands = set(_COMMAND.findall(text))
     return (
-        bool(commands)
-        and commands <= _COMMANDS
-        and _is_balanced(text)
-        and not has_words(_COMMAND.sub(" ", text))
+        is_notation(text)
+        and _SYMBOLS.isdisjoint(_COMMAND.findall(text))
+        and not has_words(_COMMAND.sub(" ", _ENVIRONMENT.sub(" ", text)))
     )
 
 

@@ -6,6 +6,8 @@ environment can still be imported and listed.
 
 from __future__ import annotations
 
+import importlib
+
 from .score import MathScore
 
 
@@ -14,6 +16,11 @@ def warm_up() -> None:
     from .verdict import warm_up
 
     warm_up()
+
+
+def load() -> None:
+    """Import the rules, without the library."""
+    importlib.import_module(f"{__package__}.verdict")
 
 
 def check_expected(expected_answer: str) -> None:

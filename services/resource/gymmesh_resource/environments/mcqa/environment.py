@@ -16,7 +16,7 @@ from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
 
 from . import nemo, verdict
-from .question import MODES, ChoiceQuestion, ReadingMode
+from .question import MODES, ChoiceQuestion, ReadingMode, question_of
 
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
@@ -96,7 +96,10 @@ class McqaEnvironment(Environment[None]):
         evidence: dict[str, object] = {"extracted_answer": None, "expected_answer": expected}
         with rollout.stage("choose") as stage:
             try:
-                letter = await self._by_patterns(text, task, question) if text else None
+                patterns = _patterns(task) if text else []
+                letter = (
+                    await self._by_patterns(text, task, question, patterns) if patterns else None
+                )
             except AnswerTooMuch:
                 letter = None
                 evidence["problem"] = "the task's pattern had to be ended on this response"
@@ -120,12 +123,11 @@ class McqaEnvironment(Environment[None]):
             explanation=f"expected {expected}, {found} ({stage.note})",
         )
 
-    async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
+    async def _by_patterns(
+        self, text: str, task: Task, question: ChoiceQuestion, patterns: list[str]
+    ) -> str | None:
         """The letter that the task's patterns find. Raises `AnswerTooMuch` where they cannot read
         this response, and TimeoutError where they can read none."""
-        patterns = _patterns(task)
-        if not patterns:
-            return None
         options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
@@ -172,7 +174,7 @@ def _expected(task: Task) -> str:
 
 def _question(task: Task) -> ChoiceQuestion:
     """The options: a list of objects from letter to text, of which null ones do not count."""
-    if _patterns(task) and not task.payload.get("options"):
+    if not task.payload.get("options") and _patterns(task):
         return ChoiceQuestion(())
     options = task.require("options", list)
     found: list[tuple[str, str]] = []
@@ -186,7 +188,7 @@ def _question(task: Task) -> ChoiceQuestion:
                 found.append((key.upper(), text))
     if not found:
         raise TaskInvalid("options", "has no option with a single letter and a text")
-    return ChoiceQuestion(found)
+    return question_of(tuple(found))
 
 
 def _mode(task: Task) -> ReadingMode:

@@ -10,14 +10,16 @@ lenient_answer_colon_md: "Answer: …" names one letter, also in a sentence or b
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final, Literal, get_args
+from functools import cached_property, lru_cache
+from typing import Final, Literal, TypeVar, get_args
 
 from gymmesh_resource.environments._latex import BOX, boxes, without_text
 from gymmesh_resource.environments._plain_text import plain
 from gymmesh_resource.environments._quantities import Quantity, quantity
+
+K = TypeVar("K", bound=Hashable)
 
 ReadingMode = Literal[
     "strict_single_letter_boxed", "lenient_boxed", "lenient_answer_colon", "lenient_answer_colon_md"
@@ -35,13 +37,13 @@ LETTERS: Final = str.maketrans(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChoiceQuestion:
     """The options: their texts by capital letter, in order; a letter may come twice."""
 
     options: Sequence[tuple[str, str]]
 
-    @property
+    @cached_property
     def letters(self) -> frozenset[str]:
         """The letters that can be chosen."""
         return frozenset(letter for letter, _ in self.options)
@@ -59,18 +61,35 @@ class ChoiceQuestion:
 
         An option that is a number is named by an equal one. `text` is in plain notation.
         """
-        wanted = text.casefold()
-        found = {letter for letter, option in self.options if _read(option)[0] == wanted}
-        if not found and (number := quantity(text)) is not None:
-            found = {letter for letter, option in self.options if _read(option)[1] == number}
-        return found.pop() if len(found) == 1 else None
+        letter = self._by_text.get(text.casefold())
+        if letter is None and (number := quantity(text)) is not None:
+            letter = self._by_number.get(number)
+        return letter or None
+
+    @cached_property
+    def _by_text(self) -> dict[str, str]:
+        """The letters by the options' texts; an empty one where two options read so."""
+        return _by(((plain(option).casefold(), letter) for letter, option in self.options))
+
+    @cached_property
+    def _by_number(self) -> dict[Quantity, str]:
+        """The letters by the numbers that options are."""
+        numbers = ((quantity(plain(option)), letter) for letter, option in self.options)
+        return _by((number, letter) for number, letter in numbers if number is not None)
 
 
 @lru_cache(1024)
-def _read(option: str) -> tuple[str, Quantity | None]:
-    """An option's text in plain notation and small letters, and the number that it is."""
-    text = plain(option)
-    return text.casefold(), quantity(text)
+def question_of(options: tuple[tuple[str, str], ...]) -> ChoiceQuestion:
+    """The question with these options; rows are judged many times, and read once."""
+    return ChoiceQuestion(options)
+
+
+def _by(pairs: Iterable[tuple[K, str]]) -> dict[K, str]:
+    """Letters by what names them; the empty text for what names two."""
+    found: dict[K, str] = {}
+    for key, letter in pairs:
+        found[key] = letter if found.get(key, letter) == letter else ""
+    return found
 
 
 def last_box(text: str) -> str | None:

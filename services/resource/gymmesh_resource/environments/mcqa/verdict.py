@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
@@ -46,6 +45,9 @@ _CONNECTIVES: Final = frozenset(
     {"because", "since", "as", "is", "are", "was", "for", "due", "given", "but", "and", "or", "nor",
      "which", "with", "where", "seems"}
 )  # fmt: skip
+# Behind an I that is a letter; "I was" and "I for one" are words.
+_AFTER_I: Final = frozenset({"because", "since", "is", "and", "or", "nor", "but", "seems"})
+_WORD = re.compile("[A-Za-z]{2,}")
 _REASON = re.compile(
     r"[)\]*_\"']*(?:\s*[.:;,—-](?=\s)|\s+(?:because|since|as|for|due|given)\b)", re.I
 )
@@ -89,15 +91,16 @@ def choose(
     """
     match mode:
         case "strict_single_letter_boxed":
-            return _boxed(text, question, label_in_box)
+            return _boxed(last_box(text), question, label_in_box)
         case "lenient_boxed":
-            return _boxed(text, question, label_in_box) or _boxed_option(text, question)
+            inner = last_box(text)
+            return _boxed(inner, question, label_in_box) or _boxed_option(inner, question)
         case "lenient_answer_colon":
             return _after_colon(text, question)
         case "lenient_answer_colon_md":
             letter = _from_payloads(text, question, answer_prefix)
             if letter is None and answer_prefix:
-                return _boxed(text, question, label_in_box)
+                return _boxed(last_box(text), question, label_in_box)
             return letter
 
 
@@ -138,8 +141,7 @@ def _joined(left: str, right: str) -> bool:
     )
 
 
-def _boxed(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | None:
-    inner = last_box(text)
+def _boxed(inner: str | None, question: ChoiceQuestion, label_in_box: bool) -> str | None:
     if inner is None:
         return None
     letter = _alone(inner) or _alone(inner := _normal(inner))
@@ -149,8 +151,7 @@ def _boxed(text: str, question: ChoiceQuestion, label_in_box: bool) -> str | Non
     return letter if letter in question.letters else None
 
 
-def _boxed_option(text: str, question: ChoiceQuestion) -> str | None:
-    inner = last_box(text)
+def _boxed_option(inner: str | None, question: ChoiceQuestion) -> str | None:
     return None if inner is None else _option_in(_normal(inner), question)
 
 
@@ -182,6 +183,8 @@ def _contained(text: str, question: ChoiceQuestion) -> str | None:
         for letter, option in question.options
         for start, end in _places(words, _words_of(option))
     ]
+    if not spans:
+        return None
     spans = [
         one
         for one in spans
@@ -196,9 +199,11 @@ def _contained(text: str, question: ChoiceQuestion) -> str | None:
     beside = [word for place, word in enumerate(words) if place not in covered]
     if any(word in _NEGATIONS or word.endswith("n't") for word in beside):
         return None
-    # A number is named by itself, not by an expression or another number around it.
-    is_number = any(map(str.isdigit, "".join(words[place] for place in covered)))
-    if is_number and not all(word.isalpha() or word in _BESIDE_NUMBERS for word in beside):
+    # A number or a sign is named by itself, not by an expression or a number around it.
+    own = [words[place] for place in covered]
+    is_sign = not any(word.isalpha() and len(word) > 2 for word in own)
+    is_sign = is_sign or any(map(str.isdigit, "".join(own)))
+    if is_sign and not all(word.isalpha() or word in _BESIDE_NUMBERS for word in beside):
         return None
     return letters.pop()
 
@@ -210,7 +215,9 @@ def _words_of(option: str) -> list[str]:
 
 def _places(words: Sequence[str], part: Sequence[str]) -> Iterator[tuple[int, int]]:
     size = len(part)
-    for start in range(len(words) - size + 1 if part else 0):
+    if not part or part[0] not in words:
+        return
+    for start in range(len(words) - size + 1):
         if words[start] == part[0] and words[start : start + size] == part:
             yield start, start + size
 
@@ -271,12 +278,16 @@ def _letter_of(text: str, question: ChoiceQuestion) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Mention:
-    """A letter that stands alone in a text, from `start` to `end`."""
+    """A letter that stands alone in a text, from `start` to `end`.
+
+    `listed`: whether it is next to the letter before it, as in "A or B".
+    """
 
     letter: str
     start: int
     end: int
     negated: bool
+    listed: bool
 
 
 def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
@@ -287,20 +298,32 @@ def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
     for match in _MENTION.finditer(text):
         letter, start, end = match[1], match.start(), match.end()
         before, after = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
-        if letter not in letters or (letter in "AI" and _is_word(before, after)):
+        if letter not in letters or (letter in "AI" and _is_word(letter, before, after)):
             continue
         negated = may_negate and bool(_NEGATED_BEFORE.search(before))
-        negated = negated or _NEGATED_AFTER.match(after) is not None
-        if found and found[-1].negated and _LIST_GAP.fullmatch(text, found[-1].end, start):
+        wrong = _NEGATED_AFTER.match(after) is not None
+        listed = bool(found) and _LIST_GAP.fullmatch(text, found[-1].end, start) is not None
+        if listed and found[-1].negated:
             negated = True  # "neither A nor B"
-        found.append(_Mention(letter, start, end, negated))
+        found.append(_Mention(letter, start, end, negated or wrong, listed))
+        if wrong:  # "A and B are wrong"
+            _negate_list(found)
     return found
 
 
-def _is_word(before: str, after: str) -> bool:
+def _negate_list(mentions: list[_Mention]) -> None:
+    """Negate all letters of the list that the last one ends."""
+    place = len(mentions) - 1
+    while place > 0 and mentions[place].listed:
+        place -= 1
+        mentions[place] = replace(mentions[place], negated=True)
+
+
+def _is_word(letter: str, before: str, after: str) -> bool:
     """Whether an A or I is the word of a sentence, as in "A good match" and "I think"."""
     following = _WORD_AFTER.match(after)
-    if following is None or following[1] in _CONNECTIVES:
+    connectives = _AFTER_I if letter == "I" else _CONNECTIVES
+    if following is None or following[1] in connectives:
         return False
     return not _CALLED.search(before)
 
@@ -310,13 +333,13 @@ def _has_reason(text: str, mentions: Sequence[_Mention], question: ChoiceQuestio
     first = mentions[0]
     if not _HEAD.fullmatch(text, 0, first.start):
         return False
-    if any(
-        left.letter != right.letter and _LIST_GAP.fullmatch(text, left.end, right.start)
-        for left, right in list(pairwise(mentions))[:1]
-    ):
+    second = mentions[1]
+    if second.listed and second.letter != first.letter:
         return False
     reason = _REASON.match(text, first.end)
     if reason is None or _GOES_ON.match(text, reason.end()):
+        return False
+    if not _WORD.search(text, reason.end()):  # "A. B. C."
         return False
     # "A: Venus, B: Mercury" names all of them.
     return not any(
@@ -345,4 +368,7 @@ def _unmarked(text: str) -> str:
 
 def _normal(text: str) -> str:
     """Text in plain notation, with the letters of other scripts as A to D."""
-    return plain(text).translate(LETTERS).strip().rstrip("}").strip()
+    text = plain(text)
+    if not text.isascii():
+        text = text.translate(LETTERS)
+    return text.rstrip("} ").strip()

@@ -55,6 +55,7 @@ class NemoGymEnvironment(Environment[_Remote]):
     version = "1"
     in_order = True
     verify_needs_session = True
+    keep_state = False  # the state is at the server
     reward_range = (-math.inf, math.inf)  # the server's own, which it does not declare
     examples = "tasks.jsonl"
 

@@ -68,6 +68,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
     """
 
     version = "2"
+    keep_state = False  # it has the simulated user's items, which JSON cannot hold
     examples = "tasks.jsonl"
     models = ("user", "judge")
 

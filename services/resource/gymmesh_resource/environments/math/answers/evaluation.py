@@ -24,7 +24,7 @@ _FACTORIAL = 3_000
 _TERMS, _TERMS_OF_SUMS = 1_000, 30
 _MAGNITUDE = 1e5
 
-Number: TypeAlias = Any  # mpmath has no types: an mpf or an mpc
+MpNumber: TypeAlias = Any  # mpmath has no types: an mpf or an mpc
 Values: TypeAlias = Mapping[str, Fraction]
 
 
@@ -63,7 +63,7 @@ def exact(node: Node, values: Values | None = None) -> Fraction | None:
     return rule(*known) if len(known) == len(parts) else None
 
 
-def approximate(node: Node, values: Values | None = None) -> Number:
+def approximate(node: Node, values: Values | None = None) -> MpNumber:
     """The real or complex value in 60 digits. Raises `NoValue`, `Unreadable`."""
     with mp.workdps(DIGITS):
         try:
@@ -75,7 +75,7 @@ def approximate(node: Node, values: Values | None = None) -> Number:
         return value
 
 
-def _approximate(node: Node, values: Values) -> Number:
+def _approximate(node: Node, values: Values) -> MpNumber:
     rational = exact(node, values)
     if rational is not None:
         return mpf(rational.numerator) / rational.denominator
@@ -209,13 +209,13 @@ _EXACT: Mapping[str, Callable[..., Fraction | None]] = {
 }
 
 
-def _large_power(base: Number, exponent: Number) -> Number:
+def _large_power(base: MpNumber, exponent: MpNumber) -> MpNumber:
     if base and abs(exponent * mp.log(abs(base), 2)) > _MAGNITUDE:
         raise ValueTooLarge("a power is too large")
     return mp.power(base, exponent)
 
 
-def _root_of(base: Number, degree: Number) -> Number:
+def _root_of(base: MpNumber, degree: MpNumber) -> MpNumber:
     """The real root of a negative number where the degree is odd, as is usual."""
     whole = mp.isint(degree) and int(degree) % 2
     if whole and not isinstance(base, mpc) and base < 0:
@@ -223,24 +223,24 @@ def _root_of(base: Number, degree: Number) -> Number:
     return mp.power(base, 1 / degree)
 
 
-def _logarithm(value: Number, base: Number = 10) -> Number:
+def _logarithm(value: MpNumber, base: MpNumber = 10) -> MpNumber:
     return mp.log(value) / mp.log(base)
 
 
-def _gamma(value: Number) -> Number:
+def _gamma(value: MpNumber) -> MpNumber:
     if abs(value) > _BITS:
         raise ValueTooLarge("a factorial is too large")
     return mp.gamma(value)
 
 
-def _binomial_of(above: Number, below: Number) -> Number:
+def _binomial_of(above: MpNumber, below: MpNumber) -> MpNumber:
     if max(abs(above), abs(below)) > _BITS:
         raise ValueTooLarge("a binomial coefficient is too large")
     return mp.binomial(above, below)
 
 
-def _of_real(function: Callable[..., Number]) -> Callable[..., Number]:
-    def rule(*values: Number) -> Number:
+def _of_real(function: Callable[..., MpNumber]) -> Callable[..., MpNumber]:
+    def rule(*values: MpNumber) -> MpNumber:
         if any(isinstance(value, mpc) and abs(value.imag) > TINY for value in values):
             raise NoValue("it is not defined for complex numbers")
         return function(*(value.real for value in values))
@@ -248,7 +248,7 @@ def _of_real(function: Callable[..., Number]) -> Callable[..., Number]:
     return rule
 
 
-_APPROXIMATE: Mapping[str, Callable[..., Number]] = {
+_APPROXIMATE: Mapping[str, Callable[..., MpNumber]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "neg": lambda a: -a,

@@ -394,6 +394,8 @@ class _Parser:
     def _command(self, name: str) -> Node:
         if name == "frac":
             above, below = self._argument(), self._argument()
+            if _is_differential(above) and _is_differential(below):
+                raise Unreadable("it is a derivative")
             return Node("frac", (above, below))
         if name == "binom":
             return Node("binom", (self._argument(), self._argument()))
@@ -495,6 +497,12 @@ def _repeating(start: str, period: str) -> Node:
     shown = number(start).value
     value = shown + Fraction(int(period), 10**decimals * (10 ** len(period) - 1))
     return Node("number", name=f"{start}({period})", value=value)
+
+
+def _is_differential(node: Node) -> bool:
+    while node.op in ("mul", "pow"):
+        node = node.args[0]
+    return node.op == "symbol" and node.name == "d"
 
 
 def _is_whole(node: Node) -> bool:

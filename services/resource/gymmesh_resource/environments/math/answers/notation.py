@@ -43,7 +43,8 @@ _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _SUPERSCRIPT_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 # Commands that change the layout alone, and those with another name here.
 _LAYOUT = re.compile(
-    r"\\(?:left|right|displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|nolimits)"
+    r"\\(?:left|right|displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|nolimits"
+    r"|tiny|small|normalsize|large|Large|LARGE|huge|Huge|bf|it|rm)"
     r"(?![a-zA-Z])"
 )
 _SPACES = re.compile(r"\\[,;:! ]|\\(?:quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|[\s\u200b]+")
@@ -67,11 +68,24 @@ _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
 _ROMAN = re.compile(r"\\mathrm\s?\{([^{}]*)\}")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,)\d{3})+(?!\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_TIMES = re.compile(r"(?<=[\d.])\s?[xX]\s?(?=10\s?\^)")
+_COLOR = re.compile(r"\\(?:text)?color\s?\{[^{}]*\}")
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm)\s?\{([^{}]*[\d,+=][^{}]*)\}")
 _DIGITS_AS_TEXT = re.compile(r"\\text\s?\{([\s\d.,]*\d[\s\d.,]*)\}")
 # A full stop as text, or a space that was cut at the end of the answer.
 _POINT = re.compile(r"(?:\\text\s?\{\s*[.,;]\s*\}|(?<!\\)\\\.?)$")
-_OUTER = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
+_OUTER = (
+    ("$$", "$$"),
+    ("$", "$"),
+    ("\\(", "\\)"),
+    ("\\[", "\\]"),
+    ("**", "**"),
+    ("`", "`"),
+    ("*", "*"),
+    ('"', '"'),
+    ("\N{LEFT DOUBLE QUOTATION MARK}", "\N{RIGHT DOUBLE QUOTATION MARK}"),
+    ("'", "'"),
+)
 _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
     "ln", "log", "exp", "max", "min", "gcd", "lcm", "mod",
@@ -88,8 +102,9 @@ def clean(text: str) -> str:
     text = _without_delimiters(text)
     text = _THOUSANDS.sub(lambda found: re.sub(r"\{,\}|\\,", "", found.group()), text)
     text = _DECIMAL_COMMA.sub(".", text)
-    text = _SPACES.sub(" ", _LAYOUT.sub(" ", text))
+    text = _SPACES.sub(" ", _LAYOUT.sub(" ", _COLOR.sub("", text)))
     text = _DEGREE.sub(r"^{\\circ}", text)
+    text = _TIMES.sub(r" \\times ", text)
     text = _COMMAND.sub(_renamed, text).replace("\\%", "%").replace("\\$", "$")
     text = text.replace("\\&", "&").replace("\\_", "_").replace("\\#", "#")
     text = _DIGITS_AS_TEXT.sub(r"\1", _BOLD.sub(r" \1 ", _ROMAN.sub(_roman, text)))

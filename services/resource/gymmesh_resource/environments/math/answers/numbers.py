@@ -19,8 +19,8 @@ from mpmath import mp, mpc, mpf
 from .evaluation import (
     DIGITS,
     TINY,
+    MpNumber,
     NoValue,
-    Number,
     approximate,
     exact,
     is_measured,
@@ -43,6 +43,8 @@ def same_value(expected: Node, answer: Node, scale: Fraction = Fraction(1)) -> b
 
     Raises `Unreadable` for what cannot be calculated here, such as an unknown function.
     """
+    if expected == answer and scale == 1:
+        return True
     names = symbols(expected) | symbols(answer)
     if names:
         return scale == 1 and _same_function(expected, answer, sorted(names))
@@ -95,7 +97,7 @@ def place_of(node: Node, least: int) -> Fraction | None:
 def proportional(first: Node, second: Node, *, positive: bool) -> bool:
     """Whether two expressions of variables are one but for a constant factor, which is not 0."""
     names = sorted(symbols(first) | symbols(second))
-    factor: Number = None
+    factor: MpNumber = None
     for point in _real_points(names):
         try:
             one, other = approximate(first, point), approximate(second, point)
@@ -164,7 +166,7 @@ def _agree(
     expected: Node,
     answer: Node,
     points: Iterator[dict[str, Fraction]],
-    agree: Number,
+    agree: MpNumber,
     *,
     complex_too: bool,
 ) -> bool | None:
@@ -200,5 +202,5 @@ def _whole_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
         yield {name: _WHOLE[(shift + 2 * at) % len(_WHOLE)] for at, name in enumerate(names)}
 
 
-def _is_complex(value: Number) -> bool:
+def _is_complex(value: MpNumber) -> bool:
     return isinstance(value, mpc) and abs(value.imag) > TINY

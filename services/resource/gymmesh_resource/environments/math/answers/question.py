@@ -21,6 +21,7 @@ _TO_COMPUTE = {
 # Commands of what the reader of expressions leaves to a library.
 _COMMANDS = re.compile(
     r"\\(?:int|iint|oint|lim|sum|prod|binom|max|min|sup|inf|gcd|det|mod|pmod)(?![a-zA-Z])"
+    r"|\\frac\s?\{\s?d[^{}]*\}\s?\{\s?d"
 )
 _ARITHMETIC = {"add": "+", "sub": "-", "times": "*", "mul": "", "frac": "/", "pow": "^"}
 _FRACTION = re.compile(r"\\frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}")

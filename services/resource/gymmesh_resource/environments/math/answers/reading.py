@@ -39,16 +39,19 @@ _UNIT_FRACTION = re.compile(
     r"\\frac\s?\{\s?\\text\s?\{([^{}]*)\}\s?\}\s?\{\s?\\text\s?\{([^{}]*)\}\s?\}"
 )
 _LEADING = re.compile(
-    r"(?:\\approx|\\text\s?\{[^{}]*[:=]\s*\}|\\text\s?\{\s*(?:approximately|about)\s*\}|approximately|about"
+    r"(?:\\(?:approx|Rightarrow|therefore|to)(?![a-zA-Z])|=|\\text\s?\{[^{}]*(?:[:=]|\bis)\s*\}|\\text\s?\{\s*(?:approximately|about)\s*\}|approximately|about"
     r"|(?:the )?(?:final )?answer(?: is|:))\s*",
     re.IGNORECASE,
 )
-_WRAPPED = re.compile(r"\\(?:text|mathrm|mathbf|boldsymbol|boxed)\s?\{((?:[^{}]|\{[^{}]*\})*)\}")
+_WRAPPED = re.compile(
+    r"\\(?:text|mathrm|mathbf|boldsymbol|boxed|underline|fbox)\s?\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
 _MATRIX = re.compile(
     r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[clr| ]*\})?(.*)\\end\{\1\}", re.DOTALL
 )
 _REVERSED = re.compile(r"\](.*),(.*)\[")
 _LETTERS = re.compile(r"[A-Za-z]{2,4}")
+_DOTS = re.compile(r"\\(?:ldots|cdots|dots|vdots)(?![a-zA-Z])|\.\.\.")
 _PLAIN_WORDS = re.compile(r"(?:[A-Za-z' -]|\\text\s?\{[A-Za-z' -]*\})+")
 _CALLED = re.compile(
     r"[A-Za-z]\s?(?:\^\s?\{\s?-\s?1\s?\})?'?\s?\(\s?[^()]{1,20}\)"
@@ -61,7 +64,6 @@ _ORDERS: Mapping[str, Literal["<", "<="]] = {
 }  # fmt: skip
 _OTHER_SIGNS = {
     "\\ne",
-    "!=",
     "\\in",
     "\\equiv",
     "\\sim",
@@ -84,6 +86,8 @@ def read(text: str) -> list[Form]:
     text = _JOINING.sub(r" \1 ", text).replace("\\langle", "(").replace("\\rangle", ")").strip()
     if not text:
         raise Unreadable("it is empty")
+    if _DOTS.search(text):  # a sequence that goes on: as it is written
+        return [Words(_DOTS.sub("…", text).replace(" ", ""))]
     if date := words.read_date_or_time(text):
         return [Words(date)]
     time = words.read_bare_time(text)
@@ -251,7 +255,7 @@ def _relation(text: str) -> Form:
         )
     if len(parts) == 2 and signs[0] == "\\in":
         return Assigned(parts[0], _value(parts[1]))
-    if len(parts) == 2 and signs[0] in ("\\ne", "!="):
+    if len(parts) == 2 and signs[0] == "\\ne":
         left, right = read_expression(parts[0]), read_expression(parts[1])
         if left.op == "symbol" and not symbols(right):
             return Region(complement((right,)), left.name)
@@ -295,6 +299,8 @@ def _check_links(values: Sequence[Form], signs: Sequence[str]) -> None:
 def _name(text: str) -> tuple[str, Node | None]:
     """The name on the left of an equation: a variable, f(x), a word; "" for other expressions."""
     wrapped = _WRAPPED.fullmatch(text)
+    if _CALLED.fullmatch(text):
+        return text.replace(" ", ""), None
     try:
         node = read_expression(text)
     except Unreadable:
@@ -305,8 +311,7 @@ def _name(text: str) -> tuple[str, Node | None]:
         return (letters if is_name else ""), None
     if node.op == "symbol":
         return node.name, node
-    called = _CALLED.fullmatch(text) or node.op == "apply"
-    return (text.replace(" ", "") if called else ""), None
+    return (text.replace(" ", "") if node.op == "apply" else ""), None
 
 
 def _order(parts: list[str], signs: list[Literal["<", "<="]], turned: list[bool]) -> Form:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-_TOKEN = re.compile(r"\\(?:begin|end)\{[a-zA-Z*]+\}|\\[a-zA-Z]+|\\.|[A-Za-z]+|[<>!=]=|[-=]>|\S|\s+")
+_TOKEN = re.compile(r"\\(?:begin|end)\{[a-zA-Z*]+\}|\\[a-zA-Z]+|\\.|[A-Za-z]+|[<>=]=|[-=]>|\S|\s+")
 _OPENS = {"(", "[", "{", "\\{", "\\lfloor", "\\lceil", "\\langle"}
 _CLOSES = {")", "]", "}", "\\}", "\\rfloor", "\\rceil", "\\rangle"}
 

@@ -243,6 +243,29 @@ public final class Rows {
     timings.put("tools_us", unsigned(toolsUs));
     timings.put("verify_us", unsigned(rollout.getVerified().getTimings().getTotalUs()));
     row.put("timings", timings);
+    List<Object> timed = new ArrayList<>();
+    for (ModelCallCompleted call : rollout.getModelCallsList()) {
+      if (call.getTimings().getEndpointUs() != 0 || call.getRetriesCount() > 0) {
+        timed.add(timedCall(call));
+      }
+    }
+    if (!timed.isEmpty()) {
+      row.put("model_calls", timed);
+    }
+    return row;
+  }
+
+  /** Where a model call's time went, in microseconds, and how often it was sent again, by reason. */
+  private static Map<String, Object> timedCall(ModelCallCompleted call) {
+    Map<String, Object> retries = new LinkedHashMap<>();
+    call.getRetriesList().forEach(one -> retries.put(one.getReason(), (long) one.getCount()));
+    Map<String, Object> row = new LinkedHashMap<>();
+    row.put("call_id", call.getCallId());
+    row.put("total_us", unsigned(call.getTimings().getTotalUs()));
+    row.put("queue_us", unsigned(call.getTimings().getQueueUs()));
+    row.put("endpoint_us", unsigned(call.getTimings().getEndpointUs()));
+    row.put("retry_us", unsigned(call.getTimings().getRetryUs()));
+    row.put("retries", retries);
     return row;
   }
 
