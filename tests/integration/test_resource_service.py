@@ -118,7 +118,8 @@ async def test_an_answer_that_takes_for_ever_is_worth_nothing_and_the_next_one_w
     monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     endless = "\\boxed{\\int_0^1 x^{x^{x^x}} dx}"
     options = {"judge_workers": 1, "judge_timeout_s": 1.0}
-    async with remote("math", options=options, verify_timeout_s=PATIENT) as math:
+    config = {"options": options, "verify_timeout_s": PATIENT, "compat": "nemo"}
+    async with remote("math", **config) as math:
         await math.create(_math_task("1"))
         verdict = await math.verify("", _math_task("1"), [new_message("assistant", endless)])
         after = await math.verify("", _math_task("5"), [new_message("assistant", "5")])
