@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..gold import Gold
 from .json_value import changed_once
@@ -19,6 +20,10 @@ def nearly(gold: Gold) -> Iterator[Variant]:
     before = calls[:-1]
     for change, kind in (("one text argument changed", str), ("one number argument changed", int)):
         changed = _changed(arguments, kind)
+        if changed is not None:
+            yield Variant(change, gold.answer or None, calls=[*before, (name, changed)])
+    for change, edit in _EDITS.items():
+        changed = changed_once(dict(arguments), edit)
         if changed is not None:
             yield Variant(change, gold.answer or None, calls=[*before, (name, changed)])
     if arguments:
@@ -37,6 +42,26 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     turned = [(name, dict(reversed(list(arguments.items())))) for name, arguments in gold.calls]
     if any(len(arguments) > 1 for _, arguments in turned):
         yield Variant("arguments in another order", gold.answer or None, calls=turned)
+
+
+def _last_word(value: Any) -> Any:
+    words = value.split() if isinstance(value, str) else []
+    return " ".join([*words[:-1], "Harbour"]) if len(words) > 1 else None
+
+
+def _last_digit(value: Any) -> Any:
+    if not isinstance(value, str):
+        return None
+    found = re.search(r"\d(?=\D*$)", value)
+    if found is None:
+        return None
+    return f"{value[: found.start()]}{(int(found[0]) + 5) % 10}{value[found.end() :]}"
+
+
+_EDITS: Final = {
+    "another last word in an argument": _last_word,
+    "another digit in a text argument": _last_digit,
+}
 
 
 def _changed(arguments: Mapping[str, Any], kind: type) -> Any:
