@@ -60,8 +60,9 @@ PAGES = pages()
 BY_NAME = {page.path.name: page for page in PAGES}
 # What differs from run to run in a row.
 VARYING = frozenset(
-    ("rollout_id", "run_id", "created_at", "timings", "duration_us", "seed", "started_at")
-)
+    ("rollout_id", "run_id", "created_at", "timings", "duration_us", "seed", "started_at",
+     "total_us", "queue_us", "endpoint_us", "retry_us")
+)  # fmt: skip
 # Machine paths, issue numbers, registries' hosts, and words about how the project is made.
 UNWANTED = re.compile(
     r"/work\b|/root\b|/home/|/tmp/|(?<!&)#\d|\bissues?/\d|pypi\.org|pythonhosted|npmjs|ghcr\.io|docker\.io"

@@ -118,7 +118,8 @@ async def test_an_answer_that_takes_for_ever_is_worth_nothing_and_the_next_one_w
     monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     endless = "\\boxed{\\int_0^1 x^{x^{x^x}} dx}"
     options = {"judge_workers": 1, "judge_timeout_s": 1.0}
-    async with remote("math", options=options, verify_timeout_s=PATIENT) as math:
+    config = {"options": options, "verify_timeout_s": PATIENT, "compat": "nemo"}
+    async with remote("math", **config) as math:
         await math.create(_math_task("1"))
         verdict = await math.verify("", _math_task("1"), [new_message("assistant", endless)])
         after = await math.verify("", _math_task("5"), [new_message("assistant", "5")])
@@ -135,7 +136,8 @@ async def test_an_expected_answer_that_takes_for_ever_is_the_tasks_fault(
     monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     endless = "\\int_0^1 x^{x^{x^x}} dx"
     options = {"judge_workers": 1, "judge_timeout_s": 1.0}
-    async with remote("math", options=options, verify_timeout_s=PATIENT) as math:
+    config = {"options": options, "verify_timeout_s": PATIENT, "compat": "nemo"}
+    async with remote("math", **config) as math:
         with pytest.raises(MeshError) as caught:
             await math.verify("", _math_task(endless), [new_message("assistant", "\\boxed{1}")])
     assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
@@ -160,7 +162,7 @@ async def test_recorded_rewards_are_ours(golden_dir: Path) -> None:
     recorded = (golden_dir / "math_with_judge.example_rollouts.jsonl").read_text().splitlines()
     # One of them takes seconds of processor time, which a busy machine may take minutes to give.
     patient = {"options": {"judge_timeout_s": PATIENT}, "verify_timeout_s": PATIENT}
-    async with remote("math", **patient) as math:
+    async with remote("math", compat="nemo", **patient) as math:
         for number, line in enumerate(recorded):
             row = json.loads(line)
             items = items_from_json(row["response"]["output"])

@@ -22,7 +22,7 @@ _START_S = 60
 _VARYING = frozenset(
     (
         "rollout_id", "run_id", "id", "created_at", "timings", "duration_us", "stages", "call_id",
-        "error_id", "started_at", "seed",
+        "error_id", "started_at", "seed", "total_us", "queue_us", "endpoint_us", "retry_us",
     )
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
-from deploy.observe.panels import chosen, gauges, p95_of, rates
+from deploy.observe.panels import chosen, gauges, number, p95_of, rates
 from deploy.observe.promql import AUTO
 from gymmesh_runtime import metrics as m
 from gymmesh_runtime.contract import methods_of
@@ -29,16 +29,66 @@ _STREAMING: Final = "|".join(
     if spec.server_streaming
 )
 _UNARY: Final = f'method!~"{_STREAMING}"'
-# Calls that a caller gave up are no failures of the callee.
+_STREAMS: Final = f'method=~"{_STREAMING}"'
+# Whom a caller gave up, or a deadline of the caller's: no failure of the callee.
 _FAILING: Final = 'code!~"OK|CANCELLED"'
+
+_GLANCE: Final = Row(
+    "At a glance",
+    [
+        Panel(
+            "Processes up",
+            [Query(f"sum(up{_OF})", "up"), Query(f"count(up{_OF})", "of")],
+            "Processes that answer Prometheus, of those that it knows of.",
+            draw="number",
+            width=4,
+        ),
+        number(
+            "Processes down",
+            f"count(up{_OF}) - sum(up{_OF})",
+            "Processes that Prometheus knows of and that do not answer it.",
+            alarms=1,
+        ),
+        number(
+            "Unary calls that fail",
+            _scope.share(m.RPCS, of=f"{_UNARY},{_FAILING}", among=_UNARY),
+            "The share of them, without those that were cancelled.",
+            "percentunit",
+            warns=0.01,
+            alarms=0.05,
+        ),
+        number(
+            "Unary calls, 95 % take less than",
+            _scope.quantile(0.95, m.RPC_SECONDS, where=_UNARY),
+            "From a call's arrival to its end; streams are left out.",
+            "s",
+        ),
+        number(
+            "Event loops late by",
+            _scope.gauge(m.EVENT_LOOP_LAG_SECONDS, how="max"),
+            "The latest of all processes.",
+            "s",
+            warns=0.2,
+            alarms=1,
+        ),
+        number(
+            "Registry's view unconfirmed for",
+            _scope.gauge(m.REGISTRY_VIEW_AGE, how="max"),
+            "How long a registry outside, such as Consul, has not confirmed what a process knows.",
+            "s",
+            warns=15,
+            alarms=60,
+        ),
+    ],
+)
 
 _PROCESSES: Final = Row(
     "Processes",
     [
         Panel(
-            "Scraped",
+            "Processes up, of those listed",
             [
-                Query(f"sum by (kind) (up{_OF})", "{{kind}} answer"),
+                Query(f"sum by (kind) (up{_OF})", "{{kind}} up"),
                 Query(f"count by (kind) (up{_OF})", "{{kind}} listed"),
             ],
             "Processes that answer Prometheus, and those that it knows of.",
@@ -91,8 +141,8 @@ _CALLS: Final = Row(
     "Calls",
     [
         Panel(
-            "Calls served by method",
-            rates(_scope, m.RPCS, "method"),
+            "Unary calls served by method",
+            rates(_scope, m.RPCS, "method", where=_UNARY),
             "In a second, on every path (direct, mux, gRPC).",
             "ops",
             "areas",
@@ -100,20 +150,39 @@ _CALLS: Final = Row(
         Panel(
             "Calls that failed",
             rates(_scope, m.RPCS, "method", "code", where=_FAILING),
-            "In a second, by status code, without those that their callers cancelled.",
+            "In a second, by status code; those that were cancelled are apart.",
             "ops",
             "areas",
         ),
         Panel(
-            "Time, 95th percentile",
+            "Time of unary calls, 95th percentile",
             p95_of(_scope, m.RPC_SECONDS, _UNARY, "method"),
-            "From a call's arrival to its end. Streams, which last as long as their callers, are"
-            " left out.",
+            "From a call's arrival to its end.",
             "s",
+        ),
+        Panel(
+            "Streams that ended",
+            rates(_scope, m.RPCS, "method", "code", where=_STREAMS),
+            "In a second, by status code. A stream lasts as long as its caller wants.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Time of streams, 95th percentile",
+            p95_of(_scope, m.RPC_SECONDS, _STREAMS, "method"),
+            "From a stream's opening to its end.",
+            "s",
+        ),
+        Panel(
+            "Calls that were cancelled",
+            [Query(_scope.rate(m.RPCS, "method", where='code="CANCELLED"'), "{{method}}")],
+            "In a second: their callers gave them up, or went away.",
+            "ops",
+            "areas",
         ),
         Panel("Mux streams", gauges(_scope, m.MUX_STREAMS, "side"), "Between processes."),
         Panel(
-            "Frames in a batch",
+            "Frames in a mux batch",
             [
                 Query(
                     f"{_scope.rate(m.MUX_FRAMES, 'side')} / {_scope.rate(m.MUX_BATCHES, 'side')}",
@@ -135,19 +204,19 @@ _DISCOVERY: Final = Row(
     "Discovery",
     [
         Panel(
-            "Instances",
+            "Instances registered",
             gauges(_scope, m.INSTANCES, "service", "health", how="max"),
             "In the registry, by service and health.",
             width=6,
         ),
         Panel(
-            "Expired",
+            "Leases that expired",
             [Query(_scope.increase(m.REGISTRY_EXPIRED), "expired")],
             "Instances that the registry took off because they did not renew their lease.",
             width=6,
         ),
         Panel(
-            "Age of the view",
+            "Age of the registry's view",
             gauges(_scope, m.REGISTRY_VIEW_AGE, "kind", "service_name", how="max"),
             "How long a registry outside, such as Consul, has not confirmed what a process knows of"
             " it.",
@@ -155,7 +224,7 @@ _DISCOVERY: Final = Row(
             width=6,
         ),
         Panel(
-            "Watches",
+            "Registry watches",
             [Query(_scope.gauge(m.REGISTRY_WATCHES), "open")],
             "Of the registry, by those who call its services.",
             width=6,
@@ -167,13 +236,13 @@ _XDS: Final = Row(
     "xDS",
     [
         Panel(
-            "Streams",
+            "xDS streams",
             [Query(_scope.gauge(m.XDS_STREAMS), "open")],
             "Of gRPC clients that follow the registry.",
             width=4,
         ),
         Panel(
-            "Pushes",
+            "xDS responses sent",
             rates(_scope, m.XDS_PUSHES, "type"),
             "Responses sent in a second.",
             "ops",
@@ -181,20 +250,20 @@ _XDS: Final = Row(
             width=5,
         ),
         Panel(
-            "A change's way to the client",
+            "Time from a change to the client",
             [Query(_scope.quantile(0.95, m.XDS_PUSH_SECONDS, "type"), "{{type}} p95")],
             "From a change of the registry until a client's stream has taken it.",
             "s",
             width=5,
         ),
         Panel(
-            "Version of the view",
+            "Version of the xDS view",
             gauges(_scope, m.XDS_VIEW_VERSION, "instance", how="max"),
             "Grows with every change that clients are offered.",
             width=5,
         ),
         Panel(
-            "Refused",
+            "xDS responses refused",
             rates(_scope, m.XDS_NACKS, "type"),
             "Responses that clients did not accept, in a second.",
             "ops",
@@ -208,5 +277,5 @@ MESH: Final = Dashboard(
     "Mesh and discovery",
     "Processes, calls between them, discovery and xDS.",
     [_JOB],
-    [_PROCESSES, _CALLS, _DISCOVERY, _XDS],
+    [_GLANCE, _PROCESSES, _CALLS, _DISCOVERY, _XDS],
 )

@@ -78,9 +78,9 @@ _CALLS: Final = Row(
             "ops",
         ),
         Panel(
-            "Wait for a place",
+            "Wait in the model service",
             waits(_scope, m.MODEL_QUEUE_SECONDS, m.MODEL_WAITING, "model"),
-            "Time that a call waited in the model service; 0 while none waits.",
+            "Time that a call waited for a place at an endpoint; 0 while none waits.",
             "s",
         ),
         Panel(
@@ -104,7 +104,7 @@ _ENDPOINTS: Final = Row(
             "By its place in the configuration.",
         ),
         Panel(
-            "Left alone",
+            "Endpoints taken out",
             gauges(_scope, m.MODEL_ENDPOINT_DOWN, "model", "endpoint", how="max"),
             "1 while an endpoint gets no calls because it failed too often in a row.",
             most=1,

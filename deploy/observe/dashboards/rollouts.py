@@ -21,13 +21,13 @@ _GLANCE: Final = Row(
     "At a glance",
     [
         number(
-            "Rollouts / s",
+            "Rollouts completed / s",
             _scope.rate(m.ROLLOUTS, where='outcome="completed"'),
             "Attempts that were completed, in a second.",
         ),
-        number("In flight", _scope.gauge(m.ROLLOUTS_IN_FLIGHT), "Attempts that run."),
+        number("Attempts in flight", _scope.gauge(m.ROLLOUTS_IN_FLIGHT), "Attempts that run."),
         number(
-            "Failed",
+            "Attempts that failed",
             _scope.share(m.ROLLOUTS, of=_FAILED, among=_JUDGED),
             "The share of attempts that failed, without those that were cancelled.",
             "percentunit",
@@ -36,7 +36,7 @@ _GLANCE: Final = Row(
         ),
         number("Mean reward", mean_reward(_scope), "Of the rollouts that were verified."),
         number(
-            "Half take less than",
+            "Median time",
             _scope.quantile(0.5, m.ROLLOUT_SECONDS),
             "The median of an attempt's time.",
             "s",
@@ -83,14 +83,14 @@ _THROUGHPUT: Final = Row(
             width=4,
         ),
         Panel(
-            "Wait for a place",
+            "Wait for a place in the agent",
             waits(_scope, m.COLLECT_WAIT_SECONDS, m.COLLECT_WAITING, "agent"),
-            "Of an attempt, in the agent; 0 while none waits.",
+            "Of an attempt; 0 while none waits.",
             "s",
             width=4,
         ),
         Panel(
-            "Collectors",
+            "Collectors' streams",
             gauges(_scope, m.COLLECT_STREAMS, "agent"),
             "Collectors' streams that an agent holds, those that may still come back included.",
             width=4,
@@ -123,7 +123,7 @@ _TIME: Final = Row(
             exemplars=True,
         ),
         Panel(
-            "Attempts",
+            "Time of an attempt",
             percentiles(_scope, m.ROLLOUT_SECONDS, shares=(0.5, 0.95, 0.99)),
             "Percentiles of an attempt's time. Exemplars have the rollout's id.",
             "s",
@@ -136,21 +136,21 @@ _FAILURES: Final = Row(
     "Failures",
     [
         Panel(
-            "By boundary",
+            "Failures by boundary",
             rates(_scope, m.ROLLOUT_FAILURES, "boundary"),
             "Attempts that failed in a second, by where they did (docs/errors.md).",
             "ops",
             "areas",
         ),
         Panel(
-            "By reason",
+            "Failures by reason",
             rates(_scope, m.ROLLOUT_FAILURES, "boundary", "reason"),
             "Attempts that failed in a second, by the error's reason.",
             "ops",
             "areas",
         ),
         Panel(
-            "Share that fails",
+            "Share of attempts that fails",
             [
                 Query(
                     _scope.share(m.ROLLOUTS, "environment", of=_FAILED, among=_JUDGED),
@@ -174,23 +174,23 @@ _WORTH: Final = Row(
             least=None,
         ),
         Panel(
-            "Rewards",
+            "How rewards are spread",
             [Query(_scope.rate(m.REWARDS, "le", suffix="_bucket"), "{{le}}")],
-            "How they are spread.",
+            "Of verified rollouts.",
             draw="buckets",
         ),
         Panel(
-            "Output tokens",
+            "Output tokens of a rollout",
             percentiles(_scope, m.ROLLOUT_OUTPUT_TOKENS, "environment"),
             "That models wrote in a completed rollout. A jump to one value is a limit that cuts.",
         ),
         Panel(
-            "Model calls",
+            "Model calls of a rollout",
             [Query(_scope.mean(m.ROLLOUT_MODEL_CALLS, "environment"), "{{environment}}")],
             "Turns of a completed rollout, on average.",
         ),
         Panel(
-            "Tool calls",
+            "Tool calls of a rollout",
             [Query(_scope.mean(m.ROLLOUT_TOOL_CALLS, "environment"), "{{environment}}")],
             "Of a completed rollout, on average.",
         ),

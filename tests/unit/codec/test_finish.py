@@ -74,5 +74,5 @@ def test_what_a_reason_means(reason: object, finish: Finish) -> None:
 def test_which_reasons_promise_calls() -> None:
     for reason in ("tool_calls", "TOOL_USE", "functionCall", {"type": "tool_calls"}):
         assert promises_calls(reason)
-    for reason in ("stop", "", None, 3, "error"):
-        assert not promises_calls(reason)
+    for other in ("stop", "", None, 3, "error"):
+        assert not promises_calls(other)

@@ -56,7 +56,7 @@ def test_what_differs_is_named_and_mended(tmp_path: Path, monkeypatch: pytest.Mo
     assert written.differing() == []
     mesh, run = (written.CHART / "dashboards" / f"{name}.json" for name in ("mesh", "run"))
     old = written.CHART / "dashboards" / "old.json"
-    (tmp_path / mesh).write_text((tmp_path / mesh).read_text().replace("Watches", "Others"))
+    (tmp_path / mesh).write_text((tmp_path / mesh).read_text().replace("Registry", "Other"))
     (tmp_path / run).unlink()
     (tmp_path / old).write_text("{}")
     assert set(written.differing()) == {mesh, run, old}

@@ -206,7 +206,7 @@ class Odd(Environment[None]):
         if way == "awaits":
             return asyncio.sleep(0)
         if way == "raises":
-            return {}["gone"]
+            return dict[str, str]()["gone"]
         return {"false": False, "text": "bad task", "nothing": None}[str(way)]
 
     def verify(self, session: Session[None], rollout: Rollout) -> float:

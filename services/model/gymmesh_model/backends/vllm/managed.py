@@ -56,11 +56,11 @@ class ManagedVllmBackend(VllmBackend):
             await self._process.stop()
 
     async def _answer(
-        self, call: BackendCall, progress: CallProgress | None
+        self, call: BackendCall, progress: CallProgress | None, timeout: float
     ) -> responses_pb2.Response:
         self._check_alive()
         try:
-            return await super()._answer(call, progress)
+            return await super()._answer(call, progress, timeout)
         except MeshError as error:
             if error.reason == errors.ERROR_REASON_MODEL_UNREACHABLE:
                 await self._process.wait(_NOTICE_SECONDS)
