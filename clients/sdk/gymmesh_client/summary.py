@@ -51,14 +51,14 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
     return math.fsum(chances) / len(chances) if chances else None
 
 
-class Judge(NamedTuple):
+class JudgedBy(NamedTuple):
     """Who gave a verdict, so that verdicts of several versions are seen."""
 
     name: str  # the environment's, and that of its verifier where it has another
     version: str  # of the verifier; empty where it is not known
 
 
-def judge_of(environment: object, verdict: Mapping[str, Any]) -> Judge:
+def judge_of(environment: object, verdict: Mapping[str, Any]) -> JudgedBy:
     """Who gave a row's `verification`.
 
     Which reference's verdicts they are, a task may choose: that makes no other version.
@@ -67,7 +67,7 @@ def judge_of(environment: object, verdict: Mapping[str, Any]) -> Judge:
     if compat := verdict.get("compat"):
         version = version.removesuffix(f"+{compat}")
     own = verifier == environment
-    return Judge(str(environment) if own else f"{environment}/{verifier}", version)
+    return JudgedBy(str(environment) if own else f"{environment}/{verifier}", version)
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +81,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
-    judge: Judge = Judge("", "")
+    judge: JudgedBy = JudgedBy("", "")
     explanation: str = ""  # of the verdict
     endpoint_us: int = 0  # that its model calls were at endpoints
     model_retries: Mapping[str, int] = {}  # model calls that were sent again, by reason
@@ -145,7 +145,7 @@ class Tally:
     first_failure: str = ""
     explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
     per_task: dict[str, list[int]] = field(default_factory=dict)
-    # By `Judge.name` how many rewards each of its versions gave.
+    # By `JudgedBy.name` how many rewards each of its versions gave.
     verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add_row(self, row: Mapping[str, Any], *, kept: bool = False) -> None:

@@ -45,7 +45,7 @@ class NotKept(ValueError):
     """A state that is not kept; the text is one clause."""
 
 
-class Names:
+class StateClasses:
     """The classes that a state may be made of: those that these modules know by name."""
 
     def __init__(self, *modules: str) -> None:
@@ -63,7 +63,7 @@ class Names:
         raise ValueError(f"the environment's module has no {name!r}")
 
 
-def state_to_json(state: Any, names: Names, most_bytes: int) -> bytes:
+def state_to_json(state: Any, names: StateClasses, most_bytes: int) -> bytes:
     """The state as JSON. Raises NotKept where JSON cannot hold it, or it is longer than that."""
     writing = _Writing(names, most_bytes)
     try:
@@ -75,13 +75,13 @@ def state_to_json(state: Any, names: Names, most_bytes: int) -> bytes:
     return text
 
 
-def state_from_json(text: bytes, names: Names) -> Any:
+def state_from_json(text: bytes, names: StateClasses) -> Any:
     """The state that `state_to_json` wrote. Raises ValueError (CodecError is one)."""
     return _read(loads(text), names, 0)
 
 
 class _Writing:
-    def __init__(self, names: Names, most_bytes: int) -> None:
+    def __init__(self, names: StateClasses, most_bytes: int) -> None:
         self._names = names
         self._most = most_bytes
         self._left = most_bytes  # each value takes a byte at least, a text as many as characters
@@ -154,7 +154,7 @@ class _Writing:
         }
 
 
-def _read(value: Any, names: Names, depth: int) -> Any:
+def _read(value: Any, names: StateClasses, depth: int) -> Any:
     if depth > 3 * _DEEPEST:
         raise ValueError("the state is nested too deep")
     if isinstance(value, list):

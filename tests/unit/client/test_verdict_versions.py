@@ -17,7 +17,7 @@ from gymmesh_client.run_file.environment_versions import (
     versions_of_json,
     versions_to_json,
 )
-from gymmesh_client.summary import Judge, Tally, judge_of, render, summarize
+from gymmesh_client.summary import JudgedBy, Tally, judge_of, render, summarize
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 ONE, TWO = EnvironmentVersion("1", "1", "aa"), EnvironmentVersion("1", "2", "aa")
@@ -37,7 +37,7 @@ def test_a_reference_that_a_task_chooses_makes_no_other_version() -> None:
     assert judge_of("math", right) == ("math", "2")
     assert judge_of("math", right | {"version": "2+nemo", "compat": "nemo"}) == ("math", "2")
     assert judge_of("math", {"verifier": "judge", "version": "3"}) == ("math/judge", "3")
-    assert judge_of("math", {}) == Judge("math", "")
+    assert judge_of("math", {}) == JudgedBy("math", "")
 
 
 def test_versions_are_compared_by_what_is_declared() -> None:

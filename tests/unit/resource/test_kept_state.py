@@ -15,13 +15,13 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource import Environment, Rollout, Session, tool
-from gymmesh_resource.kept_state import Names, NotKept, state_from_json, state_to_json
+from gymmesh_resource.kept_state import NotKept, StateClasses, state_from_json, state_to_json
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 
 from .served import TIMEOUT, Served, served, task
 
-HERE = Names(__name__)
+HERE = StateClasses(__name__)
 
 
 class Side(Enum):

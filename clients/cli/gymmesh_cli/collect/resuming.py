@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.shared import KEPT_CONFIGURATION
+from gymmesh_cli.options.kept import KEPT_CONFIGURATION
 
 if TYPE_CHECKING:
     from gymmesh_cli.options.shared import MeshOptions
@@ -102,25 +102,6 @@ def resume_command(output: str, failed: int, not_finished: int) -> str:
         return ""
     retry = ["--retry", "failed"] if failed else []
     return shlex.join(["gym-cli", "collect", "--resume", "--output", output, *retry])
-
-
-def refuse_masked(document: Any, path: str = "") -> None:
-    """Raise ConfigError for a value that was not kept because it is secret."""
-    from gymmesh_client.run_file.secrets import is_masked
-    from gymmesh_runtime.config import ConfigError
-
-    if isinstance(document, dict):
-        for key, value in document.items():
-            refuse_masked(value, f"{path}.{key}" if path else key)
-    elif isinstance(document, list):
-        for value in document:
-            refuse_masked(value, path)
-    elif is_masked(document):
-        raise ConfigError(
-            f"the value was not kept with the run, because it is secret; give it again with --set "
-            f"{path}=VALUE, or keep it in a variable: {path}: ${{NAME}}",
-            path=path,
-        )
 
 
 def _without_secrets(document: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.groups import F, grouped, together
+from gymmesh_cli.options.kept import KEPT_CONFIGURATION, refuse_masked
 
 if TYPE_CHECKING:
     from gymmesh_client.journal.format.layout import OutputFiles
@@ -21,8 +22,6 @@ _CONFIG_HELP: Final = (
     "A YAML file that describes the mesh. Give several and they are merged left to right. "
     "${NAME} and ${NAME:-default} read environment variables."
 )
-KEPT_CONFIGURATION: Final = "gymmesh_cli.kept_configuration"
-"""Where a command's context has the configuration of the run that it resumes."""
 _SET_HELP: Final = "Override one key, such as --set agents.tool_loop.max_steps=4. Repeatable."
 
 
@@ -49,7 +48,6 @@ class MeshOptions:
         from gymmesh_runtime.config import ConfigError, load_config
 
         if self.kept:
-            from gymmesh_cli.collect.resuming import refuse_masked
             from gymmesh_runtime.config import merged_document
 
             refuse_masked(merged_document(self.config, self.sets, self.kept))

@@ -124,7 +124,7 @@ class Totals:
     model_retries: Counter[str] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
     unread: Unread = field(default_factory=Counter)
-    # By `Judge.name` how many rewards each of its versions gave, where rows say it.
+    # By `JudgedBy.name` how many rewards each of its versions gave, where rows say it.
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     series: TimeSeries = field(default_factory=TimeSeries)
     # What health warnings are made of, counted over judged rollouts.

@@ -12,7 +12,7 @@ from gymmesh_runtime.errors import field_invalid
 
 from ..environment import Environment
 from ..errors import DefinitionError, StateGone
-from ..kept_state import Names, NotKept, state_from_json, state_to_json
+from ..kept_state import NotKept, StateClasses, state_from_json, state_to_json
 from ..session import Session
 
 _LONGEST_REASON: Final = 300
@@ -66,5 +66,5 @@ def _reads_state(code: Any) -> bool:
     return "state" in code.co_names or any(map(_reads_state, code.co_consts))
 
 
-def _names(environment: Environment[Any], state: object) -> Names:
-    return Names(type(environment).__module__, type(state).__module__)
+def _names(environment: Environment[Any], state: object) -> StateClasses:
+    return StateClasses(type(environment).__module__, type(state).__module__)

@@ -20,7 +20,7 @@ from gymmesh_resource.environments.calendar.listing import first_list_text
 from gymmesh_resource.environments.calendar.verdict import (
     NEMO,
     RIGHT,
-    Reading,
+    CalendarReading,
     judge,
     read_expected,
 )
@@ -59,7 +59,7 @@ def answer(case: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("reading", [RIGHT, NEMO], ids=["right", "nemo"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
-def test_case(case: dict[str, Any], reading: Reading) -> None:
+def test_case(case: dict[str, Any], reading: CalendarReading) -> None:
     wanted = case.get("nemo", case) if reading is NEMO else case
     verdict = judge(answer(case), read_expected(state(case["expected"]), reading), reading)
     assert (verdict.reward, verdict.reason) == (wanted["reward"], wanted["reason"])

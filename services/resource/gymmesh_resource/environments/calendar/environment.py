@@ -12,7 +12,7 @@ from gymmesh_resource.expected import Expected
 from gymmesh_responses import dumps
 
 from .arranging import arranged
-from .verdict import NEMO, RIGHT, Reading, WantedEvent, judge, read_expected
+from .verdict import NEMO, RIGHT, CalendarReading, WantedEvent, judge, read_expected
 
 _WORDS = {
     "no_answer": "the rollout does not end with a message",
@@ -56,7 +56,7 @@ class CalendarEnvironment(Environment[None]):
         explanation = "the calendar is as expected" if verdict.reward else _WORDS[verdict.reason]
         return Verdict(verdict.reward, evidence=evidence, explanation=explanation)
 
-    def _expected(self, task: Task) -> tuple[dict[str, WantedEvent], Reading]:
+    def _expected(self, task: Task) -> tuple[dict[str, WantedEvent], CalendarReading]:
         reading = NEMO if self.compat_of(task) else RIGHT
         return read_expected(task.require("exp_cal_state", dict), reading), reading
 

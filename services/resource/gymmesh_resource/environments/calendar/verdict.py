@@ -6,8 +6,8 @@ is a `TaskInvalid`, never a reward of 0.
 The answer's last list of objects is the calendar. It must have as many events (by `event_id`) as
 expected, each once, no two of which overlap, and each expected event must be there with its
 duration, within its `min_time` and `max_time`, and under its constraint. Where no event is
-expected, an answer is right that has no calendar, or an empty one. `Reading` has what NeMo Gym's
-own rule does otherwise.
+expected, an answer is right that has no calendar, or an empty one. `CalendarReading` has what NeMo
+Gym's own rule does otherwise.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CalendarScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CalendarReading:
     """How calendars are read.
 
     time: reads a time of day. is_nemo: NeMo Gym's own rule: the first list counts, an event may
@@ -59,8 +59,8 @@ class Reading:
     is_nemo: bool
 
 
-RIGHT: Final = Reading(read_clock, is_nemo=False)
-NEMO: Final = Reading(read_time, is_nemo=True)
+RIGHT: Final = CalendarReading(read_clock, is_nemo=False)
+NEMO: Final = CalendarReading(read_time, is_nemo=True)
 
 
 _NUMBER: Final = "different_number_of_events"
@@ -70,14 +70,16 @@ class _Malformed(Exception):
     """The answer's calendar has an event that cannot be read."""
 
 
-def read_expected(state: Mapping[str, Any], reading: Reading = RIGHT) -> dict[str, WantedEvent]:
+def read_expected(
+    state: Mapping[str, Any], reading: CalendarReading = RIGHT
+) -> dict[str, WantedEvent]:
     """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`, also for a
     constraint that is not understood unless NeMo Gym's rule leaves it out."""
     return {event_id: _expected(entry, event_id, reading) for event_id, entry in state.items()}
 
 
 def judge(
-    answer: str, expected: Mapping[str, WantedEvent], reading: Reading = RIGHT
+    answer: str, expected: Mapping[str, WantedEvent], reading: CalendarReading = RIGHT
 ) -> CalendarScore:
     """The verdict on the model's last message; an empty one is wrong."""
     if not answer.strip():
@@ -103,7 +105,7 @@ def judge(
 
 
 def _problem(
-    calendar: Sequence[Any], expected: Mapping[str, WantedEvent], reading: Reading
+    calendar: Sequence[Any], expected: Mapping[str, WantedEvent], reading: CalendarReading
 ) -> str | None:
     events = {str(_field(event, "event_id")): event for event in calendar}
     if len(events) != len(expected):
@@ -120,7 +122,7 @@ def _problem(
     return None
 
 
-def _overlap(calendar: Sequence[Any], reading: Reading) -> bool:
+def _overlap(calendar: Sequence[Any], reading: CalendarReading) -> bool:
     """Whether two events overlap; one that is written twice, word for word, counts once."""
     distinct: list[Any] = []
     for event in calendar:
@@ -133,7 +135,7 @@ def _overlap(calendar: Sequence[Any], reading: Reading) -> bool:
     )
 
 
-def _satisfied(event: Any, wanted: WantedEvent, reading: Reading) -> bool:
+def _satisfied(event: Any, wanted: WantedEvent, reading: CalendarReading) -> bool:
     start, end = _span(event, reading)
     if event["duration"] != wanted.duration:
         return False
@@ -142,7 +144,7 @@ def _satisfied(event: Any, wanted: WantedEvent, reading: Reading) -> bool:
     return wanted.exactly is None or start == wanted.exactly
 
 
-def _span(event: Any, reading: Reading) -> tuple[float, float]:
+def _span(event: Any, reading: CalendarReading) -> tuple[float, float]:
     """Start and end in minutes after midnight."""
     duration = _field(event, "duration")
     begins = _field(event, "start_time")
@@ -161,7 +163,7 @@ def _field(event: Any, name: str) -> Any:
     return event[name]
 
 
-def _expected(entry: Any, event_id: str, reading: Reading) -> WantedEvent:
+def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEvent:
     where = f"exp_cal_state.{event_id}"
     if not isinstance(entry, dict):
         raise TaskInvalid(where, "must be an object")

@@ -81,12 +81,12 @@ def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[st
     return values
 
 
-Table: TypeAlias = "dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]"
+InstructionTable: TypeAlias = "dict[str, tuple[Callable[..., bool], dict[str, ArgumentKind]]]"
 
-INSTRUCTIONS: Final[Table] = {}
+INSTRUCTIONS: Final[InstructionTable] = {}
 """Each instruction's check, and the kinds of its arguments."""
 
-REFERENCE: Final[Table] = {}
+REFERENCE: Final[InstructionTable] = {}
 """The checks of IFEval itself, of the instructions that it judges in another way."""
 
 Register: TypeAlias = Callable[[Callable[..., bool]], Callable[..., bool]]
@@ -105,7 +105,9 @@ def reference(*ids: str, **kinds: ArgumentKind) -> Register:
     return _register(REFERENCE, ids, kinds)
 
 
-def _register(table: Table, ids: tuple[str, ...], kinds: dict[str, ArgumentKind]) -> Register:
+def _register(
+    table: InstructionTable, ids: tuple[str, ...], kinds: dict[str, ArgumentKind]
+) -> Register:
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         for name in ids:
             table[name] = (check, kinds)

@@ -21,7 +21,7 @@ from .answers import words
 from .answers.comparison import FormComparison
 from .answers.evaluation import NoValue, ValueTooLarge, approximate, exact, is_measured, symbols
 from .answers.expressions import Unreadable, walk
-from .answers.extraction import Found, find_answer
+from .answers.extraction import FoundAnswer, find_answer
 from .answers.forms import Assigned, Form, Relation, Scalar, Words, shown
 from .answers.notation import clean
 from .answers.question import has_commands_to_compute, values_of, wants_value
@@ -112,7 +112,7 @@ def check_expected(expected_answer: str) -> None:
         library.check_expected(expected_answer)
 
 
-def _judge(expected: ExpectedForms, found: Found, asked: str | None) -> MathScore:
+def _judge(expected: ExpectedForms, found: FoundAnswer, asked: str | None) -> MathScore:
     wanted = " or ".join(dict.fromkeys(map(shown, expected.forms)))[:EVIDENCE] or expected.text
     problem = ""
     wants_words = any(isinstance(form, Words) for form in expected.forms)
@@ -139,7 +139,7 @@ def _compare(
     forms: list[Form],
     text: str,
     wanted: str,
-    found: Found,
+    found: FoundAnswer,
     asked: str | None,
 ) -> MathScore:
     """The verdict on an answer that was read."""
@@ -166,7 +166,12 @@ def _compare(
 
 
 def _by_library(
-    expected: ExpectedForms, text: str, wanted: str, found: Found, asked: str | None, problem: str
+    expected: ExpectedForms,
+    text: str,
+    wanted: str,
+    found: FoundAnswer,
+    asked: str | None,
+    problem: str,
 ) -> MathScore:
     """The verdict of math-verify, where one of the two is for it to read."""
     shown_text = text[:EVIDENCE]

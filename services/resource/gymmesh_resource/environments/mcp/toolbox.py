@@ -74,7 +74,7 @@ def _fit(name: str) -> str:
 
 
 def _free(name: str, origin: str, taken: Iterable[str]) -> str:
-    """Names that differ only in what was replaced get a mark made of what they stand for."""
+    """StateClasses that differ only in what was replaced get a mark made of what they stand for."""
     tried = name
     while tried in taken:
         origin += "\0"

@@ -38,7 +38,7 @@ class ParseError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CsvTable:
     """A CSV text: the names of its columns, and its rows by them."""
 
     columns: list[str]
@@ -46,7 +46,7 @@ class Table:
 
 
 def parse(text: str, format: TextFormat, compat: str = "") -> Any:
-    """What the text stands for, in CSV a `Table`. Raises `ParseError`.
+    """What the text stands for, in CSV a `CsvTable`. Raises `ParseError`.
 
     compat: the reference that it is read like; `nemo` reads CSV as a list of rows.
     """
@@ -54,7 +54,7 @@ def parse(text: str, format: TextFormat, compat: str = "") -> Any:
         raise ParseError(f"longer than {LARGEST} characters")
     try:
         value = _parse_as_nemo(text, format) if compat else _parse(text, format)
-        _count(value.rows if isinstance(value, Table) else value, {}, set())
+        _count(value.rows if isinstance(value, CsvTable) else value, {}, set())
     except RecursionError:
         raise ParseError("nested too deeply") from None
     except ParseError:
@@ -105,7 +105,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _table(text: str) -> Table:
+def _table(text: str) -> CsvTable:
     lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
     header, *rows = lines or [[]]
     if len(set(header)) < len(header):
@@ -113,7 +113,7 @@ def _table(text: str) -> Table:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
             raise ParseError(f"row {number} has {len(row)} fields, the header {len(header)}")
-    return Table(header, [dict(zip(header, row, strict=True)) for row in rows])
+    return CsvTable(header, [dict(zip(header, row, strict=True)) for row in rows])
 
 
 def _count(value: Any, known: dict[int, int], above: set[int]) -> int:

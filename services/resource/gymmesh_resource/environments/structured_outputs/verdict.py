@@ -24,7 +24,7 @@ from typing import Any, Final
 from . import nemo
 from .coercion import columns, typed_rows, typed_tree
 from .ecma import PatternError
-from .parsing import ParseError, Table, TextFormat, parse
+from .parsing import CsvTable, ParseError, TextFormat, parse
 from .references import reference_problem
 from .strictness import current, strict
 
@@ -71,7 +71,7 @@ def judge(
         value = parse(answer, format, compat)
     except ParseError as error:
         return failed("parse_error", error)
-    if isinstance(value, Table):
+    if isinstance(value, CsvTable):
         problem = _header_problem(value, wanted)
         if problem is not None:
             return failed("validation_error", problem)
@@ -100,7 +100,7 @@ def judge_arguments(schema: str, arguments: str, key: str | None, compat: str = 
     return _validate(value, wanted)
 
 
-def _header_problem(table: Table, schema: dict[str, Any]) -> str | None:
+def _header_problem(table: CsvTable, schema: dict[str, Any]) -> str | None:
     """What is wrong with a table's header. Its rows, if any, say nothing about a missing column
     that no schema requires of them."""
     known = columns(schema)

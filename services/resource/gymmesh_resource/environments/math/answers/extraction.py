@@ -29,7 +29,7 @@ _NUMBER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundAnswer:
     """What may be the answer, the likeliest first, and where it stood.
 
     cut: characters of the response that were not searched.
@@ -40,13 +40,13 @@ class Found:
     cut: int = 0
 
 
-def find_answer(text: str) -> Found:
+def find_answer(text: str) -> FoundAnswer:
     """The answer's text. An empty last box is no answer, and text does not mend it."""
     boxed = last_boxes(text)
     if boxed is not None:
-        return Found((boxed,) if boxed.strip() else (), "boxed")
+        return FoundAnswer((boxed,) if boxed.strip() else (), "boxed")
     candidates = tuple(dict.fromkeys(_unboxed(text[-TAIL:])))
-    return Found(candidates, "text" if candidates else "none", max(0, len(text) - TAIL))
+    return FoundAnswer(candidates, "text" if candidates else "none", max(0, len(text) - TAIL))
 
 
 def last_box(text: str) -> str | None:

@@ -29,7 +29,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RegionPart:
     """An interval of the real line; a point where both ends are one."""
 
     low: Node
@@ -42,7 +42,7 @@ class Piece:
 class Region:
     """A part of the real line: the union of its pieces. `name`: of the variable, if any."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RegionPart, ...]
     name: str = ""
 
 
@@ -122,6 +122,6 @@ def _shown_unit(unit: Unit) -> str:
     return names if unit.scale == 1 else f"{unit.scale} {names}"
 
 
-def _shown_piece(piece: Piece) -> str:
+def _shown_piece(piece: RegionPart) -> str:
     left, right = "[" if piece.low_closed else "(", "]" if piece.high_closed else ")"
     return f"{left}{shown_node(piece.low)}, {shown_node(piece.high)}{right}"

@@ -14,7 +14,7 @@ from typing import Literal
 from . import words
 from .evaluation import symbols
 from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
-from .forms import Assigned, Chain, Collection, Form, Piece, Region, Relation, Scalar, Words
+from .forms import Assigned, Chain, Collection, Form, RegionPart, Region, Relation, Scalar, Words
 from .notation import clean
 from .numbers import close, same_value
 from .regions import EVERYTHING, complement, interval, united, within
@@ -379,7 +379,7 @@ def _as_region(form: Form) -> Region:
     if isinstance(form, Collection) and form.kind == "set":
         nodes = [one.node for one in form.members if isinstance(one, Scalar)]
         if len(nodes) == len(form.members):
-            return Region(tuple(Piece(node, node, True, True) for node in nodes))
+            return Region(tuple(RegionPart(node, node, True, True) for node in nodes))
     raise Unreadable("a union has a part that is no set of numbers")
 
 

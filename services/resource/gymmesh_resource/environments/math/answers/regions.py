@@ -10,12 +10,12 @@ from mpmath import mp
 
 from .evaluation import NoValue, approximate
 from .expressions import Node, Unreadable
-from .forms import Piece, Region
+from .forms import RegionPart, Region
 from .numbers import same_value
 
 _INFINITY = Node("constant", name="infty")
 _LEAST = Node("neg", (_INFINITY,))
-EVERYTHING = Region((Piece(_LEAST, _INFINITY, False, False),))
+EVERYTHING = Region((RegionPart(_LEAST, _INFINITY, False, False),))
 
 
 def interval(
@@ -23,23 +23,23 @@ def interval(
 ) -> Region:
     """One interval; None is no bound."""
     low, high = low or _LEAST, high or _INFINITY
-    piece = Piece(
+    piece = RegionPart(
         low, high, low_closed and not _is_infinite(low), high_closed and not _is_infinite(high)
     )
     return Region((piece,), name)
 
 
-def complement(points: Sequence[Node]) -> tuple[Piece, ...]:
+def complement(points: Sequence[Node]) -> tuple[RegionPart, ...]:
     """The line without some points."""
     bounds = [_LEAST, *sorted(points, key=cmp_to_key(_compare)), _INFINITY]
-    return tuple(Piece(low, high, False, False) for low, high in itertools.pairwise(bounds))
+    return tuple(RegionPart(low, high, False, False) for low, high in itertools.pairwise(bounds))
 
 
 def united(regions: Sequence[Region]) -> Region:
     """The union, as pieces in order that do not touch. Raises `Unreadable` for ends like a+b."""
     pieces = [piece for region in regions for piece in region.pieces]
     pieces.sort(key=cmp_to_key(_compare_lows))
-    merged: list[Piece] = []
+    merged: list[RegionPart] = []
     for piece in pieces:
         if merged and _touch(merged[-1], piece):
             merged[-1] = _joined(merged[-1], piece)
@@ -63,7 +63,7 @@ def within(low: Node, high: Node, *, closed: bool) -> bool:
     return order < 0 or (closed and order == 0)
 
 
-def _same_piece(first: Piece, second: Piece) -> bool:
+def _same_piece(first: RegionPart, second: RegionPart) -> bool:
     return (
         (first.low_closed, first.high_closed) == (second.low_closed, second.high_closed)
         and same_value(first.low, second.low)
@@ -71,21 +71,23 @@ def _same_piece(first: Piece, second: Piece) -> bool:
     )
 
 
-def _touch(first: Piece, second: Piece) -> bool:
+def _touch(first: RegionPart, second: RegionPart) -> bool:
     order = _compare(second.low, first.high)
     return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
 
 
-def _joined(first: Piece, second: Piece) -> Piece:
+def _joined(first: RegionPart, second: RegionPart) -> RegionPart:
     lows, highs = _compare(first.low, second.low), _compare(first.high, second.high)
     low_closed = first.low_closed or (lows == 0 and second.low_closed)
     if highs == 0:
-        return Piece(first.low, first.high, low_closed, first.high_closed or second.high_closed)
+        return RegionPart(
+            first.low, first.high, low_closed, first.high_closed or second.high_closed
+        )
     last = first if highs > 0 else second
-    return Piece(first.low, last.high, low_closed, last.high_closed)
+    return RegionPart(first.low, last.high, low_closed, last.high_closed)
 
 
-def _compare_lows(first: Piece, second: Piece) -> int:
+def _compare_lows(first: RegionPart, second: RegionPart) -> int:
     return _compare(first.low, second.low)
 
 
