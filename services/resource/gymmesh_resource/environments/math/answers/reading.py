@@ -14,7 +14,7 @@ from typing import Literal
 from . import words
 from .evaluation import symbols
 from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
-from .forms import Assigned, Chain, Collection, Form, RegionPart, Region, Relation, Scalar, Words
+from .forms import Assigned, Chain, Collection, Form, Region, RegionPart, Relation, Scalar, Words
 from .notation import clean
 from .numbers import close, same_value
 from .regions import EVERYTHING, complement, interval, united, within

@@ -10,7 +10,7 @@ from mpmath import mp
 
 from .evaluation import NoValue, approximate
 from .expressions import Node, Unreadable
-from .forms import RegionPart, Region
+from .forms import Region, RegionPart
 from .numbers import same_value
 
 _INFINITY = Node("constant", name="infty")
