@@ -30,21 +30,24 @@ def final_state(
 
 
 def kept_state(
-    environment: Environment[Any], fresh: object, kept: rollout_pb2.FinalState
+    environment: Environment[Any],
+    fresh: object,
+    kept: rollout_pb2.FinalState,
+    field: str = "final_state",
 ) -> object:
-    """The state that was kept. `fresh`: that of a new session. Raises INVALID_ARGUMENT
-    (`final_state`).
+    """The state that was kept. `fresh`: that of a new session. Raises INVALID_ARGUMENT for `field`,
+    which is its place in the request.
     """
     try:
         return state_from_json(kept.state_json, _names(environment, fresh))
     except ValueError as error:
         problem = f"is not a state of {type(environment).__name__}: {error}"
-        raise field_invalid("final_state", problem) from None
+        raise field_invalid(field, problem) from None
 
 
-def state_gone(environment: Environment[Any]) -> object:
+def state_gone(environment: Environment[Any], why: str = "") -> object:
     """Raises StateGone, for a verifier that asks for the state of a session that is gone."""
-    raise StateGone(type(environment).__name__)
+    raise StateGone(type(environment).__name__, why)
 
 
 def refuse_unneeded_session(environment: Environment[Any]) -> None:
