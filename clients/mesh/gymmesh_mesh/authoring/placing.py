@@ -21,7 +21,8 @@ def name_of(use: str) -> str:
 
 
 def with_environment(config: MeshConfig, place: str) -> MeshConfig:
-    """A configuration with the environment of a place, which is then the default one.
+    """A configuration with the environment of a place, which is then the default one. What the
+    configuration says of its name beside `use` holds.
 
     Args:
         place: a name of the configuration, an installed environment, a class or a function such as
@@ -38,7 +39,8 @@ def with_environment(config: MeshConfig, place: str) -> MeshConfig:
     if len(uses) > 1:
         raise ConfigError(f"{place} has {len(uses)} environments; name one: {', '.join(uses)}")
     name = name_of(uses[0])
-    environments = {**config.environments, name: EnvironmentConfig(use=uses[0])}
+    said = config.environments.get(name, EnvironmentConfig())
+    environments = {**config.environments, name: replace(said, use=uses[0])}
     return _default(replace(config, environments=environments), name)
 
 
