@@ -126,6 +126,7 @@ async def test_a_file_is_served_alone_and_a_client_plays(desk: Path, tmp_path: P
         assert verdict.reward == 1.5
         async with connect(address) as client, client.session({"prompt": "?", "wanted": ""}) as one:
             assert "do not fit" in await one.call("number")
+            assert "do not fit" in await one.call("number", name="desks")  # a tool may have a name
             assert (await one.verify("x")).reward == 1.0
     finally:
         process.send_signal(signal.SIGTERM)

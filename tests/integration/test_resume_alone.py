@@ -69,7 +69,7 @@ CALL = {
     "name": "refund",
     "arguments": '{"order": "B20", "amount": 40}',
 }
-ANSWERS = [
+ANSWERS: list[dict[str, Any]] = [
     {"match": "Refund 40 for B20.", "answers": [{"output": [CALL]}, {"text": "Done."}]},
     {"match": "Give me nothing.", "answers": [{"text": "no"}]},
     {"match": "Say no.", "answers": [{"text": "no"}]},
