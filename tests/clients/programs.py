@@ -23,7 +23,7 @@ COMMANDS: Final[Mapping[str, list[str]]] = {
     "rust": [str(CLIENTS / "rust/target/debug/examples/collect")],
 }
 _BOUND_S: Final = 240.0
-_TIMES: Final = ("timings", "stages")
+_TIMES: Final = ("timings", "stages", "model_calls")
 
 
 @dataclass(frozen=True, slots=True)

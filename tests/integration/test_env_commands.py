@@ -85,6 +85,11 @@ def test_names_that_cannot_be(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_word_of_python_is_said_to_be_one(tmp_path: Path) -> None:
+    done = gym(tmp_path, "env", "init", "class")
+    assert "because it is a word of Python's own; use another, such as class_task" in done.err
+
+
 def test_a_stand_in_answers_for_a_judge(folder: Path) -> None:
     done = gym(folder, "env", "test", "kind.py:Kind", "--sessions", "5")
     assert done.code == 0, done.out + done.err

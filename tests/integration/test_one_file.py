@@ -48,6 +48,25 @@ class Desk(Environment[list[str]]):
 '''
 
 
+BROKEN = '''
+from gymmesh import Environment, Rollout, Session
+
+
+class Broken(Environment[None]):
+    """Raises."""
+
+    examples = [{"task_id": "a", "prompt": "Say yes."}]
+
+    def verify(self, session: Session[None], rollout: Rollout) -> float:
+        self.seen = rollout.answer
+        return compare({}, rollout.answer)
+
+
+def compare(answers: dict, answer: str) -> float:
+    return float(answers["wanted"] == answer)
+'''
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
     (tmp_path / "limits.py").write_text("LIMIT = 3\n")
@@ -126,8 +145,21 @@ async def test_a_file_is_served_alone_and_a_client_plays(desk: Path, tmp_path: P
         assert verdict.reward == 1.5
         async with connect(address) as client, client.session({"prompt": "?", "wanted": ""}) as one:
             assert "do not fit" in await one.call("number")
+            assert "do not fit" in await one.call("number", name="desks")  # a tool may have a name
             assert (await one.verify("x")).reward == 1.0
     finally:
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(BOUND_S):
             assert await process.wait() == 0
+
+
+async def test_the_traceback_of_a_fault_is_the_authors_code_alone(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "answers.jsonl").write_text('{"match": "*", "answers": [{"text": "yes"}]}\n')
+    model = ["--set", "models.policy.path=answers.jsonl"]
+    done = await gym("run", "broken.py", *model, cwd=tmp_path)
+    assert done.code != 0
+    shown = done.err.partition("Traceback (most recent call last):")[2]
+    assert 'broken.py", line 12, in verify' in shown
+    assert 'broken.py", line 16, in compare' in shown
+    assert "gymmesh_resource" not in shown.partition("KeyError: 'wanted'")[0]

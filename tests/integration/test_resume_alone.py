@@ -2,14 +2,90 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+import os
+import shlex
+import signal
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.cli import gym, rows_of, write_tasks
+from gymmesh_client import open_run
+from tests.support.cli import BOUND_S, ended, gym, rows_of, start, write_tasks
 from tests.support.endpoint import FakeEndpoint, Seen, Send, status, text
+
+DESK = '''
+from dataclasses import dataclass, field
+
+from gymmesh import Environment, Rollout, Session, tool
+
+
+@dataclass
+class Refunds:
+    made: dict[str, int] = field(default_factory=dict)
+
+
+class Desk(Environment[Refunds]):
+    """A support desk."""
+
+    state = Refunds
+    examples = [
+        {"task_id": "lost", "prompt": "Refund 40 for B20.", "refunds": {"B20": 40}},
+        {"task_id": "fine", "prompt": "Give me nothing.", "refunds": {}},
+        {"task_id": "slow", "prompt": "Say yes.", "refunds": {}},
+    ]
+
+    @tool
+    def refund(self, session: Session[Refunds], order: str, amount: int) -> str:
+        """Refund an amount of an order."""
+        session.state.made[order] = amount
+        return "done"
+
+    def verify(self, session: Session[Refunds], rollout: Rollout) -> float:
+        return float(session.state.made == rollout.task.payload["refunds"])
+'''
+REWARD = '''
+examples = [
+    {"task_id": "fine", "prompt": "Say no.", "expected_answer": "no"},
+    {"task_id": "slow", "prompt": "Say yes.", "expected_answer": "yes"},
+]
+
+
+def my_reward(answer: str, expected_answer: str) -> bool:
+    """Whether the answer is the expected one."""
+    return answer == expected_answer
+
+
+def polite(answer: str) -> float:
+    return float("please" in answer)
+'''
+CALL = {
+    "type": "function_call",
+    "call_id": "c1",
+    "name": "refund",
+    "arguments": '{"order": "B20", "amount": 40}',
+}
+ANSWERS: list[dict[str, Any]] = [
+    {"match": "Refund 40 for B20.", "answers": [{"output": [CALL]}, {"text": "Done."}]},
+    {"match": "Give me nothing.", "answers": [{"text": "no"}]},
+    {"match": "Say no.", "answers": [{"text": "no"}]},
+    {"match": "Say yes.", "answers": [{"text": "yes", "delay_s": 100}]},
+]
+REPLAYED = ("--set", "models.policy.path=answers.jsonl")
+INPUT = ("--input", "tasks.jsonl")
+STATELESS = ("--set", "environments.desk.keep_state=false")
+OF_FILES = [
+    pytest.param(["desk.py"], 3, id="a file"),
+    pytest.param(["desk.py:Desk"], 3, id="a class"),
+    pytest.param(["reward.py:my_reward"], 2, id="a function"),
+    pytest.param(["desk.py", *INPUT], 2, id="a file and tasks"),
+    pytest.param(["desk.py", *STATELESS], 3, id="a file and a setting of it"),
+    pytest.param(["string_match", *INPUT], 2, id="an installed one"),
+]
 
 
 @pytest.fixture
@@ -84,3 +160,92 @@ async def test_an_output_that_is_not_there(tmp_path: Path) -> None:
     done = await gym("collect", "--resume", "-o", "none.jsonl", cwd=tmp_path)
     assert done.code != 0
     done.said("none.jsonl", "nothing to")
+
+
+def files_in(folder: Path) -> None:
+    """An environment and a reward function in one file each, with tasks and answers."""
+    (folder / "desk.py").write_text(DESK)
+    (folder / "reward.py").write_text(REWARD)
+    extra: dict[str, Any] = {"refunds": {}, "extraction_mode": "full_response"}
+    rows = [{"task_id": name, "prompt": f"Say {name}.", **extra} for name in ("no", "yes")]
+    write_tasks(folder, [{**row, "expected_answer": row["task_id"]} for row in rows])
+    answers(folder, ANSWERS)
+
+
+def answers(folder: Path, rows: list[dict[str, Any]]) -> None:
+    (folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+async def all_but_one_task(folder: Path, asked: Sequence[str], tasks: int) -> Process:
+    """A run of two rollouts a task, of which those of one task still wait for the model."""
+    files_in(folder)
+    process = await start("collect", *asked, *REPLAYED, "-n", "2", "-o", "z.jsonl", cwd=folder)
+    async with asyncio.timeout(BOUND_S):
+        while completed(folder / "z.jsonl") < 2 * (tasks - 1):
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+    return process
+
+
+def completed(output: Path) -> int:
+    """How many rollouts the journal says are completed."""
+    if not output.with_suffix(".journal").exists():
+        return 0
+    with open_run(output) as run:
+        return run.completed
+
+
+async def resumes(folder: Path, command: str, tasks: int) -> None:
+    """The command, which names the output alone, completes the run and keeps what is there."""
+    before = (folder / "z.jsonl").read_bytes()
+    answers(folder, [{"match": "*", "answers": [{"text": "yes"}]}])
+    done = await gym(*shlex.split(command)[1:], cwd=folder)
+    assert done.code == 0, done.err
+    rows = rows_of(folder / "z.jsonl")
+    assert (folder / "z.jsonl").read_bytes().startswith(before)
+    assert len({(row["task_id"], row["repeat_index"]) for row in rows}) == len(rows) == 2 * tasks
+    assert {row["reward"] for row in rows} == {1.0}
+
+
+@pytest.mark.parametrize(("asked", "tasks"), OF_FILES)
+async def test_an_environment_of_a_file_after_ctrl_c(
+    tmp_path: Path, asked: list[str], tasks: int
+) -> None:
+    process = await all_but_one_task(tmp_path, [*asked, "--grace", "0.1"], tasks)
+    os.killpg(process.pid, signal.SIGINT)
+    done = await ended(process)
+    assert done.code == 130, done.err
+    command = "gym-cli collect --resume --output z.jsonl"
+    assert command in done.out
+    await resumes(tmp_path, command, tasks)
+
+
+@pytest.mark.parametrize(("asked", "tasks"), OF_FILES)
+async def test_an_environment_of_a_file_after_sigkill(
+    tmp_path: Path, asked: list[str], tasks: int
+) -> None:
+    process = await all_but_one_task(tmp_path, asked, tasks)
+    os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+    await resumes(tmp_path, "gym-cli collect --resume --output z.jsonl", tasks)
+
+
+@pytest.mark.parametrize("model", [REPLAYED, ()], ids=["replay", "the embedded model"])
+async def test_a_finished_run_of_a_file(tmp_path: Path, model: Sequence[str]) -> None:
+    files_in(tmp_path)
+    few = ("--limit", "1", "--set", "agents.tool_loop.params.max_output_tokens=4")
+    first = await gym("collect", "desk.py", *model, *few, "-o", "z.jsonl", cwd=tmp_path)
+    assert first.code == 0, first.err
+    before = (tmp_path / "z.jsonl").read_bytes()
+    done = await gym("collect", "--resume", "-o", "z.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert (tmp_path / "z.jsonl").read_bytes() == before
+
+
+async def test_a_setting_of_an_environment_of_a_file_holds(tmp_path: Path) -> None:
+    files_in(tmp_path)
+    few = ("--limit", "1", "-o", "z.jsonl")
+    done = await gym("collect", "desk.py", *REPLAYED, *STATELESS, *few, cwd=tmp_path)
+    assert done.code == 0, done.err
+    about = json.loads((tmp_path / "z.run.json").read_text())
+    assert about["configuration"]["environments"]["desk"]["keep_state"] is False

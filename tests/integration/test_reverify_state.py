@@ -151,6 +151,99 @@ async def test_a_verifier_may_be_any_function_in_any_file(folder: Path) -> None:
     assert (changed["shop-2"]["before"], changed["shop-2"]["now"]) == (0.0, 1.0)
 
 
+DESK: Final = '''
+from dataclasses import dataclass, field
+
+from gymmesh import Environment, Rollout, Session, tool
+
+
+@dataclass
+class Refund:
+    order: str
+    amount: int
+
+    def is_large(self) -> bool:
+        return self.amount > 100
+
+
+@dataclass
+class Refunds:
+    made: list[Refund] = field(default_factory=list)
+
+
+class Desk(Environment[Refunds]):
+    """A support desk."""
+
+    state = Refunds
+    examples = [{"task_id": "a", "prompt": "Refund 40 for B20."}]
+
+    @tool
+    def refund(self, session: Session[Refunds], order: str, amount: int) -> str:
+        """Refund an amount of an order."""
+        session.state.made.append(Refund(order, amount))
+        return "done"
+
+    def verify(self, session: Session[Refunds], rollout: Rollout) -> float:
+        return float(bool(session.state.made))
+'''
+JUDGES: Final = """
+def strict(session, rollout):
+    return float(session.state.made[0].order == "B20" and session.state.made[0].amount < 40)
+
+
+def by_method(session, rollout):
+    return float(session.state.made[0].is_large())
+"""
+CALL: Final = '{"type": "function_call", "name": "refund", "call_id": "c", "arguments": '
+REFUND: Final = CALL + '"{\\"order\\": \\"B20\\", \\"amount\\": 40}"}'
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> Path:
+    """A run of an environment in a file, without a configuration."""
+    (tmp_path / "desk.py").write_text(DESK)
+    (tmp_path / "judges.py").write_text(JUDGES)
+    (tmp_path / "one.py").write_text(JUDGES.partition("\n\n\n")[0])
+    line = '{"match": "*", "answers": [{"output": [' + REFUND + ']}, {"text": "Done."}]}'
+    (tmp_path / "answers.jsonl").write_text(line + "\n")
+    policy = ("--set", "models.policy.path=answers.jsonl")
+    done = await gym("collect", "desk.py:Desk", *policy, "-o", "rollouts.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    return tmp_path
+
+
+@pytest.mark.parametrize("judge", ["judges.py:strict", "one.py"])
+async def test_a_function_need_not_know_the_class_of_a_state(desk: Path, judge: str) -> None:
+    done = await reverify(desk, "", "--verifier", judge, "--dry-run")
+    assert done.code == 0, done.err
+    assert "changed       a repeat 0: 1 -> 0" in done.out
+
+
+async def test_a_judge_that_needs_the_class_of_a_state_says_which(desk: Path) -> None:
+    by_method = await reverify(desk, "", "--verifier", "judges.py:by_method", "--dry-run")
+    assert by_method.code == 1
+    assert "'Refund' object has no attribute 'is_large' at judges.py:7" in by_method.err
+    other = Path(desk / "other.py")
+    other.write_text(DESK.replace("Refunds", "Money"))
+    by_class = await reverify(desk, "", "--verifier", "other.py:Desk", "--dry-run")
+    by_class.said("has no 'Refunds'; define or import it there")
+
+
+async def test_a_file_with_several_judges_names_them(desk: Path) -> None:
+    done = await reverify(desk, "", "--verifier", "judges.py", "--dry-run")
+    done.said("judges.py has 2 environments; name one: judges.py:strict, judges.py:by_method")
+
+
+async def test_the_class_of_a_run_without_a_configuration_is_named(desk: Path) -> None:
+    done = await reverify(desk, "", "--dry-run")
+    done.said("the configuration does not have", "give --verifier desk.py:Desk")
+    again = await reverify(desk, "", "--verifier", "desk.py:Desk", "--dry-run")
+    assert again.code == 0, again.err
+    (desk / "below").mkdir()
+    below = await gym("reverify", "../rollouts.jsonl", "--dry-run", cwd=desk / "below")
+    below.said(f"give --verifier {desk / 'desk.py'}:Desk")
+
+
 async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     folder: Path,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -16,7 +17,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.support.cli import BOUND_S, gym, rows_of, sums, write_tasks
+from tests.support.cli import BOUND_S, ended, gym, rows_of, sums, write_tasks
 from tests.support.ports import free_port
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -111,6 +112,21 @@ async def test_over_mutual_tls_probes_still_reach_health(mesh: Path, tmp_path: P
         assert await health_at(port) == SERVING
         with pytest.raises(grpc.aio.AioRpcError):
             await health_at(int(agent["address"].rpartition(":")[2]), wait=False)
+
+
+async def test_a_port_that_is_taken_is_one_sentence(mesh: Path) -> None:
+    async with serving("discovery", "--config", mesh) as (_, said):
+        port = said["address"].rpartition(":")[2]
+        # What the tests themselves have gRPC log is not the user's choice.
+        own = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+        words = ("serve", "discovery", "--config", str(mesh), "--port", port)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gymmesh_cli", *words), stdout=PIPE, stderr=PIPE, env=own
+        )
+        done = await ended(process)
+    assert done.code != 0
+    assert "the port is taken" in done.err
+    assert [line[:9] for line in done.err.splitlines()] == ["gym-cli: "]
 
 
 async def test_it_is_found_at_what_it_advertises(mesh: Path) -> None:

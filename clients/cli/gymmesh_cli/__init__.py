@@ -14,3 +14,10 @@ shared/        what several commands do: the mesh and the tasks of one, tracking
 options/       options of several commands
 terminal/      what is written: text, exit codes, logs
 """
+
+import os
+
+# Before gRPC is loaded, and before our runtime asks for its errors: what its C code logs of forks,
+# closed connections and ports is no news to a user, as a failed call's own error says more. To see
+# it: GRPC_VERBOSITY=INFO.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any, Final, NoReturn
 
@@ -40,10 +39,6 @@ _COMMANDS: Final = {
     "reverify": ("stored.reverify:reverify", "Judge stored rollouts again, without inference."),
     "view": ("stored.view:view", "Look at rollouts in a local page."),
 }
-
-# Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
-# user: a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b
 Exit codes:

@@ -132,7 +132,7 @@ class EnvironmentSession:
         self._turn_rewards: list[float] = []
         self._unseen = 0  # from here on, items that no turn was given yet
 
-    async def call(self, name: str, **arguments: Any) -> str:
+    async def call(self, name: str, /, **arguments: Any) -> str:
         """A tool's answer as text; what the model would read. Raises MeshError."""
         call = responses_pb2.FunctionCall(
             name=name,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+import shlex
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh_mesh.authoring.placing import one_use
 from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
@@ -27,19 +30,25 @@ _HELLO_S: Final = 5.0
 
 def judged_by(config: MeshConfig, names: Collection[str], use: str) -> MeshConfig:
     """The configuration with another verifier for these environments: a class, or a plain function
-    in any file, as `use` of an environment names it.
+    in any file, as `use` of an environment names it, or a file with one of these. Raises
+    ConfigError.
     """
-    judges = dict.fromkeys(names, EnvironmentConfig(use=use))
+    judges = dict.fromkeys(names, EnvironmentConfig(use=one_use(use)))
     return replace(config, environments={**config.environments, **judges})
 
 
 @asynccontextmanager
 async def embedded_environments(
-    config: MeshConfig, names: Collection[str], objects: Objects | None = None
+    config: MeshConfig,
+    names: Collection[str],
+    objects: Objects | None = None,
+    *,
+    known: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[PeerDirectory]:
     """Opens these environments of a configuration in this process, and the models that they call.
 
-    ``objects`` as for `embedded`.
+    ``objects`` as for `embedded`. ``known``: what their runs used, for a sentence on one that the
+    configuration does not have.
 
     Raises ConfigError for a name that the configuration does not have, and what a service's
     ``open`` raises.
@@ -48,8 +57,7 @@ async def embedded_environments(
         if name not in config.environments:
             raise ConfigError(
                 f"there are rollouts of environment {name!r}, which the configuration does not "
-                f"have; {nearest(name, config.environments)}; give --config, or --set "
-                f"environments.{name}.use=NAME",
+                f"have; {_how_to_have(name, names, config, known)}",
                 path="environments",
             )
     specs = specs_of(config, suffix="embedded")
@@ -70,6 +78,21 @@ async def embedded_environments(
         for service in (*models, *environments):
             await open_here(service, directory, stack)
         yield directory
+
+
+def _how_to_have(
+    name: str, names: Collection[str], config: MeshConfig, known: Mapping[str, str]
+) -> str:
+    use = known.get(name)
+    if not use:
+        return (
+            f"{nearest(name, config.environments)}; give --config, or --set "
+            f"environments.{name}.use=NAME"
+        )
+    option = f"--verifier {shlex.quote(use)}"
+    if len(names) > 1:  # which one verifier would judge all
+        option = f"--set {shlex.quote(f'environments.{name}.use={use}')}"
+    return f"its run used {use}: give {option}, or the run's --config"
 
 
 @asynccontextmanager

@@ -21,9 +21,12 @@ class Expected:
     answer: the bare answer, such as `42`; empty where calls are all that is expected.
     kind: what it is made of, which decides what an audit makes of it.
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
-    calls: name and arguments of the tool calls made before the message, in order.
+    calls: name and arguments of the tool calls made before the message, in order, each as in
+        `("refund", {"order": "B20"})`.
     reward: what it earns; None: the most that the environment gives.
     choices: all that could be chosen, for the kind `choice`.
+
+    Raises TypeError for calls in another form.
     """
 
     answer: str = ""
@@ -32,6 +35,16 @@ class Expected:
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     reward: float | None = None
     choices: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for call in self.calls:
+            match call:
+                case (str(), Mapping()):
+                    continue
+            raise TypeError(
+                f"Expected: a call is a tuple of a tool's name and its arguments, such as "
+                f'("refund", {{"order": "B20"}}), not {call!r:.80}'
+            )
 
     @property
     def message(self) -> str:

@@ -19,7 +19,7 @@ import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from gymmesh_responses import CodecError, dumps, loads
@@ -46,10 +46,14 @@ class NotKept(ValueError):
 
 
 class StateClasses:
-    """The classes that a state may be made of: those that these modules know by name."""
+    """The classes that a state may be made of: those that these modules know by name.
 
-    def __init__(self, *modules: str) -> None:
+    stand_ins: whether a dataclass that they do not know is read as an object with its fields alone.
+    """
+
+    def __init__(self, *modules: str, stand_ins: bool = False) -> None:
         self._modules = [sys.modules[one] for one in dict.fromkeys(modules) if one in sys.modules]
+        self._stand_ins = stand_ins
 
     def knows(self, kind: type) -> bool:
         """Whether the class is found by its name."""
@@ -60,7 +64,18 @@ class StateClasses:
         for module in self._modules:
             if isinstance(name, str) and (found := _at(module, name)) is not None:
                 return found
-        raise ValueError(f"the environment's module has no {name!r}")
+        raise ValueError(f"the environment's module has no {name!r}; define or import it there")
+
+    def dataclass(self, name: object, fields: Any) -> Any:
+        """An object of the dataclass of this name. Raises ValueError."""
+        try:
+            kind = self.find(name)
+        except ValueError:
+            if not (self._stand_ins and isinstance(name, str) and isinstance(fields, dict)):
+                raise
+            # A class of that name, for the text of errors.
+            return type(name, (SimpleNamespace,), {})(**fields)
+        return _dataclass(kind, fields)
 
 
 def state_to_json(state: Any, names: StateClasses, most_bytes: int) -> bytes:
@@ -174,7 +189,7 @@ def _read(value: Any, names: StateClasses, depth: int) -> Any:
             return kind[member]
         raise ValueError(f"{held} is no member of an enum of the environment's module")
     if tag == "$dataclass":
-        return _dataclass(names.find(held), _read(value.get("fields"), names, depth + 1))
+        return names.dataclass(held, _read(value.get("fields"), names, depth + 1))
     content = _read(held, names, depth + 1)
     if tag == "$defaultdict" and value.get("of") in _FACTORIES:
         return defaultdict(_FACTORIES[value["of"]], content)

@@ -46,6 +46,28 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    number: int = 0
+    text: str = ""
+
+
+class Several(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    parts: dict[str, Part] = {}
+    listed: list[int] = []
+    either: dict[str, float | Part] = {}
+
+
+MISTAKEN = """parts:
+  a: {numbr: 1}
+  b: {number: many}
+  c: {text: [1]}
+listed: [
+  x, 2,
+  y]
+either: {a: abc}
+"""
+
+
 def write(folder: Path, text: str, name: str = "mesh.yaml") -> Path:
     path = folder / name
     path.write_text(text)
@@ -62,6 +84,27 @@ def test_files_merge_left_to_right_maps_deep_lists_replaced(tmp_path: Path) -> N
     mesh = load_config([one, two], [], Mesh, {})
     assert mesh.models["a"] == Model(url="x", timeout_s=3.0, stops=["r"])
     assert mesh.models["b"].url == "y"
+
+
+def test_all_mistakes_of_a_file_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path, MISTAKEN)
+    with pytest.raises(ConfigError) as refused:
+        load_config([path], [], Several, {})
+    lines = refused.value.sentences.splitlines()
+    numbers = [line.removeprefix(f"{path}:").partition(": ")[0] for line in lines]
+    assert numbers == list("234678")
+    assert len(refused.value.more) == len(lines) - 1
+
+
+def test_a_value_of_several_types_is_refused_by_one_of_its_shape(tmp_path: Path) -> None:
+    for text, said in (
+        ("either: {a: abc}", "either.a: expected a number, got the text 'abc'"),
+        ("either: {a: {numbr: 1}}", "either.a.numbr: unknown key; did you mean 'number'?"),
+        ("either: {a: [1]}", "either.a: expected a map of keys, got a list"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load_config([write(tmp_path, text)], [], Several, {})
+        assert str(refused.value).endswith(said)
 
 
 def test_overrides_are_yaml_and_come_last(tmp_path: Path) -> None:

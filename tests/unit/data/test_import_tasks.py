@@ -15,6 +15,7 @@ from gymmesh_data.imports import Columns, Imports, import_file
 from gymmesh_resource import Rollout, Session, Task, Verdict
 from gymmesh_resource.registry import make_environment
 from gymmesh_responses import new_message
+from tests.support.cli import run
 
 ARC = {
     "id": "q1",
@@ -22,6 +23,8 @@ ARC = {
     "choices": {"text": ["ice", "steam", "rock"], "label": ["1", "2", "3"]},
     "answerKey": "2",
 }
+
+MATRIX = "\\begin{pmatrix}\n1 & 2\n\\end{pmatrix}"
 
 
 def imported(folder: Path, row: Any, **options: Any) -> dict[str, Any]:
@@ -76,17 +79,41 @@ async def test_a_worked_solution_gives_its_final_answer(
         "She has three pens and buys four, so she has seven pens.",
         "She has 3 + 4 = 7 pens",
         "Ann has 3.\nBob has 4.\nTogether 7",
+        "several\nlines",
+        "",
+        " \n",
         "Photosynthesis turns light into energy that plants can store and use at a later time",
     ],
 )
 def test_an_expected_answer_that_is_prose_is_refused(tmp_path: Path, answer: str) -> None:
     row = {"question": "How many?", "answer": answer}
-    with pytest.raises(UserError, match=r"rows.jsonl:1: expected_answer: .* --keep-prose"):
+    with pytest.raises(UserError, match=r"rows.jsonl:1: expected_answer: .* no answer equals"):
         imported(tmp_path, row)
-    assert imported(tmp_path, row, keep_prose=True)["expected_answer"] == answer
+    assert imported(tmp_path, row, keep_prose=True)["expected_answer"] == answer.strip()
 
 
-@pytest.mark.parametrize("answer", ["Treaty of Versailles", "Paris", "yes", "To be, or not to be?"])
+def test_a_named_column_that_is_null_is_no_expected_answer(tmp_path: Path) -> None:
+    row = {"question": "?", "hints": None}
+    with pytest.raises(UserError, match="expected_answer: is null, which no answer equals"):
+        imported(tmp_path, row, columns=Columns({"expected_answer": "hints"}))
+
+
+@pytest.mark.parametrize("answer", ["no marker here but words that explain", None])
+def test_what_the_environment_refuses_is_refused(tmp_path: Path, answer: str | None) -> None:
+    rows = [{"question": "a", "answer": "#### 7"}, {"question": "b", "answer": answer}]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["import", "x.jsonl", "--format", "hf", "-o", "tasks.jsonl", "--overwrite"]
+    refused = run(*command, "--env", "math", cwd=tmp_path)
+    assert refused.code == 1
+    refused.said("x.jsonl:2: expected_answer: ", "the environment 'math' refuses the row")
+    for more in (["--env", "math", "--keep-prose"], ["--env", "of_my_own"], []):
+        taken = run(*command, *more, cwd=tmp_path)
+        assert taken.code == 0, taken.err
+
+
+@pytest.mark.parametrize(
+    "answer", ["Treaty of Versailles", "Paris", "yes", "To be, or not to be?", MATRIX]
+)
 def test_a_short_answer_in_words_is_taken(tmp_path: Path, answer: str) -> None:
     row = {"question": "What?", "answer": answer}
     assert imported(tmp_path, row)["expected_answer"] == answer

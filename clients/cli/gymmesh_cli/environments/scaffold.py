@@ -26,7 +26,12 @@ def write_environment(name: str, parent: Path) -> list[Path]:
     """Write `<parent>/<name>/` and give its files. Raises ConfigError, and leaves a folder that
     holds anything alone.
     """
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+    if keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name!r} is no name for an environment, because it is a word of Python's own; use "
+            f"another, such as {name}_task"
+        )
+    if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} is no name for an environment; use small letters, digits and _ or -, "
             "such as word_count"

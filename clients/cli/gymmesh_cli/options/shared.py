@@ -86,9 +86,15 @@ class MeshOptions:
         document = merged_document(self.config, sets, self.kept)
         if self.environment_place is not None:
             name = config.defaults.environment
-            environments = document.setdefault("environments", {})
-            if name not in environments:
-                environments[name] = {"use": config.environments[name].use}
+            # Those that nobody wrote are the loader's, which it adds only where it finds none.
+            written = document.get("environments") or {}
+            environments = {one: written.get(one) or {} for one in config.environments}
+            placed = {"use": _as_written(config.environments[name].use)}
+            of_name = self.environment_place == name  # which the document may say with `${…}`
+            environments[name] = (
+                placed | environments[name] if of_name else environments[name] | placed
+            )
+            document["environments"] = environments
             document["defaults"] = {**(document.get("defaults") or {}), "environment": name}
         return document
 
@@ -138,8 +144,13 @@ class OutputOptions:
 
 
 def _quoted(text: str) -> str:
-    # In single quotes YAML reads text as it is; the loader still replaces ${…}.
-    return "'" + text.replace("'", "''").replace("${", "$${") + "'"
+    # In single quotes YAML reads text as it is.
+    return "'" + _as_written(text).replace("'", "''") + "'"
+
+
+def _as_written(text: str) -> str:
+    """Text as a configuration has it, in which the loader replaces `${…}`."""
+    return text.replace("${", "$${")
 
 
 def _mesh_of(values: dict[str, Any]) -> MeshOptions:

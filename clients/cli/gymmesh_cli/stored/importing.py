@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -74,7 +75,8 @@ def import_(
       gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
 
     A worked solution gives its final answer (behind ####, or in \\boxed{}), a multiple choice
-    question becomes a task of mcqa. An expected answer that is a text is refused.
+    question becomes a task of mcqa. An expected answer that is empty or a text is refused, and so
+    is one that the row's environment refuses, where that is installed.
 
     FILE is JSON lines, JSON, Parquet, a log of Inspect (.eval), or a folder of these.
 
@@ -102,6 +104,8 @@ def import_(
     options = Imports(
         Columns(names, only_columns, score), environment, made, skip_invalid, keep_prose
     )
+    if made == "tasks" and not keep_prose:
+        options = replace(options, problem=_problem_of_answers())
     summary = import_file(inputs, output, name, options, overwrite=overwrite)
     for problem in () if as_json else summary.problems:
         echo(one_line(problem), err=True)
@@ -109,6 +113,23 @@ def import_(
     if not summary.records:
         return NOTHING_DONE
     return WITH_FAILURES if summary.refused else DONE
+
+
+def _problem_of_answers() -> Callable[[dict[str, Any]], str]:
+    """What the installed environments have against the expected answers of their rows."""
+    from gymmesh_mesh.authoring.task_checks import TaskChecks
+    from gymmesh_runtime.config import ConfigError
+
+    checks = TaskChecks.of_installed()
+
+    def problem(row: dict[str, Any]) -> str:
+        try:
+            key, sentence = checks.row_problem(row) or ("", "")
+        except ConfigError:  # it needs options, or another package
+            return ""
+        return sentence if key == "expected_answer" else ""
+
+    return problem
 
 
 def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:

@@ -110,7 +110,7 @@ async def _reverify(
         if command.output is not None:
             log = OutputFiles(command.output).log
             stack.enter_context(logged_to(log, anew=not command.resume))
-        directory = await stack.enter_async_context(_environments(command, plan, names))
+        directory = await stack.enter_async_context(_environments(command, plan, source, names))
         verifiers = Verifiers(directory, command.timeout_s)
         await verifiers.prepare(names)
         if command.output is not None:
@@ -127,13 +127,13 @@ async def _reverify(
 
 
 def _environments(
-    command: ReverifyCommand, plan: MeshPlan, names: frozenset[str]
+    command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
 ) -> AbstractAsyncContextManager[PeerDirectory]:
     assert plan.config is not None  # a plan without agents has one
     if command.verifier:
         return embedded_environments(judged_by(plan.config, names, command.verifier), names)
     if not command.resources:
-        return embedded_environments(plan.config, names)
+        return embedded_environments(plan.config, names, known=source.uses())
     security = command.security.over(plan.config.security)
     return remote_environments(command.resources, plan.config, security=security)
 

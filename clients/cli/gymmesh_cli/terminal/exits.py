@@ -49,7 +49,7 @@ def _sentence_of(error: Exception) -> tuple[str, int] | None:
     from gymmesh_runtime.serving.process_limits import limit_met
 
     if isinstance(error, ConfigError):
-        return str(error), USAGE
+        return error.sentences, USAGE
     if isinstance(error, UserError | StartError):
         return str(error), NOTHING_DONE
     if isinstance(error, MeshError):

@@ -9,13 +9,14 @@ from gymmesh_data.imports.items import RowRefused
 
 _FINAL: Final = re.compile(r"(?:^|\n)\s*####\s*(.+?)\s*$")
 _THOUSANDS: Final = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
-_COMMAND: Final = re.compile(r"\\[A-Za-z]+|\$[^$]*\$")
+_COMMAND: Final = re.compile(r"\\(?:begin|end)\{[^}]*\}|\\[A-Za-z]+|\$[^$]*\$")
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _BOX: Final = "\\boxed{"
 # So many words are a text; fewer are one where they end as a sentence, or show a calculation.
 _TEXT_WORDS: Final = 12
 _SENTENCE_WORDS: Final = 5
 _WORKING_WORDS: Final = 3
+_LINES_WORDS: Final = 2
 
 
 def final_answer(value: Any) -> Any:
@@ -30,12 +31,18 @@ def final_answer(value: Any) -> Any:
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
-def refuse_prose(value: Any) -> None:
-    """Raise RowRefused for an expected answer that is a text rather than an answer: whatever a
-    model says, it would be judged wrong.
+def refuse_no_answer(value: Any) -> None:
+    """Raise RowRefused for an expected answer that is empty, or a text rather than an answer:
+    whatever a model says, it would be judged wrong.
     """
     texts = value if isinstance(value, list) else [value]
     for text in texts:
+        if text is None or (isinstance(text, str) and not text.strip()):
+            raise RowRefused(
+                f"expected_answer: is {'null' if text is None else 'empty'}, which no answer "
+                "equals; name the column of the answer (--column expected_answer=NAME), or leave "
+                "the row out"
+            )
         if isinstance(text, str) and _is_prose(text):
             raise RowRefused(
                 f"expected_answer: {_shown(text)!r} is a text, which no answer equals; name the "
@@ -46,7 +53,7 @@ def refuse_prose(value: Any) -> None:
 
 def _is_prose(text: str) -> bool:
     words = len(_WORD.findall(_COMMAND.sub(" ", text)))
-    if words >= _TEXT_WORDS or ("\n" in text.strip() and words >= _WORKING_WORDS):
+    if words >= _TEXT_WORDS or ("\n" in text.strip() and words >= _LINES_WORDS):
         return True
     if text.rstrip().endswith(".") and words >= _SENTENCE_WORDS:
         return True

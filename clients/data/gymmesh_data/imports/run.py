@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias
 from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports.lines import line_of
-from gymmesh_data.imports.answers import refuse_prose
+from gymmesh_data.imports.answers import refuse_no_answer
 from gymmesh_data.imports.files import rows_of
 from gymmesh_data.imports.imported import Imported, rollout_row, task_row
 from gymmesh_data.imports.items import RowRefused
@@ -35,7 +35,9 @@ class Imports:
         environment: of tasks that name none; may be empty.
         made: whether they become tasks or finished rollouts.
         skip_invalid: leave out rows that cannot be taken, rather than write nothing.
-        keep_prose: take tasks whose expected answer is a text that no answer equals.
+        keep_prose: take tasks whose expected answer is empty or a text that no answer equals.
+        problem: why the environment of a task row refuses its expected answer; empty: it does not,
+            or is not known.
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -43,6 +45,7 @@ class Imports:
     made: Literal["tasks", "rollouts"] = "tasks"
     skip_invalid: bool = False
     keep_prose: bool = False
+    problem: Callable[[Json], str] = lambda row: ""
 
 
 @dataclass(slots=True)
@@ -159,7 +162,10 @@ def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes
         imported.payload.setdefault(_REFERENCE, said[-1])
     row = task_row(imported, options.environment)
     if not options.keep_prose:
-        refuse_prose(row.get("expected_answer"))
+        if "expected_answer" in row:
+            refuse_no_answer(row["expected_answer"])
+        if problem := options.problem(row):
+            raise RowRefused(f"expected_answer: {problem}")
     if imported.task_id:
         # Logs have a task's repeats, each with keys of its own; the conversation tells tasks apart.
         told = made_id(row["responses_create_params"])

@@ -199,7 +199,7 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     if isinstance(row.get("task"), str) and imported.task_id:
         imported.task_id = f"{row['task']}/{imported.task_id}"
     imported.payload = {key: row[key] for key in ("answer", "info", "task") if key in row}
-    if isinstance(row.get("answer"), str):
+    if isinstance(row.get("answer"), str) and row["answer"].strip():
         imported.payload["expected_answer"] = imported.payload.pop("answer")
     imported.components = [
         {"name": str(name), "value": number}

@@ -12,8 +12,9 @@ from typing import Final
 
 from gymmesh_client import OutputFiles, open_run
 from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.run_file import read_run_file
 from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
-from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.rollout import StoredRollout, object_of, text_of
 from gymmesh_data.sources import distinct, files_of, is_run, read_rollouts
 
 _ENVIRONMENTS: Final = """
@@ -81,6 +82,20 @@ class Source:
         found = ((path, tasks_of_run(path)) for path in self.paths if is_run(path))
         return {path: tasks for path, tasks in found if tasks is not None}
 
+    def uses(self) -> dict[str, str]:
+        """Which class or function each environment was in these runs, by their NAME.run.json: as
+        `use:` names it from the working directory.
+        """
+        found: dict[str, str] = {}
+        for path in self.paths:
+            about = read_run_file(OutputFiles(path).run) if is_run(path) else {}
+            environments = object_of(object_of(about, "configuration"), "environments")
+            folder = text_of(object_of(about, "asked"), "folder")
+            for name in environments:
+                if use := text_of(object_of(environments, name), "use"):
+                    found.setdefault(name, _from_here(use, Path(folder)))
+        return found
+
     def files(self) -> list[Path]:
         """All files that belong to the sources."""
         return files_of(self.paths)
@@ -96,6 +111,15 @@ class Source:
                 except OSError as error:
                     raise unreadable(file, error) from None
         return digest.hexdigest()
+
+
+def _from_here(use: str, folder: Path) -> str:
+    """A `use:` that names a file in a folder, as it names the file from the working directory."""
+    file, colon, name = use.rpartition(":")
+    if not file.endswith(".py"):
+        return use
+    path, here = folder / file, Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}{colon}{name}"
 
 
 def _row_files(path: Path) -> Collection[Path]:

@@ -20,8 +20,22 @@ def name_of(use: str) -> str:
     return name.removesuffix("Environment").lower() or name.lower()
 
 
+def one_use(place: str) -> str:
+    """What `use:` says for the one environment of a place; see `with_environment`. Raises
+    ConfigError.
+    """
+    try:
+        uses = uses_of(place)
+    except DefinitionError as error:
+        raise ConfigError(str(error)) from None
+    if len(uses) > 1:
+        raise ConfigError(f"{place} has {len(uses)} environments; name one: {', '.join(uses)}")
+    return uses[0]
+
+
 def with_environment(config: MeshConfig, place: str) -> MeshConfig:
-    """A configuration with the environment of a place, which is then the default one.
+    """A configuration with the environment of a place, which is then the default one. What the
+    configuration says of its name beside `use` holds.
 
     Args:
         place: a name of the configuration, an installed environment, a class or a function such as
@@ -31,14 +45,10 @@ def with_environment(config: MeshConfig, place: str) -> MeshConfig:
     """
     if place in config.environments:
         return _default(config, place)
-    try:
-        uses = uses_of(place)
-    except DefinitionError as error:
-        raise ConfigError(str(error)) from None
-    if len(uses) > 1:
-        raise ConfigError(f"{place} has {len(uses)} environments; name one: {', '.join(uses)}")
-    name = name_of(uses[0])
-    environments = {**config.environments, name: EnvironmentConfig(use=uses[0])}
+    use = one_use(place)
+    name = name_of(use)
+    said = config.environments.get(name, EnvironmentConfig())
+    environments = {**config.environments, name: replace(said, use=use)}
     return _default(replace(config, environments=environments), name)
 
 

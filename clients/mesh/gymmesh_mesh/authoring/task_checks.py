@@ -12,7 +12,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError, TaskInvalid
-from gymmesh_resource.registry import make_environment, named_object
+from gymmesh_resource.registry import environment_names, make_environment, named_object
 from gymmesh_resource.rewards import Rewards
 from gymmesh_resource.task import Task
 from gymmesh_runtime.config import ConfigError
@@ -42,6 +42,20 @@ class TaskChecks:
             for name, one in made.items()
         }
         self._unable: Counter[str] = Counter()
+
+    @staticmethod
+    def of_installed() -> TaskChecks:
+        """Of the environments that installed packages offer, each by its name and as it is by
+        default.
+        """
+        return TaskChecks({name: EnvironmentConfig(use=name) for name in environment_names()})
+
+    def row_problem(self, row: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The same as `problem`, of a row that names its environment."""
+        try:
+            return self.problem(Task.of(row).message)
+        except TaskInvalid as error:
+            return error.field, error.problem
 
     def problem(self, task: rollout_pb2.Task) -> tuple[str, str] | None:
         """The key and a sentence on why the task's environment would refuse it; None: it would

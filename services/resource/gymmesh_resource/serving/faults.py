@@ -17,7 +17,12 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import CodecError, item_to_dict
 from gymmesh_runtime.errors import MeshError, field_invalid, queue_full
-from gymmesh_runtime.text.faults import describe, shown_place, traceback_id
+from gymmesh_runtime.text.faults import (
+    authors_traceback,
+    describe,
+    shown_place,
+    traceback_id,
+)
 from gymmesh_runtime.text.secrets import mask_secrets
 
 from ..errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
@@ -36,7 +41,7 @@ def environment_fault(
     *,
     reason: _Reason.ValueType = _Reason.ERROR_REASON_ENVIRONMENT_FAULT,
 ) -> MeshError:
-    """The MeshError for what a method raised. Logs a fault with its traceback.
+    """The MeshError for what a method raised. Logs a fault with its traceback in the author's code.
 
     A MeshError is returned as it is; TaskInvalid becomes TASK_INVALID, a full pool QUEUE_FULL;
     anything else is a fault, of the given reason.
@@ -51,7 +56,8 @@ def environment_fault(
         )
     error_id = traceback_id(error)
     message = "environment %s failed in %s (error_id %s)"
-    _LOGGER.error(message, environment, stage, error_id, exc_info=error)
+    shown = (type(error), error, authors_traceback(error))
+    _LOGGER.error(message, environment, stage, error_id, exc_info=shown)
     about = _about(error)
     owner = "verifier" if reason == _Reason.ERROR_REASON_VERIFIER_FAULT else "environment"
     return MeshError(

@@ -35,11 +35,13 @@ def kept_state(
     kept: rollout_pb2.FinalState,
     field: str = "final_state",
 ) -> object:
-    """The state that was kept. `fresh`: that of a new session. Raises INVALID_ARGUMENT for `field`,
-    which is its place in the request.
+    """The state that was kept. `fresh`: that of a new session. Where that is None, the verifier has
+    no state of its own, such as a function in another file, and need not know the classes of this
+    one. Raises INVALID_ARGUMENT for `field`, which is its place in the request.
     """
     try:
-        return state_from_json(kept.state_json, _names(environment, fresh))
+        names = _names(environment, fresh, stand_ins=fresh is None)
+        return state_from_json(kept.state_json, names)
     except ValueError as error:
         problem = f"is not a state of {type(environment).__name__}: {error}"
         raise field_invalid(field, problem) from None
@@ -69,5 +71,8 @@ def _reads_state(code: Any) -> bool:
     return "state" in code.co_names or any(map(_reads_state, code.co_consts))
 
 
-def _names(environment: Environment[Any], state: object) -> StateClasses:
-    return StateClasses(type(environment).__module__, type(state).__module__)
+def _names(
+    environment: Environment[Any], state: object, *, stand_ins: bool = False
+) -> StateClasses:
+    modules = type(environment).__module__, type(state).__module__
+    return StateClasses(*modules, stand_ins=stand_ins)

@@ -1,9 +1,10 @@
-"""The one error of the configuration: a single sentence that says where and what."""
+"""The one error of the configuration: a sentence that says where and what, for each mistake."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
@@ -14,15 +15,48 @@ class ConfigError(ValueError):
         line: the line in the file, from 1; 0 where there is none.
         path: the key's path, such as `models.policy.url`; may be empty.
         problem: what is wrong and what was expected, without the place.
+        more: further mistakes that were found beside this one, none of which has more.
     """
 
     def __init__(self, problem: str, *, source: str = "", line: int = 0, path: str = "") -> None:
         self.problem = problem
+        self.more: tuple[ConfigError, ...] = ()
         self.source = source
         self.line = line
         self.path = path
         place = f"{source}:{line}" if line else source
         super().__init__(": ".join(part for part in (place, path, problem) if part))
+
+    @property
+    def sentences(self) -> str:
+        """All mistakes, each in a line."""
+        return "\n".join(map(str, (self, *self.more)))
+
+
+class Mistakes:
+    """Gathers the mistakes of several keys, so that all are reported and not the first alone."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigError] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Takes down a ConfigError of the block, which ends there."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error)
+
+    def add(self, error: ConfigError) -> None:
+        """Take down a mistake."""
+        self._found += [error, *error.more]
+
+    def check(self) -> None:
+        """Raise the first mistake, with the others as its `more`; none: do nothing."""
+        if self._found:
+            first, *more = self._found
+            first.more = tuple(more)
+            raise first
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Types: a tree of located values into Structs, or a sentence about the first mistake."""
+"""Types: a tree of located values into Structs, or a sentence about each mistake."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from gymmesh_runtime.config.errors import ConfigError, nearest
+from gymmesh_runtime.config.errors import ConfigError, Mistakes, nearest
 from gymmesh_runtime.config.secret import Secret
 from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, join
 
@@ -31,20 +31,24 @@ class Filler:
         """A Struct from a map.
 
         Raises:
-            ConfigError: an unknown or missing key, a wrong type, or the Struct's own refusal.
+            ConfigError: unknown or missing keys, wrong types, or else the Struct's own refusal.
         """
         if not isinstance(tree, Table):
             raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
         fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
+        mistakes = Mistakes()
         for key, mark in tree.keys.items():
             if key not in fields:
-                raise mark.error(f"unknown key; {nearest(key, fields)}", join(path, key))
+                problem = f"unknown key; {nearest(key, fields)}"
+                mistakes.add(mark.error(problem, join(path, key)))
         values: dict[str, Any] = {}
         for key, field in fields.items():
             if key in tree.members:
-                values[field.name] = self.value(field.type, tree.members[key], join(path, key))
+                with mistakes.noted():
+                    values[field.name] = self.value(field.type, tree.members[key], join(path, key))
             elif field.required:
-                raise tree.mark.error(f"the key {key!r} is missing", path)
+                mistakes.add(tree.mark.error(f"the key {key!r} is missing", path))
+        mistakes.check()
         try:
             return schema(**values)
         except (ValueError, TypeError) as error:
@@ -73,29 +77,35 @@ class Filler:
         if isinstance(tree, Leaf) and type(None) in hints and self._read(tree, path) is None:
             return None
         rest = [hint for hint in hints if hint is not type(None)]
-        for hint in rest[:-1]:
+        refused: list[tuple[bool, ConfigError]] = []
+        for hint in rest:
             try:
                 return self.value(hint, tree, path)
-            except ConfigError:
-                continue
-        return self.value(rest[-1], tree, path)
+            except ConfigError as error:
+                refused.append((_is_single(hint) == isinstance(tree, Leaf), error))
+        # Of the types it could have been: the last that is of its shape, else the last.
+        raise next((error for fits, error in reversed(refused) if fits), refused[-1][1])
 
     def _table(self, hints: tuple[Any, ...], tree: Tree, path: str) -> dict[Any, Any]:
         if not isinstance(tree, Table):
             raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
-        of = hints[1] if len(hints) == 2 else Any
-        return {
-            key: self.value(of, member, join(path, key)) for key, member in tree.members.items()
-        }
+        of, mistakes = hints[1] if len(hints) == 2 else Any, Mistakes()
+        values: dict[Any, Any] = {}
+        for key, member in tree.members.items():
+            with mistakes.noted():
+                values[key] = self.value(of, member, join(path, key))
+        mistakes.check()
+        return values
 
     def _items(self, base: Any, hints: tuple[Any, ...], tree: Tree, path: str) -> Any:
         if not isinstance(tree, Items):
             raise tree.mark.error(f"expected a list, got {self._describe(tree, path)}", path)
-        of = hints[0] if hints else Any
-        elements = [
-            self.value(of, element, f"{path}[{place}]")
-            for place, element in enumerate(tree.elements)
-        ]
+        of, mistakes = hints[0] if hints else Any, Mistakes()
+        elements: list[Any] = []
+        for place, element in enumerate(tree.elements):
+            with mistakes.noted():
+                elements.append(self.value(of, element, f"{path}[{place}]"))
+        mistakes.check()
         return tuple(elements) if base is tuple else elements
 
     def _scalar(self, hint: Any, tree: Tree, path: str) -> Any:
@@ -172,6 +182,13 @@ def read_plain(text: str, mark: Mark, path: str) -> Any:
         raise mark.error(problem, path) from None
     finally:
         loader.dispose()
+
+
+def _is_single(hint: Any) -> bool:
+    """Whether a type is of single values, rather than of maps or lists."""
+    base = typing.get_origin(_base(hint)) or _base(hint)
+    several = (dict, Mapping, list, tuple, Sequence, msgspec.Struct)
+    return not (isinstance(base, type) and issubclass(base, several))
 
 
 def _base(hint: Any) -> Any:

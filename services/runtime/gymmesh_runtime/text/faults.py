@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Final
 
 from gymmesh_runtime.text.secrets import mask_secrets
@@ -24,6 +24,7 @@ _STDLIB: Final = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platst
 _OURS: Final = ("gymmesh.", "gymmesh_")
 _AUTHORS: Final = "gymmesh_environment_"
 _READY: Final = "gymmesh_resource.environments."
+_OUR_RANK: Final = 2
 
 
 def describe(error: BaseException) -> dict[str, str]:
@@ -65,6 +66,18 @@ def place_of(error: BaseException) -> str:
     return fallback
 
 
+def authors_traceback(error: BaseException) -> TracebackType | None:
+    """The traceback from the author's first frame on, without ours that called it; all of it where
+    no frame is the author's.
+    """
+    at = error.__traceback__
+    while at is not None:
+        if _rank(at.tb_frame.f_code.co_filename, _module(at.tb_frame)) < _OUR_RANK:
+            return at
+        at = at.tb_next
+    return error.__traceback__
+
+
 def traceback_id(error: BaseException) -> str:
     """Eight hex digits, the same for all exceptions of one type from one place."""
     mark = hashlib.blake2b(type(error).__qualname__.encode(), digest_size=4)
@@ -97,10 +110,10 @@ def _rank(file: str, module: str) -> int:
     if module.startswith(_READY):
         return 1
     if file.startswith("<") or (module.startswith(_OURS) and not module.startswith(_AUTHORS)):
-        return 2
+        return _OUR_RANK
     if "site-packages" in file or "dist-packages" in file:
         return 1
-    return 2 if file.startswith(_STDLIB) else 0
+    return _OUR_RANK if file.startswith(_STDLIB) else 0
 
 
 def _module(frame: FrameType) -> str:
