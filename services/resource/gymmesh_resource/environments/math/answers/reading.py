@@ -14,8 +14,19 @@ from typing import Literal
 from . import words
 from .evaluation import symbols
 from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
-from .forms import Assigned, Chain, Collection, Form, Region, RegionPart, Relation, Scalar, Words
-from .notation import clean
+from .forms import (
+    Assigned,
+    Bound,
+    Chain,
+    Collection,
+    Form,
+    Region,
+    RegionPart,
+    Relation,
+    Scalar,
+    Words,
+)
+from .notation import RELATIONS, clean
 from .numbers import close, same_value
 from .regions import EVERYTHING, complement, interval, united, within
 from .scalars import read_scalar
@@ -62,16 +73,7 @@ _LINKS = {"=", "==", "\\approx"}
 _ORDERS: Mapping[str, Literal["<", "<="]] = {
     "<": "<", ">": "<", "\\le": "<=", "\\ge": "<=", "<=": "<=", ">=": "<=",
 }  # fmt: skip
-_OTHER_SIGNS = {
-    "\\ne",
-    "\\in",
-    "\\equiv",
-    "\\sim",
-    "\\propto",
-    "\\cong",
-    "\\subset",
-    "\\subseteq",
-}
+_OTHER_SIGNS = {f"\\{name}" for name in RELATIONS}
 _SIGNS = _LINKS | set(_ORDERS) | _OTHER_SIGNS
 _NONE = Collection("set", ())
 
@@ -104,6 +106,8 @@ def read(text: str) -> list[Form]:
             return read(wrapped[1])
         except Unreadable as error:
             problem = error
+    if forms and (name := words.read_name(text)):  # a name first: BC is no CB
+        forms.insert(0, Words(name))
     if not forms:
         name = words.read_words(text)
         if name is None:
@@ -218,6 +222,8 @@ def _list(text: str) -> Form:
 
 def _member(text: str) -> Form:
     """A member of a list, which may be a word."""
+    if name := words.read_name(text):
+        return Words(name)
     try:
         return _relation(text)
     except Unreadable:
@@ -225,6 +231,12 @@ def _member(text: str) -> Form:
         if name is None:
             raise
         return Words(name)
+
+
+def _element(text: str) -> Form:
+    """A member of a tuple or set."""
+    name = words.read_name(text)
+    return _value(text) if name is None else Words(name)
 
 
 def _flat(members: Sequence[Form]) -> Form:
@@ -244,7 +256,9 @@ def _relation(text: str) -> Form:
     if not signs:
         return _value(text)
     if any(not part for part in parts):
-        raise Unreadable("a side of a relation is empty")
+        if set(signs) <= _LINKS:
+            raise Unreadable("a side of an equation is empty")
+        return Bound(text.replace(" ", ""))
     if set(signs) <= _LINKS:
         return _chain(parts, signs)
     if set(signs) <= set(_ORDERS):
@@ -254,7 +268,10 @@ def _relation(text: str) -> Form:
             [sign in (">", "\\ge", ">=") for sign in signs],
         )
     if len(parts) == 2 and signs[0] == "\\in":
-        return Assigned(parts[0], _value(parts[1]))
+        name, value = _name(parts[0])[0], _value(parts[1])
+        if not name or (isinstance(value, Scalar) and not symbols(value.node)):
+            raise Unreadable("what is in the set, or the set, cannot be read")
+        return Assigned(name, value)
     if len(parts) == 2 and signs[0] == "\\ne":
         left, right = read_expression(parts[0]), read_expression(parts[1])
         if left.op == "symbol" and not symbols(right):
@@ -398,7 +415,7 @@ def _collection(start: str, inside: str, end: str) -> Form | None:
         )
     if (start, end) not in (("(", ")"), ("[", "]")):
         raise Unreadable("its brackets do not match")
-    members = tuple(_value(part) for part in parts)
+    members = tuple(_element(part) for part in parts)
     if any(_is_infinite(member) for member in members) and len(members) == 2:
         low, high = (member.node for member in members if isinstance(member, Scalar))
         return interval(low, high, start == "[", end == "]")
@@ -421,7 +438,7 @@ def _set(inside: str) -> Form:
             return condition
         raise Unreadable("the condition of a set is not known here")
     members = split(inside, lambda token: token in (",", ";"))[0]
-    flat = _flat([_value(part) for part in members])
+    flat = _flat([_element(part) for part in members])
     return Collection("set", flat.members if isinstance(flat, Collection) else (flat,))
 
 

@@ -75,6 +75,11 @@ _STATING = {
     "correct", "or", "and", "if", "but", "maybe", "perhaps", "than", "less", "more", "at", "least",
     "most", "up", "between", "plus", "minus", "times", "to", "from", "isn", "yes", "either",
     "neither", "unless", "except", "impossible", "invalid", "unknown", "roughly", "fewer",
+    "minimum", "maximum", "excluded", "rejected", "eliminated", "ruled", "fails", "failed", "fail",
+    "seems", "looks", "appears", "implausible", "improbable", "unlikely", "doubtful", "untrue",
+    "mistaken", "absurd", "nonsense", "tops", "upwards", "onwards", "over", "under", "above",
+    "below", "beyond", "can", "cannot", "could", "would", "should", "must", "might", "may",
+    "does", "doesn", "won", "squared", "cubed", "factorial",
 }  # fmt: skip
 _WORDS = {
     "per": "/", "square": "sq", "squared": "^2", "cubic": "cu", "cubed": "^3",
