@@ -16,6 +16,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gymmesh_resource.environments._number_words import number_of_words
+
 from . import library
 from .answers import words
 from .answers.comparison import FormComparison
@@ -52,7 +54,7 @@ def read_expected(text: str) -> ExpectedForms:
     """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
     if not text.strip().strip("$"):
         raise ExpectedAnswerError("is empty: give the answer there")
-    if words.is_sentence(text):
+    if words.is_sentence(text) and number_of_words(text.strip()) is None:
         raise ExpectedAnswerError(
             f"{text[:100]!r} is a sentence, which no answer can be expected to match: give a "
             "number, an expression or a word, or use the option judge"

@@ -29,7 +29,8 @@ _MATHEMATICS = re.compile(
 )
 _NUMBER = re.compile(
     "[-+\N{MINUS SIGN}]?[$\N{EURO SIGN}\N{POUND SIGN}]?"
-    r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?/\s?\d+)?(?:\s?\\?%|\s?percent)?"
+    r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?/\s?\d+)?"
+    r"(?:\s?\\?%|\s?percent|(?:\s(?:hundred|thousand|million|billion|trillion))+)?"
 )
 
 

@@ -29,7 +29,7 @@ from .forms import (
 from .notation import RELATIONS, clean
 from .numbers import close, same_value
 from .regions import EVERYTHING, complement, interval, united, within
-from .scalars import read_scalar
+from .scalars import read_number_words, read_scalar, without_unit_fraction
 from .splitting import enclosed, split
 from .units import is_known_unit, read_unit
 
@@ -84,7 +84,7 @@ def read(text: str) -> list[Form]:
         raise Unreadable(f"it has more than {LONGEST} characters")
     text = _PERCENT.sub("%", _without_label(clean(text)))
     text = _TEMPERATURE.sub(lambda found: rf"\text{{deg{found[1] or found[2]}}}", text)
-    text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
+    text = without_unit_fraction(_UNIT_FRACTION.sub(r"\\text{\1/\2}", text))
     text = _JOINING.sub(r" \1 ", text).replace("\\langle", "(").replace("\\rangle", ")").strip()
     if not text:
         raise Unreadable("it is empty")
@@ -100,6 +100,8 @@ def read(text: str) -> list[Form]:
             forms.append(reading())
         except Unreadable as error:
             problem = problem or error
+    if not forms and (said := read_number_words(text)) is not None:
+        return [said]
     wrapped = _WRAPPED.fullmatch(text)
     if not forms and wrapped is not None and wrapped[1].strip():
         try:
