@@ -3,7 +3,7 @@ r"""Numbers with units, as short answers write them, compared exactly. Pure.
 Invariant: time is linear in the text, whatever the size of the number: `1e999999` is never
 written out.
 
-`quantity` reads 1,234.50, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, $5, 80 km/h
+`quantity` reads 1,234.50, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, two hundred, 1 945, $5, 80 km/h
 and 37 percent. It reads no number with leading zeros (007 is an identifier) and no number beside
 words that are not a unit.
 """
@@ -64,7 +64,8 @@ _OTHERS: Final = {
     "°C": ("degrees celsius", "degree celsius", "celsius", "C", "degrees C", "deg C"),
     "°F": ("degrees fahrenheit", "degree fahrenheit", "fahrenheit", "F", "degrees F", "deg F"),
     "kB": ("KB",), "kb": ("kbit", "kbits"), "Mb": ("Mbit", "Mbits"), "Gb": ("Gbit", "Gbits"),
-    "Mb/s": ("Mbps",), "Gb/s": ("Gbps",), "kb/s": ("kbps",), "MB/s": ("MBps",), "K": ("kelvin", "kelvins"),
+    "Mb/s": ("Mbps",), "Gb/s": ("Gbps",), "kb/s": ("kbps",), "MB/s": ("MBps",),
+    "K": ("kelvin", "kelvins"),
     "%": ("percent", "per cent", "pct"), "$": ("dollar", "dollars", "usd", "US$"),
     "€": ("euro", "euros", "eur"), "£": ("gbp", "pounds sterling"), "¥": ("yen", "jpy"),
     "₹": ("rupee", "rupees", "inr"), "cent": ("cents",),

@@ -30,7 +30,7 @@ _PROMPT_SIGNS = (
     ("percent", "%"),
 )  # fmt: skip
 _REMOVED = re.compile(r"[\s{}()$\\]")
-_DECIMAL = re.compile(r"\d*\.?\d*(?:e\d+)?")
+_DECIMAL = re.compile(r"\d*\.?\d*")
 _LONGEST_PROMPT = 20_000
 
 

@@ -20,15 +20,16 @@ _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven
           "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
 _LONGEST_BASED = 300
 _TAIL = re.compile(
-    r"(?:(?:\\text\s?\{(?:[^{}]|\{[^{}]*\})*\}|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
+    r"(?:(?:\\text\s?\{(?:[^{}]|\{[^{}]*\})*\}"
+    r"|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
     r"(?:\s?\^\s?(?:\{\s?-?\d\s?\}|-?\d))?\s*(?:(?:/|\\cdot)\s*)?)+$"
 )
 _TEXT = re.compile(r"\\text\s?\{((?:[^{}]|\{[^{}]*\})*)\}")
+_HELD = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"  # what braces hold, which may have braces
 # The unit as a fraction, and the number above its line, if it stands there.
 _OVER = re.compile(
     r"\\frac\s?\{\s?(?P<number>-?\s?\d+(?:\.\d+)?(?=[^\d.]))?"
-    r"(?P<above>(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-    r"\s?\{(?P<below>(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s?$"
+    rf"(?P<above>{_HELD})\}}\s?\{{(?P<below>{_HELD})\}}\s?$"
 )
 _WRAPPED_OVER = re.compile(r"\\text\s?\{\s*(\\frac\s?\{[^{}]*\}\s?\{[^{}]*\})\s*\}\s?$")
 _LITERAL = re.compile(
