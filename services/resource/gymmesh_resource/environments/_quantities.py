@@ -3,9 +3,9 @@ r"""Numbers with units, as short answers write them, compared exactly. Pure.
 Invariant: time is linear in the text, whatever the size of the number: `1e999999` is never
 written out.
 
-`quantity` reads 1,234.50, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, two hundred, 1 945, $5, 80 km/h
-and 37 percent. It reads no number with leading zeros (007 is an identifier) and no number beside
-words that are not a unit.
+`quantity` reads 1,234.50, 1 945, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, two
+hundred, $5, 80 km/h and 37 percent. It reads no number with leading zeros (007 is an identifier)
+and no number beside words that are not a unit.
 """
 
 from __future__ import annotations

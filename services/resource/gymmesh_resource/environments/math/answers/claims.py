@@ -34,9 +34,10 @@ _DENIED = re.compile(
     r"|no (?:way|chance|reason|case)|unequal|(?:differs?|different|distinct|far)"
     r" from|(?:wrong|incorrect|false|untrue|mistaken) (?:that|to|answer|value|result|number)\b"
     r"|an? (?:mistake|error)|impossible|improbable|unlikely|unsure|implausible|hardly|scarcely"
-    r"|barely|(?:fails?|failed) to|(?<!\bno )doubts?|doubtful|opposite of|other than"
+    r"|barely|(?:fails?|failed|refuses?|declines?) to|(?<!\bno )doubts?|doubtful|opposite of"
+    r"|other than"
     r"|(?:anything|all|everything|any \w+|every \w+) but|except)"
-    rf"(?:\s+(?:from|of|than|with|{_FILLER}))*\s*:?\s*$"
+    rf"(?:\s+(?:from|of|than|with|like|=|{_FILLER}))*\s*:?\s*$"
 )
 _NO_DENIAL = re.compile(
     rf"\b(?:{_NEGATION}|nothing|none|nobody|no one)\b[^,.;]*\b(?:other than|anything but|doubts?"
@@ -51,6 +52,9 @@ _BOUNDED = re.compile(
     r"|\bno (?:more|less|fewer)|\b(?:over|under|above|below|beyond|exceed(?:s|ing)?|near|nearly"
     r"|surpass(?:es|ing)?|almost|short of|within|upwards of|in excess of|bounded by|capped at"
     r"|either|neither|nor|between|instead of|without|besides|aside from|apart from|as opposed to"
+    r"|twice|double|triple|minus|negative(?=\s+$)|(?:half|third|quarter|root|square|cube|reciprocal"
+    r"|inverse|multiple|multiples|divisor|factor|power|percent|%) of|(?:divided|multiplied"
+    r"|divisible) by|modulo|(?:starts?|begins?|ends?) with"
     r"|excluding|excludes?|rejects?|rules? out|ruled out|den(?:y|ies)|avoids?|contradicts?"
     r"|refutes?|disproves?)"
     r"|(?<![-=])>=?|<=?|[≤≥≠≮≯≰≱∉∈≡≪≫⩽⩾≦≧¬]|!=|=/=|/="
@@ -105,6 +109,7 @@ _TAKEN_BACK = re.compile(
     r"|wait\b.{0,20}\b(?:no|wrong)\b|(?:that|this|it)(?:'s| is| was| can't| cannot| would be) ?"
     rf"(?:{_WRONG}|n't (?:right|correct|true|it)|be right))"
 )
+_BUT = re.compile(r"\bbut\b")
 _CONFIRMED = re.compile(r"\s*(?:yes|yeah|yep|right|correct|indeed|it is|exactly|true)\b")
 
 
@@ -121,6 +126,9 @@ def gives(text: str, start: int, end: int) -> bool:
     if _DENIED.search(clause) and not _NO_DENIAL.search(clause):
         return False
     if any(one.match(rest) for one in (_DENIED_AFTER, _BOUNDED_AFTER, _ANOTHER_AFTER)):
+        return False
+    turned = _BUT.search(rest)
+    if turned and _TAKEN_BACK.match(rest, turned.end()):
         return False
     asked = stop is not None and stop.group() == "?" and follows.strip()
     return not _TAKEN_BACK.match(follows) and (not asked or bool(_CONFIRMED.match(follows)))

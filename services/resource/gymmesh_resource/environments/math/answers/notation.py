@@ -80,8 +80,10 @@ RELATIONS = frozenset((
 ))  # fmt: skip
 _SUBSCRIPT = re.compile(r"[_^]\s?\{[^{}]*\}")
 _RELATION = re.compile(
-    rf"[<>]|\\(?:le|ge|{'|'.join(sorted(RELATIONS, key=len, reverse=True))})(?![a-zA-Z])"
+    rf"[<>]|\\(?:le|ge|setminus|{'|'.join(sorted(RELATIONS, key=len, reverse=True))})(?![a-zA-Z])"
 )
+# Of code; right behind a number or letter the mark is a factorial's.
+_UNEQUAL = re.compile(r"(?:(?<=\s)|^)!=")
 _DENIED = re.compile(r"\\not\s?(=|\\in(?![a-zA-Z]))")
 _DEGREE = re.compile(r"(?:\^\s?)?\\degree(?![a-zA-Z])")
 # A backslash that was escaped once too often; between rows of a matrix it is meant.
@@ -122,7 +124,7 @@ def clean(text: str) -> str:
         lambda found: "^{" + found.group().translate(_SUPERSCRIPT_DIGITS) + "}", text
     )
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATED)).translate(_TRANSLATED)
-    text = _without_delimiters(text)
+    text = _without_delimiters(_UNEQUAL.sub(r"\\ne ", text))
     text = _THOUSANDS.sub(lambda found: re.sub(r"\{,\}|\\,", "", found.group()), text)
     text = _DECIMAL_COMMA.sub(".", text)
     text = _SPACES.sub(" ", _LAYOUT.sub(" ", _COLOR.sub("", text)))

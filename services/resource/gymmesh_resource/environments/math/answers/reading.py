@@ -64,6 +64,11 @@ _REVERSED = re.compile(r"\](.*),(.*)\[")
 _LETTERS = re.compile(r"[A-Za-z]{2,4}")
 _DOTS = re.compile(r"\\(?:ldots|cdots|dots|vdots)(?![a-zA-Z])|\.\.\.")
 _PLAIN_WORDS = re.compile(r"(?:[A-Za-z' -]|\\text\s?\{[A-Za-z' -]*\})+")
+# Words with which what stands before an equals sign denies it: "it is not true that x".
+_DENYING = frozenset((
+    "not", "never", "cannot", "false", "wrong", "incorrect", "untrue", "impossible", "unlikely",
+    "doubt", "isn",
+))  # fmt: skip
 _CALLED = re.compile(
     r"[A-Za-z]\s?(?:\^\s?\{\s?-\s?1\s?\})?'?\s?\(\s?[^()]{1,20}\)"
     r"|\\frac\s?\{\s?d\s?[a-z]\s?\}\s?\{\s?d\s?[a-z]\s?\}"
@@ -327,7 +332,8 @@ def _name(text: str) -> tuple[str, Node | None]:
         is_name = wrapped or re.fullmatch(
             r"[A-Za-z][A-Za-z ]*(?:\s?\(.{1,20}\))?|\([a-z](?:,\s?[a-z])+\)", letters
         )
-        return (letters if is_name else ""), None
+        denies = not _DENYING.isdisjoint(letters.lower().split())
+        return (letters if is_name and not denies else ""), None
     if node.op == "symbol":
         return node.name, node
     return (text.replace(" ", "") if node.op == "apply" else ""), None
