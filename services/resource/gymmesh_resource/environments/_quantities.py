@@ -3,9 +3,9 @@ r"""Numbers with units, as short answers write them, compared exactly. Pure.
 Invariant: time is linear in the text, whatever the size of the number: `1e999999` is never
 written out.
 
-`quantity` reads 1,234.50, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, $5, 80 km/h
-and 37 percent. It reads no number with leading zeros (007 is an identifier) and no number beside
-words that are not a unit.
+`quantity` reads 1,234.50, 1 945, -3, 1/2, 2 1/2, 1.6×10^-19, 1e3, 10^6, 5 million, twelve, two
+hundred, $5, 80 km/h and 37 percent. It reads no number with leading zeros (007 is an identifier)
+and no number beside words that are not a unit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from functools import cache
 from math import gcd
 from typing import Final
 
+from gymmesh_resource.environments._number_words import SCALES, number_of_words
+
 # Digits of a number, and of its power of ten; longer ones are text.
 _DIGITS: Final = 400
 _POWER_DIGITS: Final = 9
 # Powers of ten between two numbers that can be near each other.
 _APART: Final = 1_000
 
-_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})++|[0-9]++)"
+_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})++|[0-9]{1,3}(?:\ [0-9]{3})++(?![0-9])|[0-9]++)"
 _DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(
     rf"""(?P<sign>[+-]?)\s?(?P<currency>[$£€¥₹]?)\s?(?P<sign2>[+-]?)
@@ -36,25 +38,17 @@ _NUMBER = re.compile(
     (?P<unit>.*)""",
     re.VERBOSE | re.DOTALL,
 )
-_SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LONGEST: Final = 2 * _DIGITS  # characters of text that may be a quantity
-
-_ONES = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-    "nineteen",
-)  # fmt: skip
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 # Symbols that take SI's prefixes, and those prefixes.
 _SI_SYMBOLS: Final = ("m", "g", "s", "l", "L", "J", "W", "N", "Pa", "V", "A", "Hz", "mol", "Ω",
-                      "B", "eV", "Wh", "cal")  # fmt: skip
+                      "B", "eV", "Wh", "cal", "b")  # fmt: skip
 _SI_PREFIXES: Final = ("n", "µ", "μ", "m", "c", "d", "k", "M", "G", "T")
 _SI_NAMES: Final = {
     "m": ("metre", "meter"), "g": ("gram",), "s": ("second", "sec"), "L": ("litre", "liter"),
     "J": ("joule",), "W": ("watt",), "N": ("newton",), "Pa": ("pascal",), "V": ("volt",),
     "A": ("ampere", "amp"), "Hz": ("hertz",), "mol": ("mole",), "Ω": ("ohm",), "B": ("byte",),
-    "cal": ("calorie",),
+    "cal": ("calorie",), "b": ("bit",),
 }  # fmt: skip
 _SI_PREFIX_NAMES: Final = {"": "", "nano": "n", "micro": "µ", "milli": "m", "centi": "c",
                            "kilo": "k", "mega": "M", "giga": "G", "tera": "T"}  # fmt: skip
@@ -65,10 +59,13 @@ _OTHERS: Final = {
     "year": ("years", "yr", "yrs"), "mi": ("mile", "miles"), "in": ("inch", "inches"),
     "ft": ("foot", "feet"), "yd": ("yard", "yards"), "lb": ("lbs", "pound", "pounds"),
     "oz": ("ounce", "ounces"), "t": ("tonne", "tonnes"), "acre": ("acres",),
-    "ha": ("hectare", "hectares"), "bit": ("bits",), "rad": ("radian", "radians"),
+    "ha": ("hectare", "hectares"), "rad": ("radian", "radians"),
     "°": ("degree", "degrees", "deg", "^∘"),
-    "°C": ("degrees celsius", "degree celsius", "celsius"),
-    "°F": ("degrees fahrenheit", "degree fahrenheit", "fahrenheit"), "K": ("kelvin", "kelvins"),
+    "°C": ("degrees celsius", "degree celsius", "celsius", "C", "degrees C", "deg C"),
+    "°F": ("degrees fahrenheit", "degree fahrenheit", "fahrenheit", "F", "degrees F", "deg F"),
+    "kB": ("KB",), "kb": ("kbit", "kbits"), "Mb": ("Mbit", "Mbits"), "Gb": ("Gbit", "Gbits"),
+    "Mb/s": ("Mbps",), "Gb/s": ("Gbps",), "kb/s": ("kbps",), "MB/s": ("MBps",),
+    "K": ("kelvin", "kelvins"),
     "%": ("percent", "per cent", "pct"), "$": ("dollar", "dollars", "usd", "US$"),
     "€": ("euro", "euros", "eur"), "£": ("gbp", "pounds sterling"), "¥": ("yen", "jpy"),
     "₹": ("rupee", "rupees", "inr"), "cent": ("cents",),
@@ -125,12 +122,9 @@ def quantity(text: str) -> Quantity | None:
     """The number, with its unit, that the whole text is; None for any other text."""
     if len(text) > _LONGEST:
         return None
-    word = _words().get(text.lower())
-    if word is not None:
-        return _normal(word, 1, 0, "")
     found = _NUMBER.fullmatch(text) if _DIGIT.search(text) else None
     if found is None:
-        return None
+        return _in_words(text)
     number = _number(found)
     if number is None:
         return None
@@ -146,6 +140,20 @@ def quantity(text: str) -> Quantity | None:
     if negative:
         numerator = -numerator
     return _normal(numerator, denominator, power, unit or currency, bound=bound)
+
+
+def _in_words(text: str) -> Quantity | None:
+    """A number as words, perhaps with a unit: twelve, two hundred km."""
+    value, unit = number_of_words(text), ""
+    if value is None:
+        said = text.split(" ")
+        for at in range(len(said) - 1, max(0, len(said) - 4), -1):
+            found = _unit(" ".join(said[at:]))
+            value = number_of_words(" ".join(said[:at])) if found else None
+            if found and value is not None:
+                unit = found
+                break
+    return None if value is None else _normal(value.numerator, value.denominator, 0, unit)
 
 
 def _number(found: re.Match[str]) -> tuple[int, int, int] | None:
@@ -166,10 +174,10 @@ def _number(found: re.Match[str]) -> tuple[int, int, int] | None:
     whole, decimals = parts["whole"] or "", parts["decimals"] or ""
     if not whole and not decimals:
         return None
-    digits = whole.replace(",", "")
+    digits = whole.replace(",", "").replace(" ", "")
     if len(digits) > 1 and digits[0] == "0":
         return None  # an identifier
-    shift = int(power) - len(decimals) + _SCALES.get(parts["scale"] or "", 0)
+    shift = int(power) - len(decimals) + SCALES.get(parts["scale"] or "", 0)
     return int(digits + decimals), 1, shift
 
 
@@ -195,25 +203,34 @@ def _unit(text: str) -> str | None:
     """The unit under one of its spellings; None for what is not a unit."""
     if not text:
         return ""
-    known = _units()
-    unit = known.get(text)
-    if unit is None and len(text) > 1:  # one letter in capitals may be another unit
-        unit = known.get(text.lower())
+    unit = _known(text)
     if unit is not None:
         return unit
     parts = re.split(r"\s?/\s?|\sper\s", text)
-    units = [_power_of(part, known) for part in parts]
+    units = list(map(_power_of, parts))
     return None if None in units else "/".join(filter(None, units))
 
 
-def _power_of(text: str, known: dict[str, str]) -> str | None:
+def _known(text: str) -> str | None:
+    """The unit of a spelling; in another case where that can be one unit only.
+
+    One letter in another case may be another unit, and MB is not Mb.
+    """
+    unit = _units().get(text)
+    if unit is None and len(text) > 1:
+        alike = _units_by_small_letters().get(text.lower(), frozenset())
+        unit = next(iter(alike)) if len(alike) == 1 else None
+    return unit
+
+
+def _power_of(text: str) -> str | None:
     """A unit with or without a power, such as m^2 or square metres."""
     for word, power in (("square ", "^2"), ("cubic ", "^3")):
         if text.startswith(word):
-            unit = known.get(text.removeprefix(word))
+            unit = _known(text.removeprefix(word))
             return None if unit is None else unit + power
     base, _, power = text.partition("^")
-    unit = known.get(base) or (known.get(base.lower()) if len(base) > 1 else None)
+    unit = _known(base)
     if unit is None or not power:
         return unit
     power = power.strip("{}")
@@ -239,11 +256,9 @@ def _units() -> dict[str, str]:
 
 
 @cache
-def _words() -> dict[str, int]:
-    """The numbers below a hundred by their English words."""
-    words = {word: number for number, word in enumerate(_ONES)}
-    for tens, word in enumerate(_TENS, start=2):
-        words[word] = 10 * tens
-        for ones in range(1, 10):
-            words[f"{word}-{_ONES[ones]}"] = words[f"{word} {_ONES[ones]}"] = 10 * tens + ones
-    return words
+def _units_by_small_letters() -> dict[str, frozenset[str]]:
+    """The units that a spelling in small letters can be."""
+    alike: dict[str, set[str]] = {}
+    for spelling, unit in _units().items():
+        alike.setdefault(spelling.lower(), set()).add(unit)
+    return {spelling: frozenset(units) for spelling, units in alike.items()}

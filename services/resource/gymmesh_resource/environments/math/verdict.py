@@ -16,14 +16,16 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gymmesh_resource.environments._number_words import number_of_words
+
 from . import library
 from .answers import words
 from .answers.comparison import FormComparison
 from .answers.evaluation import NoValue, ValueTooLarge, approximate, exact, is_measured, symbols
 from .answers.expressions import Unreadable, walk
 from .answers.extraction import FoundAnswer, find_answer
-from .answers.forms import Assigned, Form, Relation, Scalar, Words, shown
-from .answers.notation import clean
+from .answers.forms import Assigned, Form, Region, Relation, Scalar, Words, shown
+from .answers.notation import clean, has_relation
 from .answers.question import has_commands_to_compute, values_of, wants_value
 from .answers.reading import Untrue, read
 from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
@@ -52,7 +54,7 @@ def read_expected(text: str) -> ExpectedForms:
     """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
     if not text.strip().strip("$"):
         raise ExpectedAnswerError("is empty: give the answer there")
-    if words.is_sentence(text):
+    if words.is_sentence(text) and number_of_words(text.strip()) is None:
         raise ExpectedAnswerError(
             f"{text[:100]!r} is a sentence, which no answer can be expected to match: give a "
             "number, an expression or a word, or use the option judge"
@@ -181,6 +183,8 @@ def _by_library(
     wants_words = any(isinstance(form, Words) for form in expected.forms)
     if wants_words or not all(library.may_read(clean(one)) for one in unread):
         return MathScore(0.0, shown_text, wanted, found.source, problem)
+    if has_relation(clean(text)) and expected.forms and not any(map(_is_relation, expected.forms)):
+        return MathScore(0.0, shown_text, wanted, found.source, "a relation is no value")
     if asked is not None and has_commands_to_compute(text):
         return MathScore(0.0, shown_text, wanted, found.source, "it is left to be computed")
     try:
@@ -193,6 +197,10 @@ def _by_library(
         return MathScore(0.0, shown_text, wanted, found.source, failure)
     compared = ("by math-verify, which may simplify and round",)
     return MathScore(float(equal), shown_text, wanted, found.source, "", compared)
+
+
+def _is_relation(form: Form) -> bool:
+    return isinstance(form, Assigned | Relation | Region)
 
 
 def _is_reduced(form: Form) -> bool:

@@ -15,13 +15,16 @@ import re
 from typing import Final, Literal
 
 from gymmesh_resource.environments._plain_text import plain, trimmed
-from gymmesh_resource.environments._quantities import quantity
+from gymmesh_resource.environments._quantities import Quantity, quantity
 
 Way = Literal["text", "number", "list", "state"]
 
 # Items of a list that are compared.
 _ITEMS: Final = 1_000
-_BETWEEN = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s*&\s*", re.IGNORECASE)
+_BETWEEN = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+and\s+|\s+&\s+", re.IGNORECASE)
+_AMPERSAND = re.compile(r"\s*&\s*")
+_COMMA = re.compile("[,;]")
+_NAMES_OF_TWO = re.compile(r"[^,;&]+ & [^,;&]+")
 _BRACKETS: Final = {"(": ")", "[": "]", "{": "}"}
 _VARIABLE = re.compile(r"\A[A-Za-z]\s?=\s?(?=[^=])")
 
@@ -60,6 +63,7 @@ def sameness(
 
 def _same(gold: str, answer: str, tolerance: float) -> Way | None:
     """The way in which two texts in one notation are the same, but for lists."""
+    gold, answer = _AMPERSAND.sub("&", gold), _AMPERSAND.sub("&", answer)
     if gold == answer:
         return "text"
     if ("=" in gold) != ("=" in answer):  # x = 5 is 5
@@ -69,6 +73,8 @@ def _same(gold: str, answer: str, tolerance: float) -> Way | None:
     if right is not None and given is not None:
         same = given.fits_unit_of(right) and given.is_near(right, tolerance)
         return "number" if same else None
+    if _is_in_unit(right) or _is_in_unit(given):
+        return None  # of the same letters, one is no number of a unit: 3 g is not 3 G
     if gold.casefold() == answer.casefold():
         return "text"
     if _state(gold) is not None and _state(gold) == _state(answer):
@@ -81,6 +87,8 @@ def _same_lists(gold: str, answer: str, tolerance: float) -> Way | None:
     given_kind, given = _list(answer)
     if len(wanted) < 2 or len(wanted) != len(given):
         return None
+    if any(map(_NAMES_OF_TWO.fullmatch, (gold, answer))) and _COMMA.search(gold + answer):
+        return None  # Q & A may be a name
     if wanted_kind and given_kind and wanted_kind != given_kind:
         return None  # (0, 1) is not [0, 1]
     pairs = zip(wanted, given, strict=True)
@@ -101,6 +109,10 @@ def _unwrapped(text: str) -> str:
     if len(text) > 2 and text[0] == "(" and text[-1] == ")" and not set("(),;") & set(inner):
         return inner
     return text
+
+
+def _is_in_unit(number: Quantity | None) -> bool:
+    return number is not None and bool(number.unit) and not number.bound
 
 
 def _state(text: str) -> str | None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from gymmesh_resource.environments._latex import BOX, boxes
 
+from .claims import gives
+
 # Characters of a response without a box that are searched for an answer: its end.
 TAIL = 10_000
 _SHORT, _MOST_BOXES = 200, 50
+# Numbers behind "the answer is" of which the first that is given counts: not 71 but 72.
+_MOST_NUMBERS = 5
 # What joins neighbouring boxes into one list; anything else makes the last box a correction.
 _JOINS = re.compile(
     r"(?:[\s$,;&.]|\\[()\[\],;]|\\quad|(?:\\text\s?\{\s?)?\b(?:and|or)\b(?:\s?\})?)*", re.IGNORECASE
@@ -24,7 +29,8 @@ _MATHEMATICS = re.compile(
 )
 _NUMBER = re.compile(
     "[-+\N{MINUS SIGN}]?[$\N{EURO SIGN}\N{POUND SIGN}]?"
-    r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?/\s?\d+)?(?:\s?\\?%|\s?percent)?"
+    r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:\s?/\s?\d+)?"
+    r"(?:\s?\\?%|\s?percent|(?:\s(?:hundred|thousand|million|billion|trillion))+)?"
 )
 
 
@@ -82,16 +88,20 @@ def _unboxed(text: str) -> list[str]:
     phrase = deque(_PHRASE.finditer(text), maxlen=1)
     if phrase:
         start, rest = phrase[0].start("rest"), phrase[0]["rest"].strip()
-        texts += [_content(one) for one in segments if one.start() >= start][:1]
-        texts.append(rest)
-        first = _NUMBER.search(rest)
-        texts += [first.group()] if first else []
+        within = [one for one in segments if one.start() >= start][:1]
+        if within and not gives(text, *within[0].span()):
+            return texts
+        texts += map(_content, within)
+        texts += [rest] if gives(text, start, start + len(rest)) else []
+        numbers = islice(_NUMBER.finditer(text, start, start + len(rest)), _MOST_NUMBERS)
+        given = next((one for one in numbers if gives(text, *one.span())), None)
+        texts += [given.group()] if given else []
         return texts
-    numbers = deque(_NUMBER.finditer(text), maxlen=1)
-    if segments and (not numbers or segments[-1].end() >= numbers[0].end()):
-        texts.append(_content(segments[-1]))
-    elif numbers and "\\framed" not in text:
-        texts.append(numbers[0].group())
+    last = deque(_NUMBER.finditer(text), maxlen=1)
+    if segments and (not last or segments[-1].end() >= last[0].end()):
+        texts += [_content(segments[-1])] if gives(text, *segments[-1].span()) else []
+    elif last and "\\framed" not in text and gives(text, *last[0].span()):
+        texts.append(last[0].group())
     return texts
 
 

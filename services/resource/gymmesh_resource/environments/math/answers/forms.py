@@ -72,13 +72,20 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    r"""A relation that lacks a side (``\\le 72``): no value, and compared as it is written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """Text that is compared as text: a word, a name, a date, a time of day."""
 
     text: str
 
 
-Form: TypeAlias = Scalar | Collection | Region | Assigned | Relation | Chain | Words
+Form: TypeAlias = Scalar | Collection | Region | Assigned | Relation | Chain | Bound | Words
 
 
 def shown(form: Form) -> str:
@@ -96,6 +103,8 @@ def shown(form: Form) -> str:
             return f"{shown_node(left)} {sign} {shown_node(right)}"
         case Chain(members):
             return " = ".join(map(shown, members))
+        case Bound(text):
+            return text
         case Words(text):
             return repr(text)
 

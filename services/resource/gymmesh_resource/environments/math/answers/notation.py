@@ -38,6 +38,13 @@ _SYMBOLS |= {
     unicodedata.lookup(f"GREEK SMALL LETTER {name.replace('lambda', 'lamda')}"): rf"\{name} "
     for name in _GREEK
 }
+_SYMBOLS |= {
+    "≡": r"\equiv ", "≢": r"\not \equiv ", "∼": r"\sim ", "≅": r"\cong ", "∝": r"\propto ",
+    "⊂": r"\subset ", "⊆": r"\subseteq ", "⊃": r"\supset ", "⊇": r"\supseteq ", "∉": r"\notin ",
+    "∋": r"\ni ", "≪": r"\ll ", "≫": r"\gg ", "≦": r"\le ", "≧": r"\ge ", "⩽": r"\le ",
+    "⩾": r"\ge ", "≮": r"\nless ", "≯": r"\ngtr ", "≰": r"\nleq ", "≱": r"\ngeq ", "≺": r"\prec ",
+    "≻": r"\succ ", "¬": r"\neg ", "∤": r"\nmid ", "≃": r"\approx ",
+}  # fmt: skip
 _TRANSLATED = str.maketrans(_SYMBOLS)
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _SUPERSCRIPT_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
@@ -51,7 +58,8 @@ _SPACES = re.compile(r"\\[,;:! ]|\\(?:quad|qquad|thinspace|enspace)(?![a-zA-Z])|
 _RENAMED = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
     "leqslant": "le", "geqslant": "ge", "leq": "le", "geq": "ge", "lt": "<", "gt": ">",
-    "neq": "ne", "rightarrow": "to", "longrightarrow": "to", "implies": "Rightarrow",
+    "neq": "ne", "leqq": "le", "geqq": "ge",
+    "rightarrow": "to", "longrightarrow": "to", "implies": "Rightarrow",
     "Longrightarrow": "Rightarrow", "simeq": "approx", "varnothing": "emptyset",
     "lbrace": "{", "rbrace": "}", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|",
     "reals": "mathbb{R}", "R": "mathbb{R}", "div": "/", "ast": "*",
@@ -60,12 +68,29 @@ _RENAMED = {
     "textbf": "text", "textit": "text", "emph": "text", "mathit": "mathrm", "textsf": "text",
     "texttt": "text", "mathsf": "mathrm", "mathtt": "mathrm", "operatorname": "mathrm",
 }  # fmt: skip
+# Relations that give nothing a value; denied ones, too.
+RELATIONS = frozenset((
+    "ne", "in", "ni", "notin", "equiv", "sim", "nsim", "propto", "cong", "ncong", "subset",
+    "subseteq", "supset", "supseteq", "nsubseteq", "nsupseteq", "subsetneq", "supsetneq",
+    "sqsubset", "sqsubseteq", "sqsupset", "sqsupseteq", "ll", "gg", "lll", "ggg", "prec", "succ",
+    "preceq", "succeq", "nmid", "parallel", "nparallel", "perp", "asymp", "nless", "ngtr", "nleq",
+    "ngeq", "nleqslant", "ngeqslant", "lneq", "gneq", "lneqq", "gneqq", "lesssim", "gtrsim",
+    "lessapprox", "gtrapprox", "lessgtr", "gtrless", "nprec", "nsucc", "vdash", "models", "not",
+    "neg", "lnot", "vartriangleleft", "vartriangleright", "trianglelefteq", "trianglerighteq",
+))  # fmt: skip
+_SUBSCRIPT = re.compile(r"[_^]\s?\{[^{}]*\}")
+_RELATION = re.compile(
+    rf"[<>]|\\(?:le|ge|setminus|{'|'.join(sorted(RELATIONS, key=len, reverse=True))})(?![a-zA-Z])"
+)
+# Of code; right behind a number or letter the mark is a factorial's.
+_UNEQUAL = re.compile(r"(?:(?<=\s)|^)!=")
+_DENIED = re.compile(r"\\not\s?(=|\\in(?![a-zA-Z]))")
 _DEGREE = re.compile(r"(?:\^\s?)?\\degree(?![a-zA-Z])")
 # A backslash that was escaped once too often; between rows of a matrix it is meant.
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}%$])")
 _PLAIN = frozenset("</*:>|")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?")
-_ROMAN = re.compile(r"\\mathrm\s?\{([^{}]*)\}")
+_ROMAN = re.compile(r"\\mathrm\s?\{((?:[^{}]|\{[^{}]*\})*)\}")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|\\,)\d{3})+(?!\d)")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _TIMES = re.compile(r"(?<=[\d.])\s?[xX]\s?(?=10\s?\^)")
@@ -99,16 +124,22 @@ def clean(text: str) -> str:
         lambda found: "^{" + found.group().translate(_SUPERSCRIPT_DIGITS) + "}", text
     )
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATED)).translate(_TRANSLATED)
-    text = _without_delimiters(text)
+    text = _without_delimiters(_UNEQUAL.sub(r"\\ne ", text))
     text = _THOUSANDS.sub(lambda found: re.sub(r"\{,\}|\\,", "", found.group()), text)
     text = _DECIMAL_COMMA.sub(".", text)
     text = _SPACES.sub(" ", _LAYOUT.sub(" ", _COLOR.sub("", text)))
     text = _DEGREE.sub(r"^{\\circ}", text)
+    text = _DENIED.sub(lambda found: r"\ne " if found[1] == "=" else r"\notin ", text)
     text = _TIMES.sub(r" \\times ", text)
     text = _COMMAND.sub(_renamed, text).replace("\\%", "%").replace("\\$", "$")
     text = text.replace("\\&", "&").replace("\\_", "_").replace("\\#", "#")
     text = _DIGITS_AS_TEXT.sub(r"\1", _BOLD.sub(r" \1 ", _ROMAN.sub(_roman, text)))
     return _without_delimiters(text)
+
+
+def has_relation(text: str) -> bool:
+    r"""Whether a cleaned text has a relation, other than in a subscript (``\sum_{n \ge 1}``)."""
+    return _RELATION.search(_SUBSCRIPT.sub("", text)) is not None
 
 
 def _renamed(found: re.Match[str]) -> str:

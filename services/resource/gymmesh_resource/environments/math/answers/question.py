@@ -64,13 +64,20 @@ def values_of(answer: Form, prompt: str) -> Form | None:
 def left_to_compute(node: Node) -> bool:
     """Whether a part of the expression is arithmetic that nobody has carried out."""
     return any(
-        one.op in _TO_COMPUTE
+        (one.op in _TO_COMPUTE and not _is_whole_by_itself(one))
         or (
             one.op in ("add", "sub", "times", "mul")
             and all(map(_is_literal, one.args))
             and not _is_scientific(one)
         )
         for one in walk(node)
+    )
+
+
+def _is_whole_by_itself(node: Node) -> bool:
+    """Whether nothing is left to compute: the value of a whole number that is not negative."""
+    return node.op in ("abs", "floor", "ceil") and (
+        node.args[0].op == "number" and node.args[0].value.denominator == 1
     )
 
 

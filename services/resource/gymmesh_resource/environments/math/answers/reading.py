@@ -14,11 +14,22 @@ from typing import Literal
 from . import words
 from .evaluation import symbols
 from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
-from .forms import Assigned, Chain, Collection, Form, Region, RegionPart, Relation, Scalar, Words
-from .notation import clean
+from .forms import (
+    Assigned,
+    Bound,
+    Chain,
+    Collection,
+    Form,
+    Region,
+    RegionPart,
+    Relation,
+    Scalar,
+    Words,
+)
+from .notation import RELATIONS, clean
 from .numbers import close, same_value
 from .regions import EVERYTHING, complement, interval, united, within
-from .scalars import read_scalar
+from .scalars import read_number_words, read_scalar, without_unit_fraction
 from .splitting import enclosed, split
 from .units import is_known_unit, read_unit
 
@@ -53,6 +64,11 @@ _REVERSED = re.compile(r"\](.*),(.*)\[")
 _LETTERS = re.compile(r"[A-Za-z]{2,4}")
 _DOTS = re.compile(r"\\(?:ldots|cdots|dots|vdots)(?![a-zA-Z])|\.\.\.")
 _PLAIN_WORDS = re.compile(r"(?:[A-Za-z' -]|\\text\s?\{[A-Za-z' -]*\})+")
+# Words with which what stands before an equals sign denies it: "it is not true that x".
+_DENYING = frozenset((
+    "not", "never", "cannot", "false", "wrong", "incorrect", "untrue", "impossible", "unlikely",
+    "doubt", "isn",
+))  # fmt: skip
 _CALLED = re.compile(
     r"[A-Za-z]\s?(?:\^\s?\{\s?-\s?1\s?\})?'?\s?\(\s?[^()]{1,20}\)"
     r"|\\frac\s?\{\s?d\s?[a-z]\s?\}\s?\{\s?d\s?[a-z]\s?\}"
@@ -62,16 +78,7 @@ _LINKS = {"=", "==", "\\approx"}
 _ORDERS: Mapping[str, Literal["<", "<="]] = {
     "<": "<", ">": "<", "\\le": "<=", "\\ge": "<=", "<=": "<=", ">=": "<=",
 }  # fmt: skip
-_OTHER_SIGNS = {
-    "\\ne",
-    "\\in",
-    "\\equiv",
-    "\\sim",
-    "\\propto",
-    "\\cong",
-    "\\subset",
-    "\\subseteq",
-}
+_OTHER_SIGNS = {f"\\{name}" for name in RELATIONS}
 _SIGNS = _LINKS | set(_ORDERS) | _OTHER_SIGNS
 _NONE = Collection("set", ())
 
@@ -82,7 +89,7 @@ def read(text: str) -> list[Form]:
         raise Unreadable(f"it has more than {LONGEST} characters")
     text = _PERCENT.sub("%", _without_label(clean(text)))
     text = _TEMPERATURE.sub(lambda found: rf"\text{{deg{found[1] or found[2]}}}", text)
-    text = _UNIT_FRACTION.sub(r"\\text{\1/\2}", text)
+    text = without_unit_fraction(_UNIT_FRACTION.sub(r"\\text{\1/\2}", text))
     text = _JOINING.sub(r" \1 ", text).replace("\\langle", "(").replace("\\rangle", ")").strip()
     if not text:
         raise Unreadable("it is empty")
@@ -98,12 +105,16 @@ def read(text: str) -> list[Form]:
             forms.append(reading())
         except Unreadable as error:
             problem = problem or error
+    if not forms and (said := read_number_words(text)) is not None:
+        return [said]
     wrapped = _WRAPPED.fullmatch(text)
     if not forms and wrapped is not None and wrapped[1].strip():
         try:
             return read(wrapped[1])
         except Unreadable as error:
             problem = error
+    if forms and (name := words.read_name(text)):  # a name first: BC is no CB
+        forms.insert(0, Words(name))
     if not forms:
         name = words.read_words(text)
         if name is None:
@@ -218,6 +229,8 @@ def _list(text: str) -> Form:
 
 def _member(text: str) -> Form:
     """A member of a list, which may be a word."""
+    if name := words.read_name(text):
+        return Words(name)
     try:
         return _relation(text)
     except Unreadable:
@@ -225,6 +238,12 @@ def _member(text: str) -> Form:
         if name is None:
             raise
         return Words(name)
+
+
+def _element(text: str) -> Form:
+    """A member of a tuple or set."""
+    name = words.read_name(text)
+    return _value(text) if name is None else Words(name)
 
 
 def _flat(members: Sequence[Form]) -> Form:
@@ -244,7 +263,9 @@ def _relation(text: str) -> Form:
     if not signs:
         return _value(text)
     if any(not part for part in parts):
-        raise Unreadable("a side of a relation is empty")
+        if set(signs) <= _LINKS:
+            raise Unreadable("a side of an equation is empty")
+        return Bound(text.replace(" ", ""))
     if set(signs) <= _LINKS:
         return _chain(parts, signs)
     if set(signs) <= set(_ORDERS):
@@ -254,7 +275,10 @@ def _relation(text: str) -> Form:
             [sign in (">", "\\ge", ">=") for sign in signs],
         )
     if len(parts) == 2 and signs[0] == "\\in":
-        return Assigned(parts[0], _value(parts[1]))
+        name, value = _name(parts[0])[0], _value(parts[1])
+        if not name or (isinstance(value, Scalar) and not symbols(value.node)):
+            raise Unreadable("what is in the set, or the set, cannot be read")
+        return Assigned(name, value)
     if len(parts) == 2 and signs[0] == "\\ne":
         left, right = read_expression(parts[0]), read_expression(parts[1])
         if left.op == "symbol" and not symbols(right):
@@ -308,7 +332,8 @@ def _name(text: str) -> tuple[str, Node | None]:
         is_name = wrapped or re.fullmatch(
             r"[A-Za-z][A-Za-z ]*(?:\s?\(.{1,20}\))?|\([a-z](?:,\s?[a-z])+\)", letters
         )
-        return (letters if is_name else ""), None
+        denies = not _DENYING.isdisjoint(letters.lower().split())
+        return (letters if is_name and not denies else ""), None
     if node.op == "symbol":
         return node.name, node
     return (text.replace(" ", "") if node.op == "apply" else ""), None
@@ -398,7 +423,7 @@ def _collection(start: str, inside: str, end: str) -> Form | None:
         )
     if (start, end) not in (("(", ")"), ("[", "]")):
         raise Unreadable("its brackets do not match")
-    members = tuple(_value(part) for part in parts)
+    members = tuple(_element(part) for part in parts)
     if any(_is_infinite(member) for member in members) and len(members) == 2:
         low, high = (member.node for member in members if isinstance(member, Scalar))
         return interval(low, high, start == "[", end == "]")
@@ -421,7 +446,7 @@ def _set(inside: str) -> Form:
             return condition
         raise Unreadable("the condition of a set is not known here")
     members = split(inside, lambda token: token in (",", ";"))[0]
-    flat = _flat([_value(part) for part in members])
+    flat = _flat([_element(part) for part in members])
     return Collection("set", flat.members if isinstance(flat, Collection) else (flat,))
 
 

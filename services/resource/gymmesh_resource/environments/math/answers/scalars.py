@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from gymmesh_resource.environments._number_words import number_of_words
+
 from .evaluation import NoValue, exact
 from .expressions import Node, Unreadable, in_base, number, read_expression, walk
 from .forms import Collection, Form, Scalar
@@ -18,12 +20,22 @@ _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven
           "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
 _LONGEST_BASED = 300
 _TAIL = re.compile(
-    r"(?:(?:\\text\s?\{[^{}]*\}|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
+    r"(?:(?:\\text\s?\{(?:[^{}]|\{[^{}]*\})*\}"
+    r"|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
     r"(?:\s?\^\s?(?:\{\s?-?\d\s?\}|-?\d))?\s*(?:(?:/|\\cdot)\s*)?)+$"
 )
+_TEXT = re.compile(r"\\text\s?\{((?:[^{}]|\{[^{}]*\})*)\}")
+_HELD = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"  # what braces hold, which may have braces
+# The unit as a fraction, and the number above its line, if it stands there.
+_OVER = re.compile(
+    r"\\frac\s?\{\s?(?P<number>-?\s?\d+(?:\.\d+)?(?=[^\d.]))?"
+    rf"(?P<above>{_HELD})\}}\s?\{{(?P<below>{_HELD})\}}\s?$"
+)
+_WRAPPED_OVER = re.compile(r"\\text\s?\{\s*(\\frac\s?\{[^{}]*\}\s?\{[^{}]*\})\s*\}\s?$")
 _LITERAL = re.compile(
     r"-?\s?[\d.,]+(?:\s?(?:\\times|\\cdot|\*)\s?10\s?\^\s?(?:\{\s?-?\d+\s?\}|-?\d+))?"
 )
+_PLAIN = re.compile(r"-?\s?(?:\d+(?:\.\d+)?|\.\d+)")
 _QUANTITY = re.compile(r"(?P<digits>\d+(?:\.\d+)?)\s?(?P<unit>\\text\s?\{[^{}\d]*\}|[A-Za-z]+)\s?")
 _SEVERAL = re.compile(
     rf"(?:{_QUANTITY.pattern.replace('?P<digits>', '?:').replace('?P<unit>', '?:')}){{2,4}}"
@@ -31,6 +43,30 @@ _SEVERAL = re.compile(
 _CURRENCY = re.compile(
     r"(?P<sign>-?)\s?(?P<unit>[$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}])\s?(?P<rest>-?[\d.].*)"
 )
+
+
+def without_unit_fraction(text: str) -> str:
+    r"""The text with a fraction of units at its end as one unit: ``\frac{km}{h}`` is km/h."""
+    text = _WRAPPED_OVER.sub(r"\1", text)
+    found = _OVER.search(text)
+    if found is None:
+        return text
+    head = text[: found.start()].strip()
+    above, below = (_unit_text(found[part]) for part in ("above", "below"))
+    if above is None or below is None or bool(head) == bool(found["number"]):
+        return text
+    written = head or (found["number"] or "").replace(" ", "")
+    return f"{written} \\text{{{above}/{below}}}" if _LITERAL.fullmatch(written) else text
+
+
+def _unit_text(text: str) -> str | None:
+    """A unit as plain text; None for what is none."""
+    plain = " ".join(_TEXT.sub(r" \1 ", text).replace("\\cdot", " ").split())
+    written = re.sub(r"\s*\^\s*\{?\s?(-?\d)\s?\}?", r"^\1", plain)
+    words = "\\text" in text
+    if not re.fullmatch(r"[A-Za-z0-9^ /-]+", written) or read_unit(written) is None:
+        return None
+    return written if words or all(map(_is_unit_word, written.split())) else None
 
 
 def read_scalar(text: str) -> Form:
@@ -53,6 +89,22 @@ def read_scalar(text: str) -> Form:
             "list", tuple(Scalar(one, unit) for one in (_signed(node, 1), _signed(node, -1)))
         )
     return Scalar(node, unit)
+
+
+def read_number_words(text: str) -> Scalar | None:
+    """A number as words, perhaps with a known unit: seventy-two, two hundred km, ten percent."""
+    said = " ".join(_TEXT.sub(r" \1 ", text).split())
+    bare = said.removesuffix("%").strip()
+    head, unit = bare, None
+    value = number_of_words(bare)
+    if value is None:
+        head, _, name = bare.rpartition(" ")
+        value = number_of_words(head) if is_known_unit(name) else None
+        unit = read_unit(name)
+    if value is None:
+        return None
+    node = _number_of(value)
+    return Scalar(node if bare == said else Node("percent", (node,)), unit)
 
 
 def _signed(node: Node, sign: int) -> Node:
@@ -122,12 +174,17 @@ def _without_unit(text: str) -> tuple[str, Unit | None]:
         return text, None
     head, behind_it = text[: tail.start()].strip(), tail.group()
     roman = "\\text" in behind_it
-    written = re.sub(r"\\text\s?\{([^{}]*)\}", r" \1 ", behind_it)
+    written = _TEXT.sub(r" \1 ", behind_it)
     said = re.sub(r"\s*\^\s*", "^", written).split()
-    if not roman and not (_LITERAL.fullmatch(head) and all(map(_is_unit_word, said))):
+    counted = _LITERAL.fullmatch(head) or scale_of(said[0]) is not None
+    if not roman and not (counted and all(map(_is_unit_word, said))):
         return text, None
+    power = 0
     while said and (scale := scale_of(said[0])) is not None:
-        head, said = f"({head})\\cdot {scale}", said[1:]
+        power, said = power + scale, said[1:]
+    if power:  # 3.2 million is a number as it is written, and no product
+        plain = _PLAIN.fullmatch(head)
+        head = f"{head}e{power}" if plain else f"({head})\\cdot 10^{{{power}}}"
     if not said:
         return head, None
     unit = read_unit(" ".join(said))

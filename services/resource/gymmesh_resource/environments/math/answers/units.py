@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gymmesh_resource.environments._number_words import SCALES
+
 # Each unit: its names; what it is as a product of base units; how many of them.
 _TABLE = """
 m meter meters metre metres = m
@@ -55,6 +57,15 @@ kph kmh = m/s 5/18
 sq_ft = m^2 145161/1562500
 deg degree degrees = deg
 rad radian radians = rad
+byte bytes = byte
+kB KB kilobyte kilobytes = byte 1000
+MB megabyte megabytes = byte 1000000
+GB gigabyte gigabytes = byte 1000000000
+TB terabyte terabytes = byte 1000000000000
+bit bits = byte 1/8
+kb kbit kilobit kilobits = byte 125
+Mb Mbit megabit megabits = byte 125000
+Gb Gbit gigabit gigabits = byte 125000000
 dollar dollars USD $ = dollar
 cent cents = dollar 1/100
 euro euros EUR \N{EURO SIGN} = euro
@@ -63,9 +74,8 @@ rupee rupees INR = rupee
 yen JPY \N{YEN SIGN} = yen
 """
 _NO_UNIT = frozenset(("unit", "units", "square units", "cubic units", "sq units", "units^2"))
-_SCALES = {
-    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
-}  # fmt: skip
+# Letters of a unit's symbol at most, in which capitals count: G is no gram, Mb no MB.
+_SYMBOL = 2
 _ATOM = re.compile(
     r"(?P<name>[A-Za-z$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)(?:\^?\{?(?P<power>-?\d)\}?)?"
 )
@@ -75,6 +85,11 @@ _STATING = {
     "correct", "or", "and", "if", "but", "maybe", "perhaps", "than", "less", "more", "at", "least",
     "most", "up", "between", "plus", "minus", "times", "to", "from", "isn", "yes", "either",
     "neither", "unless", "except", "impossible", "invalid", "unknown", "roughly", "fewer",
+    "minimum", "maximum", "excluded", "rejected", "eliminated", "ruled", "fails", "failed", "fail",
+    "seems", "looks", "appears", "implausible", "improbable", "unlikely", "doubtful", "untrue",
+    "mistaken", "absurd", "nonsense", "tops", "upwards", "onwards", "over", "under", "above",
+    "below", "beyond", "can", "cannot", "could", "would", "should", "must", "might", "may",
+    "does", "doesn", "won", "squared", "cubed", "factorial",
 }  # fmt: skip
 _WORDS = {
     "per": "/", "square": "sq", "squared": "^2", "cubic": "cu", "cubed": "^3",
@@ -134,8 +149,8 @@ def read_unit(text: str) -> Unit | None:
 
 
 def scale_of(word: str) -> int | None:
-    """The number that a word such as million stands for."""
-    return _SCALES.get(word.lower())
+    """The power of ten that a word such as million stands for."""
+    return 2 if word.lower() == "hundred" else SCALES.get(word.lower())
 
 
 def is_known_unit(name: str) -> bool:
@@ -144,10 +159,13 @@ def is_known_unit(name: str) -> bool:
 
 
 def _named(name: str) -> Unit:
-    unit = _UNITS.get(name) or (_UNITS.get(name.lower()) if len(name) > 2 else None)
+    unit = _UNITS.get(name)
+    if unit is None and len(name) > 1:  # in another case, where that can be one unit only
+        alike = {one for known, one in _UNITS.items() if known.lower() == name.lower()}
+        unit = alike.pop() if len(alike) == 1 else None
     if unit is not None:
         return unit
-    word = name.lower()
+    word = name if len(name) <= _SYMBOL else name.lower()
     if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
         word = word[:-1]
     return Unit(frozenset(((word, 1),)))

@@ -22,6 +22,7 @@ _NUMERIC = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?\s*(?:([ap])\.?\s?m\.?)", re.IGNORECASE)
 _BARE_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _TEXT = re.compile(r"\\text\s?\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Z]{2,}|[A-Z][a-z]+")
 _SAME = {
     "dne": "does not exist", "all real numbers": "reals", "all reals": "reals",
     "no solutions": "no solution", "the empty set": "no solution", "empty set": "no solution",
@@ -71,6 +72,14 @@ def read_words(text: str) -> str | None:
     if all(letter.isalpha() or letter in " -'" for letter in text) and len(text) > 1:
         text = _ARTICLES.sub("", text.casefold())
     return _SAME.get(text, text)
+
+
+def read_name(text: str) -> str | None:
+    """One spelling of letters that are a name, an order or a Roman numeral: BC, XL, Co.
+
+    Several letters by themselves, all in capitals or the first alone; others are a product.
+    """
+    return text.casefold() if _NAME.fullmatch(text) else None
 
 
 def is_sentence(text: str) -> bool:
