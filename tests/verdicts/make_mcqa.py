@@ -236,6 +236,7 @@ AFFIRMED = [
 ]  # fmt: skip
 # What names nothing behind "Answer:".
 NOT_AFFIRMED = [
+    "B. Mars is wrong.", "B: Mars is not the answer", "A is correct, but so is B", "B (incorrect)", "B. It is not the answer.", "B, which is wrong", "B is the answer to avoid", "B of course not",
     "anything but B", "all but B", "everything except for B", "other than B", "the opposite of B",
     "the wrong one is B", "rather A than B", "I doubt it is B", "it's hardly B", "unlikely B",
     "impossible that it's B", "Is it B? No.", "B has been ruled out", "B can be excluded", "B would be a mistake",

@@ -54,6 +54,7 @@ _TURNING = re.compile(
     r"|(?:un|im|in|ir|il|dis|non|mis)[a-z]+(?:al|ful|ive|ate|rect|ous))\Z"
 )
 _QUESTION = re.compile(r"\W*(?:is|are|was|would|should|must|do)\s+(?:it|that|this|the|i|we)\b")
+_QUESTION_VERB = re.compile(r"\W*(?:is|are|was|do|must|would|should)\b")
 _HEAD = re.compile(r"[\s\w(\"'\[{<*_`$,:.;!—\\]*")
 _VARIABLE = re.compile(r"\b[a-z]\s*=\s*\Z")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
@@ -157,6 +158,8 @@ def _leads(head: str, *, by_text: bool) -> bool:
     denied = _OTHER in clause and _DENIES.search(clause) is not None
     match last.lastgroup:
         case "so":
+            if _QUESTION_VERB.match(frame):  # "A is right, and so is B"
+                return False
             return _OTHER in clause or (not last[0][0].isalpha() and bool(clause.strip()))
         case "but":
             return denied
@@ -191,7 +194,7 @@ def _follows(tail: str, own: str, parts: int = _PARTS) -> bool:
     tail = tail[_MARKS.match(tail).end() :]  # type: ignore[union-attr]  # matches everywhere
     if not tail.strip(".,;:!— "):
         return True
-    if own and tail.lstrip(" -").startswith(own):
+    if _repeats(tail.lstrip(" -"), own):
         return True
     if (stop := _BREAK.match(tail)) is not None:
         return _explains(tail[stop.end() :].strip(), own)
@@ -199,7 +202,7 @@ def _follows(tail: str, own: str, parts: int = _PARTS) -> bool:
         rest = tail[1:].strip()
         return (
             _follows_words(rest, own, parts)
-            or bool(own and rest.startswith(own))
+            or _repeats(rest, own)
             or bool(_APPOSITION.match(rest) and _explains(rest, own))
         )
     return _follows_words(tail, own, parts)
@@ -224,7 +227,7 @@ def _explains(rest: str, own: str) -> bool:
     if not rest.strip(" )*_"):
         return True
     if own and rest.startswith(own):
-        return True
+        return _repeats(rest, own)
     if _REASON.match(rest) or _NOT_OTHER.match(rest):
         return _follows_words(rest, own)
     if _TAKES_BACK.match(rest) or _LISTED.match(rest):
@@ -234,6 +237,14 @@ def _explains(rest: str, own: str) -> bool:
         return False
     first = _SENTENCE.split(rest, maxsplit=1)[0]
     return _OTHER in first or not _denies(first)
+
+
+def _repeats(rest: str, own: str) -> bool:
+    """Whether the option's own text stands there, and is not denied in its sentence."""
+    if not own or not rest.startswith(own):
+        return False
+    first = _SENTENCE.split(rest[len(own) :], maxsplit=1)[0]
+    return _OTHER in first or not _denies(_ONE + first)
 
 
 def _denies(sentence: str) -> bool:
