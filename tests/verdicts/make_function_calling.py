@@ -62,6 +62,26 @@ WORDED: list[tuple[str, float]] = [
     ("The weather is nice at 10:00 in room 4, Anna", 0.0),
     ("10:00 4", 0.0), ("", 0.0),
 ]  # fmt: skip
+# Free texts, what says the same, and what says something else.
+FREE: list[tuple[str, list[str], list[str]]] = [
+    ("Turn the heating on.", ["turn the heating on", "Please turn the heating on"], ["Turn the heating off.", "Turn the heating down.", "Do not turn the heating on."]),
+    ("The offer is accepted.", ["the offer is accepted"], ["The offer is refused.", "The offer isn't accepted.", "Is the offer accepted?", "The offer was accepted."]),
+    ("Please approve the request of Anna.", ["Approve the request of Anna", "approve request of Anna, please"], ["Please reject the request of Anna.", "Please approve the request of Hanna.", "Please approve the requests of Anna."]),
+    ("I agree to the terms.", ["I agree to terms"], ["I disagree to the terms.", "I do not agree to the terms.", "You agree to the terms."]),
+    ("The bridge is safe.", ["The bridge is safe"], ["The bridge is unsafe.", "The bridge is not safe.", "The bridge is safe?"]),
+    ("The meeting is confirmed.", ["the meeting is confirmed!"], ["The meeting is cancelled.", "The meeting is unconfirmed.", "The meeting is not confirmed."]),
+    ("Take the tablet before the meal.", ["Before the meal, take the tablet.", "Please take the tablet before the meal"], ["Take the tablet after the meal.", "Take the meal before the tablet."]),
+    ("Increase the dose to the limit.", ["increase dose to the limit"], ["Decrease the dose to the limit.", "Increase the limit to the dose."]),
+    ("Add Bo to the admin group.", ["Please add Bo to the admin group"], ["Remove Bo from the admin group.", "Add Jo to the admin group.", "Add Bo to the guest group."]),
+    ("Book a flight from Oslo to Lima.", ["Please book the flight from Oslo to Lima"], ["Book a flight from Lima to Oslo.", "Book a flight to Oslo from Lima.", "Book a flight from Oslo to Rome."]),
+    ("The patient is allergic to aspirin.", ["the patient is allergic to aspirin"], ["The patient is allergic to latex.", "The patient isn't allergic to aspirin."]),
+    ("Paint the door blue.", ["Please paint the door blue"], ["Paint the door red.", "Paint the wall blue."]),
+    ("Let Anna know that the train is late.", ["Tell Anna the train is late.", "let Anna know the train is late"], ["Let Anna know that the train is early.", "Ask Anna whether the train is late."]),
+    ("I'm at home and can't come.", ["I am at home and cannot come.", "I’m at home and can not come"], ["I'm at home and can come.", "I'm at work and can't come."]),
+    ("On Monday, call the bank.", ["Call the bank on Monday.", "Please call the bank on Monday"], ["On Tuesday, call the bank.", "On Monday, call the bank off.", "Don't call the bank on Monday."]),
+    ("Open the window and close the door.", ["Please open the window and close the door"], ["Close the window and open the door.", "Open the door and close the window."]),
+    ("Ship it to the US office.", ["ship it to the US office"], ["Ship it to the us office.", "Ship it to the UK office."]),
+]  # fmt: skip
 
 
 def _call(name: str, arguments: str, number: int = 0) -> dict[str, Any]:
@@ -209,6 +229,13 @@ def _cases() -> Iterator[dict[str, Any]]:
             0.0,
             "the row does not ask for similarity",
         )
+    for sentence, same, other in FREE:
+        row = _action("send", {"text": sentence}) | {"free_text_arguments": ["text"]}
+        for text in same:
+            call = _call("send", json.dumps({"text": text}))
+            yield _made(row, [call], 1.0, "the same message", clothes=True)
+        for text in other:
+            yield _made(row, [_call("send", json.dumps({"text": text}))], 0.0, "another message")
     refused: list[tuple[dict[str, Any], str]] = [
         ({}, "nothing is expected"),
         ({"expected_answers": {}}, "not a list"),

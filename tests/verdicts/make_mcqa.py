@@ -212,6 +212,70 @@ READ: list[tuple[str, list[str], str, str | None, str]] = [
     (MARKDOWN, PLANETS, "\\boxed{B}", None, "no marker"),
     (MARKDOWN, PLANETS, "End with 'Answer: X'.", None, "the prompt's own words"),
 ]  # fmt: skip
+# What names B behind "Answer:".
+AFFIRMED = [
+    "B", "(B)", "B.", "B: Mars", "option B", "the answer is B", "B, because it is near", "B because it's hot",
+    "B. It is closest to the Sun.", "B - it is closest", "B (Mars)", "B (the closest planet)", "I think it is B",
+    "I'm confident it's B", "I am certain that B is correct", "B is correct", "B is the correct answer", "B, not A",
+    "B and not A", "B, since C is far", "Option (B)", "**B** because of this", "B, as it orbits closest",
+    "The correct option is B.", "It must be B.", "The right choice: B", "The correct answer is option B: Mars",
+    "So B", "Thus, B.", "My final answer is B", "Definitely B", "B!", "B for sure", "B, definitely", "B, of course",
+    "the planet Mars", "Mars, not Pluto", "Mars", "It is Mars", "Mars (B)", "B) Mars", "B – Mars",
+    "Mars, the closest planet", "Mars because it is closest", "I choose B", "I'd go with B.",
+    "I would choose option B, Mars.", "Let me say B", "Choice B", "letter B", "the letter B", "\"B\"",
+    "B is right because A is too far", "B is right. A is too far.", "A and C are wrong, so B", "Not A but B",
+    "It's not A, it's B", "B rather than A", "B instead of A", "B seems most likely", "B ✅", "Most likely B",
+    "A is out, so B", "A is wrong. B is right.", "I would pick B over C", "I pick B", "most probably B",
+    "B is the best choice because it does not have moons", "B. Mars does not have moons.", "B: it has no atmosphere",
+    "B. None of the others are close.", "B. The others are not close enough.", "both facts point to B", "statement B",
+    "Clearly B", "B, the closest planet to the Sun", "B, which is Mars", "B because none of the others fit",
+    "B as the others are wrong", "option b", "b", "Answer B", "I believe the answer to be B", "I have chosen B",
+    "B is what fits best", "The closest planet is Mars", "After elimination, B", "By elimination, B",
+    "By elimination: B", "The only option left is B", "the only correct option is B", "Without doubt B",
+    "no doubt it's B", "B without a doubt", "B is the only correct one",
+]  # fmt: skip
+# What names nothing behind "Answer:".
+NOT_AFFIRMED = [
+    "B. Mars is wrong.", "B: Mars is not the answer", "A is correct, but so is B", "B (incorrect)", "B. It is not the answer.", "B, which is wrong", "B is the answer to avoid", "B of course not",
+    "anything but B", "all but B", "everything except for B", "other than B", "the opposite of B",
+    "the wrong one is B", "rather A than B", "I doubt it is B", "it's hardly B", "unlikely B",
+    "impossible that it's B", "Is it B? No.", "B has been ruled out", "B can be excluded", "B would be a mistake",
+    "B seems implausible", "B fails", "B or maybe not", "none of the above, though B is close", "not B",
+    "B is not right", "B? No.", "B. No, C", "B. Wrong", "B, or C", "B is out", "B: unlikely", "B. Very unlikely.",
+    "B, I doubt it", "nothing like B", "far from B", "B isn't it", "B is never right", "B would be wrong",
+    "definitely not B", "B, just kidding", "B... not!", "B is the worst", "it could not be B", "who knows, B?",
+    "B is a distractor", "avoid B", "Not A, B", "neither A, B", "least likely B", "B is least likely",
+    "A is right, or B", "anything, but B", "the answer lies anywhere but B", "the answer is opposite to B",
+    "one would be wrong to pick B", "B is wrong, so nothing", "B was my first guess, so no", "B, said nobody",
+    "B is tempting", "B looks right but isn't", "B seems right, but A is", "B is the right answer? No", "B (wrong)",
+    "B (not really)", "B - not", "B! Not!", "If not A, B", "unless B", "B unless A", "B if A is wrong",
+    "A if B is wrong", "B minus", "the answer isn't B", "the planet Pluto, not Mars... B", "Mars is wrong",
+    "hardly Mars", "the unlikely Mars", "the wrong Mars", "Mars or Pluto", "B and D", "the answer that isn't B",
+    "I would never pick B", "ruled out: B", "eliminated: B", "incorrect: B", "wrong: B", "B as well as C", "B plus C",
+    "B with C",
+]  # fmt: skip
+# What names Mars in a box.
+AFFIRMED_TEXT = [
+    "Mars, not Pluto", "The planet Mars", "Mars (B)", "(B) Mars", "It's Mars.", "Mars, because it is closest",
+    "Mars rather than Pluto", "I think the closest planet is Mars",
+]  # fmt: skip
+# What names nothing in a box.
+NOT_AFFIRMED_TEXT = [
+    "hardly Mars", "anything but Mars", "Mars is wrong", "all but Mars", "no Mars", "far from Mars", "Mars is out",
+    "Mars isn't it", "the excluded Mars", "the unlikely Mars", "the opposite of Mars", "Is it Mars?",
+    "I doubt it is Mars", "Mars has been ruled out", "Mars, or not",
+]  # fmt: skip
+# "Answer" in other languages.
+LANGUAGES = [
+    "Antwort", "Respuesta", "Réponse", "Risposta", "Resposta", "Ответ", "答案", "回答", "答え", "정답", "답", "Jawaban",
+    "Cevap", "Odpowiedź", "Jibu", "Svar", "Antwoord", "Απάντηση", "תשובה", "คำตอบ", "उत्तर", "الإجابة", "Đáp án",
+    "Respuesta correcta",
+]  # fmt: skip
+# What names nothing there.
+DENIED_ELSEWHERE = [
+    "Antwort: nicht B", "Respuesta: no es B", "答案: 不是B", "Réponse : pas B", "Ответ: не B", "Antwort: A oder B",
+    "Respuesta: A o B", "Antwort: alles außer B", "答案: A 或 B", "정답: B가 아니다", "Risposta: non B", "Cevap: B değil",
+]  # fmt: skip
 # Pattern, response, letter, why.
 PATTERNS: list[tuple[str, str, str | None, str]] = [
     (r"ANSWER IS\s*([A-Za-z])", "The answer is B", "B", "the usual form"),
@@ -267,8 +331,24 @@ def _row(options: list[str], expected: str, mode: str) -> dict[str, Any]:
     return {"options": named, "expected_answer": expected, "grading_mode": mode}
 
 
+def _sentences() -> Iterator[tuple[str, list[str], str, str | None, str]]:
+    for text in AFFIRMED:
+        yield MARKDOWN, PLANETS, f"Answer: {text}", "B", "+affirmed in a sentence"
+    for text in NOT_AFFIRMED:
+        yield MARKDOWN, PLANETS, f"Answer: {text}", None, "no sentence that affirms one option"
+    for text in AFFIRMED_TEXT:
+        yield BOXED, PLANETS, f"\\boxed{{{text}}}", "B", "+affirmed in a sentence"
+    for text in NOT_AFFIRMED_TEXT:
+        yield BOXED, PLANETS, f"\\boxed{{{text}}}", None, "no sentence that affirms one option"
+    for word in LANGUAGES:
+        for form in ("%s: B", "**%s:** B", "%s：(B)", "x\n%s: B. Mars", "%s: Mars"):
+            yield MARKDOWN, PLANETS, form % word, "B", "+another language"
+    for text in DENIED_ELSEWHERE:
+        yield MARKDOWN, PLANETS, text, None, "no option alone, in another language"
+
+
 def _cases() -> Iterator[dict[str, Any]]:
-    for mode, options, response, letter, why in READ:
+    for mode, options, response, letter, why in (*READ, *_sentences()):
         clothes = {"clothes": True} if why.startswith("+") else {}
         why = why.removeprefix("+")
         # An answer that chooses nothing wins for no option; the one it could be taken for first.

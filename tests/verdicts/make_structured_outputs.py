@@ -89,6 +89,14 @@ REF_BESIDE = {
     "properties": {"b": {"type": "string"}},
     "$defs": {"base": {"type": "object", "properties": {"a": {"type": "integer"}}}},
 }
+TWO_BY_REF = {"$ref": "#/$defs/p", "$defs": {"p": PERSON}}
+EITHER = {
+    "type": "object",
+    "oneOf": [
+        {"properties": {"a": {"type": "integer"}}},
+        {"properties": {"b": {"type": "string"}}},
+    ],
+}
 UNION = {
     "type": "object",
     "properties": {"kind": {"type": "string"}},
@@ -305,6 +313,23 @@ ANSWERS: list[tuple[str, Any, str, bool | None, str]] = [
     ("xml", PEOPLE, "<people><person><name>A</name></person><person><name>B</name></person></people>", True, "a list of objects"),
     ("xml", PEOPLE, "<people><name>A</name></people>", True, "+a list of one object without an element of its own"),
     ("xml", PEOPLE, "<people><person><age>1</age></person></people>", False, "another object"),
+    ("xml", PERSON, "<person><name>Ada</name><born>1815</born></person>", None, "two keys are wanted, a document has one root"),
+    ("xml", TWO_BY_REF, "<a>1</a>", None, "two keys are wanted behind a $ref"),
+    ("xml", ALL_OF, "<a>1</a>", None, "two keys are wanted by allOf"),
+    ("xml", UNION, "<kind>x</kind>", None, "two keys are wanted by each choice"),
+    ("xml", {"type": "object", "minProperties": 2}, "<a/>", None, "two keys are wanted"),
+    ("xml", {"type": "object", "additionalProperties": False}, "<a/>", None, "the root element is a key"),
+    ("xml", {"type": "object", "properties": {"full name": {"type": "string"}}}, "<a/>", None, "not a name of an element"),
+    ("xml", EITHER, "<a>1</a>", True, "one of two roots"),
+    ("xml", EITHER, "<b>x</b>", True, "one of two roots"),
+    ("xml", EITHER, "<c>x</c>", False, "neither of two roots"),
+    ("json", {"type": "object", "properties": {}, "additionalProperties": False}, '{"a": 1}', False, "no key is allowed"),
+    ("json", {"type": "object", "properties": {}, "additionalProperties": False}, "{}", True, "no key is allowed"),
+    ("json", {"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}}, '{"a": "x"}', False, "other keys have integers"),
+    ("json", {"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}}, '{"a": 1}', True, "other keys have integers"),
+    ("xml", TEXT, "<d>x</d>", True, "the root element is the key"),
+    ("xml", TEXT, "<doc><d>x</d></doc>", False, "the root element is a key too many"),
+    ("xml", {"type": "object", "properties": {"person": PERSON}}, "<person><name>Ada</name><born>1815</born></person>", True, "two keys below the root"),
     ("toml", PERSON, 'name = "Ada"\nborn = 1815', True, "fits"),
     ("toml", PERSON, "born = 1_815\nname = 'Ada'", True, "+other quotes and digits in groups"),
     ("toml", PERSON, 'name = "Ada"\nborn = 1815\nborn = 1', False, "a key comes twice"),

@@ -68,7 +68,11 @@ class Case:
 
 
 def _structured(kind: str, **row: Any) -> Case:
-    schema = {"type": "array", "items": _SCHEMA} if kind == "csv" else _SCHEMA
+    shapes: dict[str, dict[str, Any]] = {
+        "csv": {"type": "array", "items": _SCHEMA},
+        "xml": {"type": "object", "properties": {"root": _SCHEMA}},
+    }
+    schema = shapes.get(kind, _SCHEMA)
     row = {"schema_str": json.dumps(schema), "schema_type": kind} | row
     return Case(lambda: StructuredOutputsEnvironment(judge_timeout_s=1.0), row)
 

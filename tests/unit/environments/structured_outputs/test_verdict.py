@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ TABLE: dict[str, Any] = yaml.safe_load(
 CASES: list[dict[str, Any]] = TABLE["cases"]
 PERSON = json.dumps(TABLE["schemas"]["person"])
 PEOPLE = json.dumps({"type": "array", "items": TABLE["schemas"]["person"]})
+ROOTED = json.dumps({"type": "object", "properties": {"person": TABLE["schemas"]["person"]}})
 ANY = "{}"
 
 
@@ -105,16 +107,37 @@ def test_a_tools_arguments(arguments: str, key: str | None, reward: float, error
          "key", "levels", "field", "huge", "null", "surrogate"],
 )  # fmt: skip
 def test_hostile_answers_are_judged(format: Any, answer: str) -> None:
-    schema = PEOPLE if format == "csv" else PERSON
+    schema = {"csv": PEOPLE, "xml": ROOTED}.get(format, PERSON)
     assert judge(schema, format, answer).reward == 0.0
     assert judge(PERSON, format, answer, compat="nemo").reward == 0.0
 
 
 @given(st.sampled_from(FORMATS), st.text())
 def test_any_text_is_judged(format: Any, answer: str) -> None:
-    schema = PEOPLE if format == "csv" else PERSON
+    schema = {"csv": PEOPLE, "xml": ROOTED}.get(format, PERSON)
     assert judge(schema, format, answer).reward == 0.0
     assert judge(PERSON, format, answer, compat="nemo").reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"properties": {"a": {}, "b": {}}}, "wants 2 keys ('a', 'b')"),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"properties": {"a": {}, "b": {}}}}}, "2 keys"),
+        ({"properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}]}, "2 keys"),
+        ({"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}]}, "2 keys"),
+        ({"minProperties": 3}, "wants 3 keys"),
+        ({"properties": {}, "additionalProperties": False}, "allows no key"),
+        ({"maxProperties": 0}, "allows no key"),
+        ({"properties": {"full name": {}}}, "'full name'"),
+    ],
+)
+def test_a_schema_that_no_xml_fits_is_named(schema: dict[str, Any], problem: str) -> None:
+    text = json.dumps({"type": "object", **schema})
+    with pytest.raises(SchemaError, match=re.escape(problem)):
+        judge(text, "xml", "<a>1</a>")
+    judge(text, "json", "{}")
+    assert judge(text, "xml", "<q>1</q>", compat="nemo") is not None
 
 
 JSON = st.recursive(

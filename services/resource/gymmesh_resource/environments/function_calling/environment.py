@@ -35,7 +35,7 @@ class FunctionCallingEnvironment(Environment[None]):
     The reward is 1.0 when the calls are the expected ones, else 0.0.
     """
 
-    version = "2"
+    version = "3"
     references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
 
@@ -61,8 +61,8 @@ class FunctionCallingEnvironment(Environment[None]):
         call_order: whether several calls may come in any order.
         fill_defaults: an argument that was left out has the default of the function's schema; on
             by default, with `compat: nemo` off.
-        word_similarity: least share of common words in arguments that a row calls free text, 0.3
-            by default; with `compat: nemo` in all texts of `expected_action`, 0.1 by default.
+        word_similarity: with `compat: nemo`, least share of common words in all texts of
+            `expected_action`; 0.1 by default.
         float_tolerance: numbers of which one is a float may be less than that apart in
             `expected_action`; none by default, with `compat: nemo` 1e-6.
         ignored_arguments: keys of `expected_action` whose values are not compared.
@@ -132,7 +132,6 @@ class FunctionCallingEnvironment(Environment[None]):
 
     def _rules(self, task: Task, several: bool) -> Rules:
         tolerance = 0.0 if several else self._float_tolerance or 0.0
-        least = self._word_similarity
         return Rules(
             extra_arguments=self._extra or "refused",
             in_order=several and self._in_order,
@@ -140,7 +139,6 @@ class FunctionCallingEnvironment(Environment[None]):
             same=_near_or_equal(tolerance) if tolerance else equal_text,
             ignored=() if several else self._ignored,
             free_text=_free_text(task),
-            word_similarity=0.3 if least is None else least,
         )
 
     def _nemo_rules(self, task: Task, several: bool) -> Rules:

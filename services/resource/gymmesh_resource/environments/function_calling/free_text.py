@@ -1,90 +1,88 @@
-"""Whether two sentences say nearly the same, for arguments that a task row calls free text. Pure.
+"""Whether two sentences say the same, for arguments that a task row calls free text. Pure.
 
-Words alone may differ: numbers, dates, names, identifiers and negations must be the same, and a
-text that is not a sentence (a command, a title) is compared exactly. What two different words mean
-is not known here, so a row should ask for it only where any wording will do.
+The rule is that all words are the same, in the same order. Only what can't change the meaning may
+differ: articles, "that" and "please", small and large letters, commas and full stops, contractions,
+a time or place in front that may also stand at the end, and a few phrases ("let Anna know" for
+"tell Anna"). What two different words mean is not known here: "on" and "off", "before" and "after",
+two names, or "from Oslo to Lima" and "from Lima to Oslo" share all their other words. A text that
+is not a sentence (a command, a title) is compared exactly.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+import unicodedata
 from typing import Final
 
 from .comparison import equal_text
 
-_WORD = re.compile(r"\w+(?:'\w+)?")
+_WORD = re.compile(r"\w+(?:'\w+)?|\?")
 _EDGES: Final = ".,;:!?\"'()"
 # Marks of paths, options, addresses and code.
 _SYMBOLS = re.compile(r"[/\\_@#$%=|<>*&{}\[\]~^+`]|^-|\w\.\w|\w:\w")
-_NEGATIONS: Final = frozenset(
-    {"no", "not", "never", "none", "nobody", "nothing", "neither", "nor", "without", "cannot",
-     "except", "unless", "don't", "doesn't", "didn't", "isn't", "aren't", "wasn't", "won't",
-     "can't", "shouldn't", "mustn't"}
-)  # fmt: skip
-_NUMBERS: Final = frozenset(
-    {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
-     "twelve", "half", "first", "second", "third", "monday", "tuesday", "wednesday", "thursday",
-     "friday", "saturday", "sunday", "today", "tomorrow", "yesterday", "am", "pm"}
-)  # fmt: skip
 # A text without any of these is not a sentence.
 _FUNCTION_WORDS: Final = frozenset(
     {"the", "a", "an", "to", "of", "and", "in", "for", "is", "are", "was", "on", "with", "that",
      "this", "it", "you", "i", "we", "my", "your", "our", "please", "be", "at", "from", "will"}
 )  # fmt: skip
+_LEFT_OUT: Final = frozenset({"the", "a", "an", "that", "please", "kindly"})
+_PHRASES: Final = (
+    (re.compile(r"\blet (\w+) know\b"), r"tell \1"),
+    (re.compile(r"\b(call|phone|ring) (\w+) back\b"), r"\1 \2"),
+    (re.compile(r"\bcan't\b"), "can not"),
+    (re.compile(r"\bcannot\b"), "can not"),
+    (re.compile(r"\bwon't\b"), "will not"),
+    (re.compile(r"\b(\w+)n't\b"), r"\1 not"),
+    (re.compile(r"\b(\w+)'ll\b"), r"\1 will"),
+    (re.compile(r"\b(\w+)'re\b"), r"\1 are"),
+    (re.compile(r"\bi'm\b"), "i am"),
+    (re.compile(r"\b(it|there|here)'s\b(?! (?:been|got|had)\b)"), r"\1 is"),
+)
+# A time or place in front of a sentence.
+_IN_FRONT = re.compile(
+    r"((?:in|on|at|by|before|after|during) [^,;.?!]+), ([^,;.?!]+)([.!]?)\s*", re.IGNORECASE
+)
 
 
-def says_the_same(expected: str, actual: str, least: float) -> bool:
-    """Whether the texts are the same, or sentences with enough words and all facts in common.
-
-    `least`: least share of common words, without those such as "the", counted with repeats and
-        divided by the words of both texts together; 0.5 for the same words.
-    """
+def says_the_same(expected: str, actual: str) -> bool:
+    """Whether the texts are the same, or sentences of the same words but for those that can't
+    change the meaning."""
     if equal_text(expected, actual):
         return True
-    wanted, given = _words(expected), _words(actual)
-    if not (_FUNCTION_WORDS & wanted.keys() and _FUNCTION_WORDS & given.keys()):
-        return False
+    expected, actual = _in_one_order(expected), _in_one_order(actual)
     if _exact_parts(expected) != _exact_parts(actual):
         return False
-    if any(wanted[word] != given[word] for word in _NEGATIONS | _NUMBERS):
+    wanted, given = _words(expected), _words(actual)
+    if not (_FUNCTION_WORDS.intersection(wanted) and _FUNCTION_WORDS.intersection(given)):
         return False
-    named, also_named = _names(expected), _names(actual)
-    if not (named <= given.keys() and also_named <= wanted.keys()):
-        return False
-    content, also_content = _content(wanted), _content(given)
-    common = (content & also_content).total()
-    return common >= least * (content.total() + also_content.total())
+    return _content(wanted) == _content(given)
 
 
-def _content(words: Counter[str]) -> Counter[str]:
-    """The words that say something on their own; numbers are compared elsewhere."""
-    return Counter(
-        {
-            word: number
-            for word, number in words.items()
-            if word not in _FUNCTION_WORDS and not any(map(str.isdigit, word))
-        }
-    )
+def _in_one_order(text: str) -> str:
+    """The text with a time or place that is in front at its end."""
+    text = unicodedata.normalize("NFC", text)
+    found = _IN_FRONT.fullmatch(text)
+    return text if found is None else f"{found[2]} {found[1]}{found[3]}"
 
 
-def _words(text: str) -> Counter[str]:
-    return Counter(_WORD.findall(text.replace("’", "'").casefold()))
+def _content(words: list[str]) -> list[str]:
+    return [word for word in words if word not in _LEFT_OUT]
+
+
+def _words(text: str) -> list[str]:
+    """The words of a sentence in small letters, with phrases in one form."""
+    text = text.replace("’", "'").casefold()
+    for phrase, same in _PHRASES:
+        text = phrase.sub(same, text)
+    return _WORD.findall(text)
 
 
 def _exact_parts(text: str) -> list[str]:
-    """The numbers, dates, identifiers and paths, in order."""
-    parts = [part.strip(_EDGES) for part in text.split()]
-    return [part for part in parts if any(map(str.isdigit, part)) or _SYMBOLS.search(part)]
+    """The numbers, dates, identifiers, paths and abbreviations, in order."""
+    parts = (part.strip(_EDGES) for part in text.split())
+    return [part for part in parts if _is_exact(part)]
 
 
-def _names(text: str) -> set[str]:
-    """The words in capitals that do not begin a sentence."""
-    names: set[str] = set()
-    begins = True
-    for part in text.split():
-        bare = part.strip(_EDGES)
-        if bare[:1].isupper() and bare != "I" and (not begins or bare[1:] != bare[1:].lower()):
-            names.update(_WORD.findall(bare.casefold()))
-        begins = part.endswith((".", "!", "?", ":"))
-    return names
+def _is_exact(part: str) -> bool:
+    is_abbreviation = len(part) > 1 and part.isupper()  # "US" is not "us"
+    return is_abbreviation or any(map(str.isdigit, part)) or _SYMBOLS.search(part) is not None

@@ -49,7 +49,6 @@ class Rules:
     same: the rule for single values.
     ignored: keys whose values are not compared, at any depth; they must be there all the same.
     free_text: arguments in which sentences may be worded differently.
-    word_similarity: least share of common words there, as `says_the_same` has it.
     """
 
     extra_arguments: Literal["allowed", "refused"] = "refused"
@@ -58,7 +57,6 @@ class Rules:
     same: Callable[[Any, Any], bool] = equal_text
     ignored: Collection[str] = ()
     free_text: Collection[str] = ()
-    word_similarity: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ def _argument_problem(name: str, expected: Any, made: Any, rules: Rules) -> str 
     if found is None:
         return None
     both = isinstance(expected, str) and isinstance(made, str)
-    if both and name in rules.free_text and says_the_same(expected, made, rules.word_similarity):
+    if both and name in rules.free_text and says_the_same(expected, made):
         return None
     if found == "value" and not isinstance(expected, dict | list):
         return f"{name[:_SHOWN]}: expected {_shown(expected)}, got {_shown(made)}"

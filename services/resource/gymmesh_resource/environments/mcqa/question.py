@@ -10,6 +10,7 @@ lenient_answer_colon_md: "Answer: …" names one letter, also in a sentence or b
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -26,7 +27,31 @@ ReadingMode = Literal[
 ]
 MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
 
-# The word "answer" of the languages that localized question sets use, ending the response.
+# The word "answer" in the languages of localized question sets, before a colon.
+_ANSWERS: Final = (
+    # Latin script
+    "Antwort", "Antwoord", "Svar", "Respuesta", "Resposta", "Réponse", "Risposta", "Răspuns",
+    "Odpowiedź", "Odpověď", "Odpoveď", "Odgovor", "Válasz", "Vastaus", "Vastus",
+    "Atsakymas", "Atbilde", "Cevap", "Yanıt", "Jawaban", "Jawapan", "Jibu", "Amsa", "Ìdáhùn",
+    "Sagot", "Đáp án", "Trả lời", "Câu trả lời", "Cavab", "Javob", "Përgjigje", "Ateb", "Freagra",
+    # Cyrillic, Greek, Hebrew, Arabic
+    "Ответ", "Відповідь", "Отговор", "Одговор", "Адказ", "Жауап", "Απάντηση", "תשובה",
+    "الإجابة", "الجواب", "جواب", "پاسخ",
+    # East and South-East Asia
+    "答案", "回答", "解答", "答え", "答", "정답", "답변", "답", "คำตอบ", "ចម្លើយ", "အဖြေ",
+    # South Asia
+    "উত্তর", "উত্তৰ", "જવાબ", "उत्तर", "ಉತ್ತರ", "ഉത്തരം", "ଉତ୍ତର", "ਜਵਾਬ", "ਉੱਤਰ", "பதில்",
+    "సమాధానం", "జవాబు", "පිළිතුර",
+)  # fmt: skip
+# Scripts that write words without spaces between them have no edge of a word before one.
+_FINAL: Final = r"(?: (?:final|finale|correcta|correcte|corretta|correta|benar|akhir))?"
+LOCALIZED: Final = (
+    r"(?:(?<![^\W\u0e00-\u9fff])|(?=[\u0e00-\u9fff]))(?:"
+    + "|".join(unicodedata.normalize("NFKC", word) for word in _ANSWERS)
+    + ")"
+    + _FINAL
+)
+# How NeMo Gym reads some of them: at the end of the response, before a letter alone.
 LAST_LINE: Final = re.compile(
     r"[*_\s]*(?:উত্তর|উত্তৰ|જવાબ|उत्तर|ಉತ್ತರ|ഉത്തരം|ଉତ୍ତର|ਜਵਾਬ|ਉੱਤਰ|பதில்|సమాధానం|జవాబు|جواب|الإجابة)"
     r"[*_]{0,2}\s*:[*_\s]*\(?([A-Za-z])\)?[*_\s.।。]*"

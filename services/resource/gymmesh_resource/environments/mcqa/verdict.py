@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice, pairwise
 from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
 
-from .question import LAST_LINE, LETTERS, ChoiceQuestion, ReadingMode, last_box
+from .question import LETTERS, LOCALIZED, ChoiceQuestion, ReadingMode, last_box
+from .sentences import Named, affirmed
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
@@ -32,13 +33,15 @@ _ALONE = re.compile(
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\s*[(\[]?([A-Z])[)\]]?(?:\s*[:).,\]\-]\s*|\s+)(?=\S)(.*)", re.DOTALL)
+_TEXT_FIRST = re.compile(r"(.*\S)\s*[(\[]([A-Z])[)\]]", re.DOTALL)
 _MARKED_LABEL = re.compile(r"\s*[(\[]?([A-Z])\s*[:).\]\-]\s*(?=\S)(.*)", re.DOTALL)
 _ANSWER = re.compile(r"answer[*_]{0,3}\s*:[*_]{0,3}\s*(.+)", re.IGNORECASE)
+_IN_OTHER_LANGUAGES = re.compile(LOCALIZED + r"[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
+# What ends a sentence of other scripts.
+_STOPS: Final = "।。．"
 _PAYLOAD = re.compile(r"answer[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
 
 _MENTION = re.compile(r"(?<![A-Za-z0-9'])([A-Z])(?![A-Za-z0-9'#+])")
-_HEAD = re.compile(r"[\s(\[\"'*_]*(?:(?:option|choice|letter)\s+)?[(\[]?", re.IGNORECASE)
-_LIST_GAP = re.compile(r"[)\]]?\s*(?:[/|&,;]|\bor\b|\band\b|\bnor\b|\s)+\s*[(\[]?", re.IGNORECASE)
 _WORD_AFTER = re.compile(r"\s+([a-z]+)")
 _CALLED = re.compile(r"(?:option|choice|letter|answer)\s+\Z", re.IGNORECASE)
 _CONNECTIVES: Final = frozenset(
@@ -47,33 +50,7 @@ _CONNECTIVES: Final = frozenset(
 )  # fmt: skip
 # Behind an I that is a letter; "I was" and "I for one" are words.
 _AFTER_I: Final = frozenset({"because", "since", "is", "and", "or", "nor", "but", "seems"})
-_WORD = re.compile("[A-Za-z]{2,}")
-_REASON = re.compile(
-    r"[)\]*_\"']*(?:\s*[.:;,—-](?=\s)|\s+(?:because|since|as|for|due|given)\b)", re.I
-)
-_GOES_ON = re.compile(r"\W*(?:or|and|maybe|perhaps|possibly|also)\b", re.IGNORECASE)
-_NEGATED_BEFORE = re.compile(
-    r"(?:\b(?:not|no|nor|neither|never|except|without|excluding|rejecting|cannot)|n't|rather than"
-    r"|instead of|other than|\brul(?:e|ed|ing) out|\beliminat\w*|\bexclud\w*|\breject\w*)"
-    r"\W+(?:(?:options?|choice|answer|letter|the|it|be|is)\W+){0,3}\Z",
-    re.IGNORECASE,
-)
-_NEGATING: Final = (
-    "no", "n't", "ne", "except", "without", "exclud", "reject", "rather", "instead", "rul",
-    "eliminat",
-)  # fmt: skip
-_NEGATED_AFTER = re.compile(
-    r"\W{0,3}(?:(?:(?:this|that|which|it)\s+)?(?:is|are|was|seems)\s+(?:\w+\s+)?(?:not|wrong|incorrect|false|impossible|invalid)\b"
-    r"|(?:isn't|aren't|wasn't|cannot|can't)\b)",
-    re.IGNORECASE,
-)
-
 _TOKEN = re.compile(r"\w+(?:['.,]\w+)*|[^\w\s]")
-_NEGATIONS: Final = frozenset(
-    {"not", "no", "never", "neither", "nor", "none", "cannot", "except", "without", "unlike", "non",
-     "or", "either", "instead", "rather"}
-)  # fmt: skip
-_BESIDE_NUMBERS: Final = frozenset("=:.,;!()[]{}\"'")
 
 
 def choose(
@@ -157,7 +134,7 @@ def _boxed_option(inner: str | None, question: ChoiceQuestion) -> str | None:
 
 def _option_in(text: str, question: ChoiceQuestion) -> str | None:
     """The one option that a text names: by its own text, with its label, or among other words."""
-    named = question.named_by(text)
+    named = question.named_by(text) or _labelled(text, question)
     if named is not None:
         return named
     label = _MARKED_LABEL.fullmatch(text)
@@ -168,7 +145,9 @@ def _option_in(text: str, question: ChoiceQuestion) -> str | None:
 
 
 def _labelled(text: str, question: ChoiceQuestion) -> str | None:
-    """The letter of an option that stands there with its text."""
+    """The letter of an option that stands there with its text, before or behind it."""
+    if (found := _TEXT_FIRST.fullmatch(text)) is not None:
+        return found[2] if question.named_by(found[1]) == found[2] else None
     found = _LABEL.fullmatch(text)
     if found is None:
         return None
@@ -176,15 +155,15 @@ def _labelled(text: str, question: ChoiceQuestion) -> str | None:
 
 
 def _contained(text: str, question: ChoiceQuestion) -> str | None:
-    """The one option that stands in a text word by word, in no longer option and not negated."""
-    words = _TOKEN.findall(text.casefold())[:_TOKENS]
-    spans = [
+    """The one option that a sentence affirms by its text, word by word and in no longer option."""
+    text = text.casefold()
+    tokens = list(islice(_TOKEN.finditer(text), _TOKENS))
+    words = [token.group() for token in tokens]
+    spans = sorted(
         (start, end, letter)
         for letter, option in question.options
         for start, end in _places(words, _words_of(option))
-    ]
-    if not spans:
-        return None
+    )
     spans = [
         one
         for one in spans
@@ -192,20 +171,10 @@ def _contained(text: str, question: ChoiceQuestion) -> str | None:
             o[0] <= one[0] and one[1] <= o[1] and o[1] - o[0] > one[1] - one[0] for o in spans
         )
     ]
-    letters = {letter for *_, letter in spans}
-    if len(letters) != 1:
-        return None
-    covered = {place for start, end, _ in spans for place in range(start, end)}
-    beside = [word for place, word in enumerate(words) if place not in covered]
-    if any(word in _NEGATIONS or word.endswith("n't") for word in beside):
-        return None
-    # A number or a sign is named by itself, not by an expression or a number around it.
-    own = [words[place] for place in covered]
-    is_sign = not any(word.isalpha() and len(word) > 2 for word in own)
-    is_sign = is_sign or any(map(str.isdigit, "".join(own)))
-    if is_sign and not all(word.isalpha() or word in _BESIDE_NUMBERS for word in beside):
-        return None
-    return letters.pop()
+    if any(one[1] > other[0] for one, other in pairwise(spans)):
+        return None  # two options share words, or one text
+    named = [Named(one, tokens[start].start(), tokens[end - 1].end()) for start, end, one in spans]
+    return affirmed(text, named, own={})
 
 
 @lru_cache(1024)
@@ -235,7 +204,11 @@ def _after_colon(text: str, question: ChoiceQuestion) -> str | None:
 
 def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | None:
     text = unicodedata.normalize("NFKC", text)
-    found = [(match.start(), match.group(1)) for match in _PAYLOAD.finditer(text)]
+    found = [
+        (match.start(), match.group(1).rstrip(_STOPS))
+        for marker in (_PAYLOAD, _IN_OTHER_LANGUAGES)
+        for match in marker.finditer(text)
+    ]
     if prefix:
         marker = re.compile(re.escape(unicodedata.normalize("NFKC", prefix)) + r"\s*", re.I)
         for match in marker.finditer(text):
@@ -248,9 +221,7 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
             letter = _letter_of(_normal(payload), question)
         if letter in question.letters:
             return letter
-    last_line = LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2])
-    letter = last_line.group(1).upper() if last_line else None
-    return letter if letter in question.letters else None
+    return None
 
 
 def _letter_of(text: str, question: ChoiceQuestion) -> str | None:
@@ -262,61 +233,36 @@ def _letter_of(text: str, question: ChoiceQuestion) -> str | None:
     lower = re.match(r"[(\[]?([a-z])(?:[)\].:,;]|\s+(?:because|since|as)\b)", text)
     if lower and lower[1].upper() in letters:
         text = text[: lower.start(1)] + lower[1].upper() + text[lower.end(1) :]
-    mentions = [one for one in _mentions(text, letters) if not one.negated]
-    named = {one.letter for one in mentions}
-    if not named:
+    mentions = _mentions(text, letters)
+    if not mentions:
+        return _contained(text, question)
+    if _lists_options(text, mentions, question):
         return None
-    first = mentions[0]
-    rest = text[first.end :].lstrip(" )]*_.:,;-")
-    other = question.named_by(rest)
-    if other is not None and other != first.letter:
-        return None  # one option's letter with the text of another
-    if len(named) == 1 or _has_reason(text, mentions, question):
-        return first.letter
-    return None
+    own = {letter: plain(option).casefold() for letter, option in question.options}
+    return affirmed(text, mentions, own=own)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mention:
-    """A letter that stands alone in a text, from `start` to `end`.
-
-    `listed`: whether it is next to the letter before it, as in "A or B".
-    """
-
-    letter: str
-    start: int
-    end: int
-    negated: bool
-    listed: bool
-
-
-def _mentions(text: str, letters: frozenset[str]) -> list[_Mention]:
+def _mentions(text: str, letters: frozenset[str]) -> list[Named]:
     """The options' letters in a text, without those that are words of its sentences."""
-    found: list[_Mention] = []
-    lowered = text.lower()
-    may_negate = any(part in lowered for part in _NEGATING)  # the search for it is expensive
+    found: list[Named] = []
     for match in _MENTION.finditer(text):
         letter, start, end = match[1], match.start(), match.end()
         before, after = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
-        if letter not in letters or (letter in "AI" and _is_word(letter, before, after)):
-            continue
-        negated = may_negate and bool(_NEGATED_BEFORE.search(before))
-        wrong = _NEGATED_AFTER.match(after) is not None
-        listed = bool(found) and _LIST_GAP.fullmatch(text, found[-1].end, start) is not None
-        if listed and found[-1].negated:
-            negated = True  # "neither A nor B"
-        found.append(_Mention(letter, start, end, negated or wrong, listed))
-        if wrong:  # "A and B are wrong"
-            _negate_list(found)
+        if letter in letters and not (letter in "AI" and _is_word(letter, before, after)):
+            found.append(Named(letter, start, end))
     return found
 
 
-def _negate_list(mentions: list[_Mention]) -> None:
-    """Negate all letters of the list that the last one ends."""
-    place = len(mentions) - 1
-    while place > 0 and mentions[place].listed:
-        place -= 1
-        mentions[place] = replace(mentions[place], negated=True)
+def _lists_options(text: str, mentions: Sequence[Named], question: ChoiceQuestion) -> bool:
+    """Whether another option stands there with its text ("A: Venus, B: Mercury"), or the first
+    letter with the text of another."""
+    first = mentions[0]
+    other = question.named_by(text[first.end :].lstrip(" )]*_.:,;-"))
+    return other not in (None, first.letter) or any(
+        _MARKED_LABEL.match(text, one.start) and _begins_with(text[one.end :], one.letter, question)
+        for one in mentions[1:]
+        if one.letter != first.letter
+    )
 
 
 def _is_word(letter: str, before: str, after: str) -> bool:
@@ -326,26 +272,6 @@ def _is_word(letter: str, before: str, after: str) -> bool:
     if following is None or following[1] in connectives:
         return False
     return not _CALLED.search(before)
-
-
-def _has_reason(text: str, mentions: Sequence[_Mention], question: ChoiceQuestion) -> bool:
-    """Whether the first letter is the answer, and the others stand in the reason after it."""
-    first = mentions[0]
-    if not _HEAD.fullmatch(text, 0, first.start):
-        return False
-    second = mentions[1]
-    if second.listed and second.letter != first.letter:
-        return False
-    reason = _REASON.match(text, first.end)
-    if reason is None or _GOES_ON.match(text, reason.end()):
-        return False
-    if not _WORD.search(text, reason.end()):  # "A. B. C."
-        return False
-    # "A: Venus, B: Mercury" names all of them.
-    return not any(
-        _MARKED_LABEL.match(text, one.start) and _begins_with(text[one.end :], one.letter, question)
-        for one in mentions[1:]
-    )
 
 
 def _begins_with(text: str, letter: str, question: ChoiceQuestion) -> bool:

@@ -27,7 +27,7 @@ Ts = TypeVarTuple("Ts")
 class StructuredOutputsEnvironment(Environment[None]):
     """Answers that must fit a JSON Schema; the reward is 1.0 for one that does, else 0.0."""
 
-    version = "2"
+    version = "3"
     references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
     extra = Extra("structured-outputs", ("xmltodict",))

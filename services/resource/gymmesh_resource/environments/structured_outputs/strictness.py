@@ -98,8 +98,9 @@ def _closed(schema: Any, root: dict[str, Any], known: Iterable[str] = ()) -> Any
         return schema
     new = _opened(schema, root)
     names = _names(schema, root)
-    if not names:
-        return new
+    if not names:  # `_opened` took away what others could have contradicted
+        closing = ("additionalProperties", "unevaluatedProperties")
+        return new | {key: _closed(schema[key], root) for key in closing if key in schema}
     for key in _CHOICES:
         if isinstance(schema.get(key), list):
             others = {**schema, key: []}

@@ -27,6 +27,7 @@ from .ecma import PatternError
 from .parsing import CsvTable, ParseError, TextFormat, parse
 from .references import reference_problem
 from .strictness import current, strict
+from .xml_root import root_problem
 
 # Characters of an explanation.
 MESSAGE: Final = 200
@@ -141,7 +142,7 @@ def load_schema(schema: str, format: TextFormat = "json", compat: str = "") -> d
 
 
 def _fitting(schema: dict[str, Any], format: TextFormat) -> dict[str, Any]:
-    """The schema itself. Raises `SchemaError` where no answer in the format has its type."""
+    """The schema itself. Raises `SchemaError` where no answer in the format can fit it."""
     kind = schema.get("type")
     possible = _ROOTS.get(format)
     if (
@@ -150,6 +151,8 @@ def _fitting(schema: dict[str, Any], format: TextFormat) -> dict[str, Any]:
         and possible not in (kind if isinstance(kind, list) else [kind])
     ):
         raise SchemaError(f"is for {kind!r}, but a text in {format} is always an {possible}")
+    if format == "xml" and (problem := root_problem(schema)) is not None:
+        raise SchemaError(problem)
     return schema
 
 
