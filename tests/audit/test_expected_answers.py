@@ -108,6 +108,7 @@ def test_a_call_is_a_pair_or_an_object(call: Any) -> None:
         {"name": "book", "arguments": {}},
         ("book", {"size": 4}),
         "book",
+        7,
     ],
 )
 def test_a_call_of_another_form_is_refused_with_the_form(calls: Any) -> None:

@@ -89,7 +89,7 @@ async def test_other_expected_answers_have_the_shapes_of_the_environments_own() 
     def judge(row: Mapping[str, Any], rollout: Rollout) -> float:
         if "expecting" in rollout.task.id:
             seen.add(row["gold"])
-        return rollout.answer.strip() == row["gold"]
+        return float(rollout.answer.strip() == row["gold"])
 
     await Small("whole", judge, ("36", "7"), "number").audited()
     assert seen == {"0", "1945", "1591", "12.5"}

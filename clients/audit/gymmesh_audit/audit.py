@@ -255,10 +255,11 @@ class _Audit:
         if target is not None and silent.reward is not None and silent.reward < target:
             self._findings += [found for found in judged(played, target) if found.problem == "wins"]
 
-    def _usual(self, variant: Variant) -> bool:
+    def _usual(self, gold: Gold, variant: Variant) -> bool:
         """Whether a verifier of this environment must take a form, by its expected answers."""
-        shown = not variant.where or any(variant.where in one.answer for one in self._own_golds)
-        return variant.usual and shown
+        return variant.usual and any(
+            re.search(variant.where, one.answer) for one in self._own_golds if one.kind == gold.kind
+        )
 
     def _unplayed(self, tried: Sequence[Tried]) -> list[AttackKind]:
         """The kinds that need an expected answer, where a task has none."""
@@ -288,7 +289,7 @@ class _Audit:
             yield from free_forms(gold, tools=bool(one.task.params.tools or gold.calls))
             for variant in generator.clothes(gold):
                 if variant.name not in one.unusual_forms:
-                    yield _attack(gold, variant, "clothes", wins=self._usual(variant) or None)
+                    yield _attack(gold, variant, "clothes", wins=self._usual(gold, variant) or None)
         if one.own:
             yield from hostile(golds, judged=bool(self._player.about.models) and self._scripted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -38,7 +38,7 @@ class Expected:
 
     def __post_init__(self) -> None:
         """Raises TypeError for calls of another form."""
-        if isinstance(self.calls, str | Mapping):
+        if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Iterable):
             raise TypeError(f"the expected calls are {self.calls!r}; give a list of {_CALL_FORM}")
         object.__setattr__(self, "calls", tuple(map(_call, self.calls)))
 

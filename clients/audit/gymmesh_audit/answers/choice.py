@@ -31,8 +31,8 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     boxed = "\\boxed" in gold.form
     yield Variant("in brackets", f"({answer})")
     if boxed:
-        yield Variant("as text in the box", f"\\text{{{answer}}}", where="\\")
-        yield Variant("bold in the box", f"\\textbf{{{answer}}}", where="\\")
+        yield Variant("as text in the box", f"\\text{{{answer}}}", where=r"\\")
+        yield Variant("bold in the box", f"\\textbf{{{answer}}}", where=r"\\")
     else:
         yield Variant("a trailing dot", f"{answer}.")
         yield Variant("in bold", message=gold.say(f"**{answer}**"))

@@ -84,13 +84,13 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     except InvalidOperation:
         return
     if number == number.to_integral_value():
-        yield Variant("with .0", f"{answer.partition('.')[0]}.0", where=".")
+        yield Variant("with .0", f"{answer.partition('.')[0]}.0", where=r"\d\.\d")
         if abs(number) >= 10_000:
             yield Variant("thousands separated", f"{int(number):,}")
     if number and abs(number.adjusted()) >= 6 and "\\boxed" in gold.form:
         mantissa = number.scaleb(-number.adjusted()).normalize()
         power = f"{mantissa:f}\\times10^{{{number.adjusted()}}}"
-        yield Variant("scientific", power, where="\\")
+        yield Variant("scientific", power, where=r"\\")
 
 
 def _digit(answer: str, place: int) -> str:
@@ -134,7 +134,7 @@ def _formula_clothes(answer: str) -> Iterator[Variant]:
     ):
         changed = re.sub(pattern, other, answer)
         if changed != answer:
-            yield Variant(name, changed, where="\\" if "\\" in changed else "")
+            yield Variant(name, changed, where=r"\\" if "\\" in changed else "")
     if found := re.fullmatch(r"(\d+)/(\d+)", answer):
         whole, rest = divmod(int(found[1]), int(found[2]))
         if whole and rest:

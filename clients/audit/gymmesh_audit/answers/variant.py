@@ -14,8 +14,8 @@ class Variant:
 
     answer: the bare answer, which goes into the gold's form; None: `message` is the whole message.
     calls: in place of the gold's; None: those of the gold. usual: whether a verifier must take
-    this form of a right answer; otherwise it's measured. where: characters that make the form
-    usual where an expected answer of the environment has them; empty: it is usual anywhere.
+    this form of a right answer; otherwise it's measured. where: a pattern; the form is usual where
+    it is found in an expected answer of this kind of the environment; empty: usual anywhere.
     """
 
     name: str
