@@ -178,20 +178,23 @@ class _Audit:
         return golds or (self._known(task) if self._known is not None else [])
 
     async def _retargeted(self, tried: Sequence[Tried]) -> list[Tried]:
-        """The first task of each kind and form, with other expected answers."""
+        """For each kind and form, other expected answers, each on the first task that has one of
+        its shape."""
         if self._options.cheap or not self._options.retarget:
             return []
         more: list[Tried] = []
-        seen: set[tuple[str, str]] = set()
-        for one in tried:
-            for gold in one.golds:
-                if (gold.kind, gold.form) in seen:
-                    continue
-                seen.add((gold.kind, gold.form))
-                for task in retargeted(one.task, gold, self._own_golds):
-                    more += await self._taken(one.task, Tried(task, (), own=False), gold)
-                for task in with_patterns(one.task, gold):
-                    new = Tried(task, (), own=False, for_patterns=True)
+        seen: set[tuple[str, str, str]] = set()
+        pairs = [(one, gold) for one in tried for gold in one.golds]
+        for one, gold in pairs:
+            plain = [Tried(task, (), own=False) for task in retargeted(one.task, gold)]
+            meaning = [
+                Tried(task, (), own=False, for_patterns=True)
+                for task in with_patterns(one.task, gold)
+            ]
+            for new in (*plain, *meaning):
+                named = new.task.task_id.removeprefix(one.task.task_id)
+                if (gold.kind, gold.form, named) not in seen:
+                    seen.add((gold.kind, gold.form, named))
                     more += await self._taken(one.task, new, gold)
         return more
 

@@ -1,7 +1,7 @@
 """The same task with other expected answers: ones that verifiers stumble over. Pure.
 
-They have no characters and no commands of LaTeX that no expected answer of the environment has: a
-verifier of whole numbers isn't made for intervals. The exception are answers that mean something
+They have the shape of an expected answer of the environment, and are tried on its task: a verifier
+of whole numbers isn't made for intervals. The exception are answers that mean something
 as a regular expression, with which nothing is tried but a match of them.
 """
 
@@ -36,7 +36,7 @@ PATTERNS: Final[Mapping[GoldKind, Sequence[str]]] = {
 }
 _COMMAND: Final = re.compile(r"\\[A-Za-z]+")
 _WHOLES: Final = {
-    "five digits": re.compile(r"\d{5}"),
+    "a large whole number": re.compile(r"^-?\d{5,}$"),
     "a whole number": re.compile(r"^-?\d+$"),
     "words": re.compile(r"^[^\d\\+=^_]+$"),
 }
@@ -44,18 +44,15 @@ _WHOLES: Final = {
 _CHOICES: Final = (("100", "10", "1", "0", "1000"), ("1", "10", "100", "0", "91"))
 
 
-def retargeted(
-    task: rollout_pb2.Task, gold: Gold, known: Iterable[Gold]
-) -> Iterator[rollout_pb2.Task]:
-    """Copies of a task that expect something else, where its payload has the gold as a value of
-    its own. Which of them the environment takes, it says itself. `known`: the expected answers of
-    the environment's tasks, which show the shapes of answers that its verifier is made for.
+def retargeted(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Task]:
+    """Copies of a task that expect something else of the gold's shape, where its payload has the
+    gold as a value of its own. Which of them the environment takes, it says itself.
     """
     if gold.kind == "choice":
         yield from _other_options(task, _payload(task), gold)
         return
     exact = gold.kind == "text" and is_identifier(gold.answer)
-    shown = frozenset[str]().union(*(shape(one.answer) for one in known))
+    shown = shape(gold.answer)
     # A verifier of identifiers is not made for words.
     yield from _with_answers(
         task,
@@ -74,9 +71,8 @@ def with_patterns(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Ta
 
 
 def shape(answer: str) -> frozenset[str]:
-    """What an answer is written with: letters, digits, five digits in a row, letters beyond
-    ASCII, white space, each other character, each command of LaTeX; and whether it is a whole
-    number or words.
+    """What an answer is written with: letters, digits, letters beyond ASCII, white space, each
+    other character, each command of LaTeX; and whether it is a whole number, a large one, or words.
     """
     commands = _COMMAND.findall(answer)
     rest = _COMMAND.sub("", answer)
