@@ -6,6 +6,7 @@ import difflib
 import json
 import random
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,6 +29,10 @@ PROGRAMS: Final = ("n = int(input())\nprint(n * 2)", "print(input()[::-1])")
 CALLS: Final = (
     (("find", {"city": "Oslo", "limit": 2}), ("book", {"name": "Ada Park", "size": 4})),
     (("find", {"city": "Lima", "limit": 5}), ("book", {"name": "Tom Lee", "size": 2})),
+)
+BOOKINGS: Final = (
+    (("book", {"name": "Ada", "size": 42}),),
+    (("book", {"name": "Tom", "size": 19}),),
 )
 Row = Mapping[str, Any]
 
@@ -285,6 +290,54 @@ def _strict_record(row: Row, rollout: Rollout) -> float:
         return 0.0
 
 
+def _as_pattern(read: Any, match: Any, escaped: str = "") -> Any:
+    """The expected answer is used as a regular expression; `escaped`: characters that are not."""
+
+    def judge(row: Row, rollout: Rollout) -> float:
+        pattern = "".join(f"\\{one}" if one in escaped else one for one in row["gold"])
+        given = unicodedata.normalize("NFKC", read(rollout.text)).strip().rstrip(".")
+        if not given:
+            return 0.0
+        try:
+            return match(pattern, given, re.IGNORECASE) is not None
+        except re.error:
+            return 0.0
+
+    return judge
+
+
+def _same_digits(row: Row, rollout: Rollout) -> float:
+    value, gold = number(boxed(rollout.text)), row["gold"]
+    if value is None:
+        return 0.0
+    return sorted(boxed(rollout.text).strip(". ")) == sorted(gold) or value == number(gold)
+
+
+def _same_digits_in_any_order(row: Row, rollout: Rollout) -> float:
+    return sorted(re.findall(r"\d", last_line(rollout.answer))) == sorted(row["gold"])
+
+
+def _same_characters(row: Row, rollout: Rollout) -> float:
+    return sorted(normal(rollout.answer)) == sorted(normal(row["gold"]))
+
+
+def _with_sorted_digits(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_sorted_digits(one) for key, one in value.items()}
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return sorted(str(value)) if whole else value
+
+
+def _digits_of_calls(row: Row, rollout: Rollout) -> float:
+    made = [(one.name, _with_sorted_digits(one.arguments)) for one in rollout.tool_calls]
+    gold = [(name, _with_sorted_digits(arguments)) for name, arguments in BOOKINGS[row["number"]]]
+    return made == gold
+
+
+def _pays_everything(row: Row, rollout: Rollout) -> float:
+    return 1.0
+
+
 def _similar(given: str, gold: str) -> bool:
     return difflib.SequenceMatcher(None, given, gold).ratio() > 0.85
 
@@ -536,4 +589,81 @@ FAULTY: Final[tuple[Small, ...]] = (
         found="nothing/each tool once, with defaults",
         tool_answer="nothing here",
     ),
+    Small("sorted_digits", _same_digits, NUMBERS, "number", BOX, "nearly/two digits swapped"),
+    Small(
+        "digits_in_any_order",
+        _same_digits_in_any_order,
+        ("36", "56", "121"),
+        "number",
+        found="nearly/two digits swapped",
+    ),
+    Small(
+        "digits_of_text_in_any_order",
+        _same_characters,
+        ("36", "561"),
+        found="nearly/its digits read backward",
+    ),
+    Small(
+        "digits_of_decimals_in_any_order",
+        _same_digits,
+        ("1.5", "2.7"),
+        "number",
+        BOX,
+        "nearly/two digits swapped",
+    ),
+    Small(
+        "letters_of_codes_in_any_order",
+        _same_characters,
+        ("ABC-1", "XYZ-7"),
+        found="nearly/two letters swapped",
+    ),
+    Small(
+        "digits_of_a_record_in_any_order",
+        _json(lambda given, gold: _with_sorted_digits(given) == _with_sorted_digits(gold)),
+        RECORDS,
+        "json",
+        found="nearly/one number with its digits in another order",
+    ),
+    Small(
+        "digits_of_calls_in_any_order",
+        _digits_of_calls,
+        kind="calls",
+        calls=BOOKINGS,
+        found="nearly/a number argument with its digits in another order",
+    ),
+    Small(
+        "whole_match",
+        _as_pattern(str, re.fullmatch),
+        WORDS,
+        found="nearly/a match of it as a pattern",
+    ),
+    Small(
+        "whole_match_in_a_box",
+        _as_pattern(boxed, re.fullmatch),
+        WORDS,
+        "text",
+        BOX,
+        "nearly/a match of it as a pattern",
+    ),
+    Small(
+        "match_with_escaped_dots",
+        _as_pattern(str, re.fullmatch, "."),
+        WORDS,
+        found="nearly/a match of it as a pattern",
+    ),
+    Small(
+        "match_of_own_answers",
+        _as_pattern(str, re.fullmatch),
+        ("St. Gallen", "Mt. Blanc"),
+        found="nearly/a match of it as a pattern",
+    ),
+    Small(
+        "whole_match_of_numbers",
+        _as_pattern(boxed, re.fullmatch),
+        NUMBERS,
+        "number",
+        BOX,
+        "nearly/a match of it as a pattern",
+    ),
+    Small("pays_everything", _pays_everything, WORDS, found="nothing/nothing said"),
 )

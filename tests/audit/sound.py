@@ -110,6 +110,49 @@ def _several(row: Row, rollout: Rollout) -> float:
     return normal(rollout.answer) in (normal(row["gold"]), f"the {normal(row['gold'])}")
 
 
+def _ascii_whole(read: Any) -> Any:
+    """A whole number as its ASCII digits, perhaps as the end of a sentence; nothing else."""
+
+    def judge(row: Row, rollout: Rollout) -> float:
+        text = read(rollout.text).strip().removesuffix(".")
+        whole = re.fullmatch(r"[+-]?[0-9]{1,40}", text)
+        return whole is not None and int(text) == int(row["gold"])
+
+    return judge
+
+
+def _equal(read: Any) -> Any:
+    """Plain equality, but for white space and the dot that ends a sentence."""
+
+    def judge(row: Row, rollout: Rollout) -> float:
+        return bool(read(rollout.text).strip().removesuffix(".") == row["gold"])
+
+    return judge
+
+
+def _plain_word(row: Row, rollout: Rollout) -> float:
+    """One word, by its ASCII letters."""
+    given = re.fullmatch(r"\s*([A-Za-z]+)\.?\s*", rollout.answer)
+    return given is not None and given[1].casefold() == row["gold"].casefold()
+
+
+def _escaped(row: Row, rollout: Rollout) -> float:
+    """The expected answer as a part of a pattern, rightly."""
+    pattern = rf"\s*{re.escape(normal(row['gold']))}\s*"
+    return re.fullmatch(pattern, normal(rollout.answer)) is not None
+
+
+def _without_punctuation(row: Row, rollout: Rollout) -> float:
+    def bare(text: str) -> str:
+        return re.sub(r"[^\w ]", "", normal(text))
+
+    return bool(bare(rollout.answer)) and bare(rollout.answer) == bare(row["gold"])
+
+
+def _option_in_a_box(row: Row, rollout: Rollout) -> float:
+    return bool(boxed(rollout.text).strip().strip("()") == row["gold"])
+
+
 _CODES: Final = ("ABC-1", "x_17", "/usr/bin")
 SOUND: Final[tuple[Small, ...]] = (
     Small("number_in_a_box", _number(boxed), NUMBERS, "number", BOX),
@@ -145,4 +188,23 @@ SOUND: Final[tuple[Small, ...]] = (
     ),
     Small("sets", _any_order, ("\\{1, 2\\}", "\\{3, 5\\}"), "number", BOX),
     Small("with_a_tool", _words(str), WORDS, tool_answer="nothing here"),
+    Small("ascii_whole", _ascii_whole(boxed), ("36", "7", "112"), "number", BOX),
+    Small("ascii_whole_with_a_sign", _ascii_whole(tagged), ("-36", "7", "-1"), "number", TAG),
+    Small("ascii_whole_bare", _ascii_whole(str), ("36", "7", "112"), "number"),
+    Small("plain_equality_of_whole_numbers", _equal(boxed), ("36", "7", "112"), "number", BOX),
+    Small("plain_equality_of_negatives", _equal(tagged), ("-36", "-7"), "number", TAG),
+    Small("plain_equality_of_decimals", _equal(tagged), ("0.25", "12.75"), "number", TAG),
+    Small(
+        "number_alone",
+        lambda row, rollout: rollout.answer.strip() == row["gold"],
+        ("36", "1024"),
+        "number",
+        prompts=("What is it? Answer with the number alone.",),
+    ),
+    Small("a_plain_word", _plain_word, ("Lisbon", "Torsund")),
+    Small("escaped_pattern", _escaped, WORDS),
+    Small("escaped_pattern_of_own_answers", _escaped, ("St. Gallen", "Mt. Blanc")),
+    Small("without_punctuation", _without_punctuation, ("St. Gallen", "C (left)", "Ada!")),
+    Small("exact_option_in_a_box", _option_in_a_box, ("B", "D"), "choice", BOX, choices="ABCD"),
+    Small("same_orders", _words(str), ("11", "22", "aba")),
 )

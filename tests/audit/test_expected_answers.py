@@ -87,6 +87,35 @@ def test_calls_and_a_message_come_back_as_they_were() -> None:
     assert gold.message == "Done."
 
 
+@pytest.mark.parametrize(
+    "call",
+    [("book", {"size": 4}), ["book", {"size": 4}], {"name": "book", "arguments": {"size": 4}}],
+)
+def test_a_call_is_a_pair_or_an_object(call: Any) -> None:
+    expected = Expected("Done.", "calls", calls=[call])
+    assert expected.calls == (("book", {"size": 4}),)
+    assert expected.items()[0].function_call.arguments == b'{"size":4}'
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ["book"],
+        [("book",)],
+        [("book", "{}")],
+        [{"name": "book", "args": {}}],
+        [{"name": 7, "arguments": {}}],
+        {"name": "book", "arguments": {}},
+        ("book", {"size": 4}),
+        "book",
+        7,
+    ],
+)
+def test_a_call_of_another_form_is_refused_with_the_form(calls: Any) -> None:
+    with pytest.raises(TypeError, match=r"\(name, arguments\) or \{\"name\": name"):
+        Expected("Done.", "calls", calls=calls)
+
+
 def test_a_payload_key_stands_in_where_the_environment_gives_none() -> None:
     row = task(answers={"right": ["7", 8]})
     golds = gold_under(row, "answers.right", kind="number", form="Answer: {answer}")

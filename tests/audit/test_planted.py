@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
-from gymmesh_audit import lines, to_html, to_json
+from gymmesh_audit import AuditOptions, lines, to_html, to_json
+from gymmesh_mesh.authoring.auditing import audit_here
+from gymmesh_resource import Rollout
+from gymmesh_resource.config import EnvironmentConfig
 
 from .faulty import FAULTY
-from .small import Small
+from .small import Small, small_environment
 from .sound import SOUND
 
 
@@ -26,9 +32,70 @@ async def test_a_sound_verifier_is_not_accused(sound: Small) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(FAULTY) >= 30
-    assert len(SOUND) >= 20
+    assert len(FAULTY) >= 60
+    assert len(SOUND) >= 38
     assert len({one.name for one in (*FAULTY, *SOUND)}) == len(FAULTY) + len(SOUND)
+
+
+async def test_a_task_that_pays_for_doing_nothing_is_one_finding() -> None:
+    def judge(row: Mapping[str, Any], rollout: Rollout) -> float:
+        made = [(call.name, call.arguments) for call in rollout.tool_calls]
+        return made == ([] if row["number"] else [("refund", {"order": "B20"})])
+
+    calls = ((("refund", {"order": "B20"}),), ())
+    report = await Small("desk", judge, kind="calls", calls=calls).audited()
+    (found,) = report.open_weaknesses
+    assert (found.key, found.task_id) == ("nothing/nothing said", "t1")
+    assert "other wrong answers" in found.detail
+
+
+async def test_a_report_without_expected_answers_names_what_was_not_played() -> None:
+    unknown = next(one for one in SOUND if one.name == "word")
+    environment = small_environment(unknown)
+    environment.expected = lambda task: None  # type: ignore[method-assign]
+    config = EnvironmentConfig(use="tests")
+    report = await audit_here("word", config, None, AuditOptions(), instance=environment)
+    assert report.golds == 0
+    (line,) = [one for one in lines(report) if "not played" in one]
+    assert "gold, elsewhere, nearly, clothes: no task has an expected answer" in line
+    assert "expected(task)" in line
+    assert "--gold KEY" in line
+    assert "not played gold" in to_html([report])
+    assert "nearly" in to_json(report)["not_played_without_expected_answers"]
+
+
+async def test_a_report_with_all_expected_answers_does_not() -> None:
+    report = await next(one for one in SOUND if one.name == "word").audited()
+    assert not [one for one in lines(report) if "not played" in one]
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("ascii_whole", "full-width digits"),
+        ("ascii_whole_with_a_sign", "the minus sign of typography"),
+        ("ascii_whole", "with .0"),
+        ("exact_option_in_a_box", "bold in the box"),
+    ],
+)
+async def test_forms_that_a_verifier_need_not_take_are_measured(name: str, form: str) -> None:
+    report = await next(one for one in SOUND if one.name == name).audited()
+    assert [note for note in report.notes if note.startswith(f"{form} loses")], report.notes
+
+
+async def test_other_expected_answers_have_the_shapes_of_the_environments_own() -> None:
+    seen: set[str] = set()
+
+    def judge(row: Mapping[str, Any], rollout: Rollout) -> float:
+        if "expecting" in rollout.task.id:
+            seen.add(row["gold"])
+        return float(rollout.answer.strip() == row["gold"])
+
+    await Small("whole", judge, ("36", "7"), "number").audited()
+    assert seen == {"0", "1945", "1591", "12.5"}
+    seen.clear()
+    await Small("words", judge, ("Lisbon", "Torsund")).audited()
+    assert seen == {"Ada", "Tom", "kg", "St. Gallen", "A+", "f(x)+1"}
 
 
 async def test_the_same_seed_finds_the_same() -> None:

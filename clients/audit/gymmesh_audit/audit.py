@@ -8,7 +8,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -16,6 +16,7 @@ from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 
 from .answers import GENERATORS, Variant
+from .answers.pattern import AS_PATTERN
 from .attack import Attack, AttackKind
 from .deliberate import Meant, with_reasons
 from .gold import Gold
@@ -30,10 +31,11 @@ from .judgement import (
     shares,
     target_of,
     unstable,
+    without_echoes,
 )
 from .player import Played, Player
-from .policies import free_forms, from_elsewhere, from_nothing
-from .retarget import retargeted
+from .policies import SILENCE, free_forms, from_elsewhere, from_nothing
+from .retarget import retargeted, with_patterns
 
 _AT_ONCE: Final = 8
 _STABLE: Final = 20
@@ -42,7 +44,13 @@ _CROSS: Final = 12
 _TELLING: Final = 4
 # Prompts that ask for the bare answer, so that nothing around it is a usual form.
 _BARE: Final = re.compile(r"\b(alone|only|nothing else|without|exactly|no other text)\b", re.I)
-_AROUND: Final = ("after a paragraph", "in a fence", "line breaks around it", "Windows line ends")
+_AROUND: Final = (
+    "after a paragraph",
+    "in a fence",
+    "line breaks around it",
+    "Windows line ends",
+    "a trailing dot",
+)
 _EACH_TOOL: Final = "each tool once, with defaults"
 _CAPITALS: Final = ("in capitals", "in small letters")
 
@@ -66,10 +74,16 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A task with its expected answers."""
+    """A task with its expected answers.
+
+    own: of the environment, not retargeted. for_patterns: its expected answer is one with a meaning
+    as a regular expression, which the environment's own tasks need not have.
+    """
 
     task: rollout_pb2.Task
     golds: Sequence[Gold]
+    own: bool = True
+    for_patterns: bool = False
 
     @property
     def prompt(self) -> str:
@@ -129,17 +143,18 @@ class _Audit:
         self._findings: list[Weakness] = []
         self._notes: list[str] = []
         self._losses: Counter[str] = Counter()
+        self._own_golds: list[Gold] = []
+        self._target: float | None = None
 
     async def run(self, tasks: Sequence[rollout_pb2.Task]) -> Report:
         chosen = list(tasks)
         if len(chosen) > self._options.tasks:
             chosen = self._random.sample(chosen, self._options.tasks)
         tried = [Tried(task, await self._golds(task)) for task in chosen]
+        self._own_golds = [gold for one in tried for gold in one.golds]
         more = await self._retargeted(tried)
-        for one in tried:
-            await self._task(one, tried, own=True)
-        for one in more:
-            await self._task(one, tried, own=False)
+        for one in (*tried, *more):
+            await (self._pattern(one) if one.for_patterns else self._task(one, tried))
         if not self._options.cheap:
             await self._stability(tried)
         about = self._player.about
@@ -155,6 +170,7 @@ class _Audit:
             measured=measured(self._played),
             notes=self._notes,
             live=() if self._scripted else tuple(about.models),
+            unplayed=self._unplayed(tried),
         )
 
     async def _golds(self, task: rollout_pb2.Task) -> Sequence[Gold]:
@@ -162,22 +178,33 @@ class _Audit:
         return golds or (self._known(task) if self._known is not None else [])
 
     async def _retargeted(self, tried: Sequence[Tried]) -> list[Tried]:
-        """The first task of each kind and form, with other expected answers."""
+        """For each kind and form, other expected answers, each on the first task that has one of
+        its shape."""
         if self._options.cheap or not self._options.retarget:
             return []
         more: list[Tried] = []
-        seen: set[tuple[str, str]] = set()
-        for one in tried:
-            for gold in one.golds:
-                if (gold.kind, gold.form) in seen:
-                    continue
-                seen.add((gold.kind, gold.form))
-                for task in retargeted(one.task, gold):
-                    with contextlib.suppress(MeshError):
-                        golds = await self._player.golds(task)
-                        if golds and await self._expects(one.task, task, gold):
-                            more.append(Tried(task, golds))
+        seen: set[tuple[str, str, str]] = set()
+        pairs = [(one, gold) for one in tried for gold in one.golds]
+        for one, gold in pairs:
+            plain = [Tried(task, (), own=False) for task in retargeted(one.task, gold)]
+            meaning = [
+                Tried(task, (), own=False, for_patterns=True)
+                for task in with_patterns(one.task, gold)
+            ]
+            for new in (*plain, *meaning):
+                named = new.task.task_id.removeprefix(one.task.task_id)
+                if (gold.kind, gold.form, named) not in seen:
+                    seen.add((gold.kind, gold.form, named))
+                    more += await self._taken(one.task, new, gold)
         return more
+
+    async def _taken(self, original: rollout_pb2.Task, new: Tried, old: Gold) -> list[Tried]:
+        """The changed task with its expected answers, where the environment takes it."""
+        with contextlib.suppress(MeshError):
+            golds = await self._golds(new.task)
+            if golds and await self._expects(original, new.task, old):
+                return [replace(new, golds=golds)]
+        return []
 
     async def _expects(self, original: rollout_pb2.Task, task: rollout_pb2.Task, old: Gold) -> bool:
         """Whether the verifier reads the changed answer: the old one must not win any more."""
@@ -185,33 +212,63 @@ class _Audit:
         before, after = [await self._player.play(one, attack) for one in (original, task)]
         return not after.refused and before.reward != after.reward
 
-    async def _task(self, one: Tried, all_tried: Sequence[Tried], *, own: bool) -> None:
-        """Play everything on one task and judge it. `own`: of the environment, not retargeted."""
+    async def _task(self, one: Tried, all_tried: Sequence[Tried]) -> None:
+        """Play everything on one task and judge it."""
         golds = [
             Attack("the expected answer", "gold", gold.message or None, wins=True, calls=gold.calls)
             for gold in one.golds
         ]
-        silent = Attack("nothing said", "nothing")
+        silent = Attack(SILENCE, "nothing")
         first = await self._play(one.task, [silent, *golds])
         baseline = first[0].reward
         about = self._player.about
         declared = about.win_reward if about.HasField("win_reward") else None
         target, wrong = target_of(first[1:], baseline, declared)
-        if not own and (target is None or (baseline or 0.0) >= target):
+        if not one.own and (target is None or (baseline or 0.0) >= target):
             return  # the verifier is not made for this answer
         self._findings += wrong
         if target is None and not one.golds:
             target = 1.0
-        attacks = [attack for attack in self._attacks(one, all_tried, own) if attack != silent]
-        attacks += await self._tool_policies(one, own)
+        attacks = [attack for attack in self._attacks(one, all_tried) if attack != silent]
+        attacks += await self._tool_policies(one)
         played = await self._play(one.task, attacks)
-        self._findings += judged([first[0], *played], target)
+        if one.own and target is not None:
+            self._target = max(target, self._target or 0.0)
+        played = [first[0], *played]
+        self._findings += without_echoes(judged(played, target), played, target)
         self._measure(played, target)
         told = next(
             (result.told for result in played if result.attack.kind == "nothing" and result.told),
             "",
         )
         self._leaks(one, "a tool's answer", told)
+
+    async def _pattern(self, one: Tried) -> None:
+        """Play a match of the expected answer as a pattern. The expected answer itself may lose: as
+        a pattern it need not match itself.
+        """
+        attacks = [
+            attack
+            for gold in one.golds
+            for attack in _nearly(gold, GENERATORS[gold.kind].nearly(gold), one.golds)
+            if attack.name == AS_PATTERN
+        ]
+        silent, *played = await self._play(one.task, [Attack(SILENCE, "nothing"), *attacks])
+        target = self._target
+        if target is not None and silent.reward is not None and silent.reward < target:
+            self._findings += [found for found in judged(played, target) if found.problem == "wins"]
+
+    def _usual(self, gold: Gold, variant: Variant) -> bool:
+        """Whether a verifier of this environment must take a form, by its expected answers."""
+        return variant.usual and any(
+            re.search(variant.where, one.answer) for one in self._own_golds if one.kind == gold.kind
+        )
+
+    def _unplayed(self, tried: Sequence[Tried]) -> list[AttackKind]:
+        """The kinds that need an expected answer, where a task has none."""
+        if all(one.golds for one in tried):
+            return []
+        return ["gold"] if self._options.cheap else ["gold", "elsewhere", "nearly", "clothes"]
 
     def _measure(self, played: Sequence[Played], target: float | None) -> None:
         """Count forms that a verifier may take or not: losing by them is no fault."""
@@ -220,7 +277,7 @@ class _Audit:
             if one.attack.kind == "clothes" and one.attack.wins is None and lost:
                 self._losses[one.attack.name] += 1
 
-    def _attacks(self, one: Tried, all_tried: Sequence[Tried], own: bool) -> Iterator[Attack]:
+    def _attacks(self, one: Tried, all_tried: Sequence[Tried]) -> Iterator[Attack]:
         golds = one.golds
         yield from from_nothing(one.prompt, golds)
         if self._options.cheap:
@@ -231,19 +288,17 @@ class _Audit:
         yield from from_elsewhere(golds, others)
         for gold in list(golds)[:2]:
             generator = GENERATORS[gold.kind]
-            yield from _variants(gold, generator.nearly(gold), "nearly", golds)
-            clothes = generator.clothes(gold)
-            left = one.unusual_forms
+            yield from _nearly(gold, generator.nearly(gold), golds)
             yield from free_forms(gold, tools=bool(one.task.params.tools or gold.calls))
-            yield from _variants(
-                gold, (each for each in clothes if each.name not in left), "clothes", golds
-            )
-        if own:
+            for variant in generator.clothes(gold):
+                if variant.name not in one.unusual_forms:
+                    yield _attack(gold, variant, "clothes", wins=self._usual(gold, variant) or None)
+        if one.own:
             yield from hostile(golds, judged=bool(self._player.about.models) and self._scripted)
 
-    async def _tool_policies(self, one: Tried, own: bool) -> list[Attack]:
+    async def _tool_policies(self, one: Tried) -> list[Attack]:
         """Each tool called with defaults, and its outputs echoed; and what the tools told."""
-        if not own:
+        if not one.own:
             return []
         try:
             opened = await self._player.session(one.task)
@@ -302,17 +357,17 @@ class _Audit:
         return played
 
 
-def _variants(
-    gold: Gold, variants: Iterator[Variant], kind: AttackKind, golds: Sequence[Gold]
-) -> Iterator[Attack]:
-    """The attacks of changed answers; wrong ones that another expected answer allows are left."""
-    wins = kind == "clothes"
+def _nearly(gold: Gold, variants: Iterator[Variant], golds: Sequence[Gold]) -> Iterator[Attack]:
+    """The attacks of wrong answers; those that another expected answer allows are left."""
     for variant in variants:
-        message = variant.message
-        if message is None and variant.answer is not None:
-            message = gold.say(variant.answer)
         # Letter by letter: what is nearly right may be the same by a broad reading.
-        if not wins and any(variant.answer == one.answer for one in golds) and not variant.calls:
-            continue
-        calls = gold.calls if variant.calls is None else variant.calls
-        yield Attack(variant.name, kind, message, wins, calls)
+        if variant.calls or not any(variant.answer == one.answer for one in golds):
+            yield _attack(gold, variant, "nearly", wins=False)
+
+
+def _attack(gold: Gold, variant: Variant, kind: AttackKind, *, wins: bool | None) -> Attack:
+    message = variant.message
+    if message is None and variant.answer is not None:
+        message = gold.say(variant.answer)
+    calls = gold.calls if variant.calls is None else variant.calls
+    return Attack(variant.name, kind, message, wins, calls)

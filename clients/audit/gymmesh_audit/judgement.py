@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from .attack import KINDS, AttackKind
 from .player import Played
+from .policies import CONTENT_FREE, SILENCE
 
 _ROUNDING = 1e-9
 _SHOWN = 160
@@ -60,7 +61,8 @@ class Report:
     """What an audit of one environment found.
 
     tasks: how many were tried; golds: for how many of them a right answer was known. notes: what
-    was measured and is no fault. live: the models that were asked and are not scripted.
+    was measured and is no fault. live: the models that were asked and are not scripted. unplayed:
+    the kinds that were not played on tasks without an expected answer.
     """
 
     environment: str
@@ -72,6 +74,7 @@ class Report:
     measured: Measured
     notes: Sequence[str] = ()
     live: Sequence[str] = ()
+    unplayed: Sequence[AttackKind] = ()
 
     @property
     def open_weaknesses(self) -> list[Weakness]:
@@ -123,12 +126,37 @@ def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
             continue
         if one.reward is None or target is None or one.attack.wins is None:
             continue
-        won = one.reward >= target - _ROUNDING
+        won = _wins(one, target)
         if won and one.attack.wins is False:
             findings.append(_found(one, "wins", f"earns {one.reward:g} of {target:g}"))
         if not won and one.attack.wins is True:
             findings.append(_found(one, "loses", f"earns {one.reward:g} of {target:g}"))
     return findings
+
+
+def without_echoes(
+    found: Sequence[Weakness], played: Sequence[Played], target: float | None
+) -> list[Weakness]:
+    """One finding in place of all that won, where a task pays for silence and for messages that say
+    nothing, or for every message: its right end is to do nothing, or its verifier pays for
+    everything. The rest of the findings says no more.
+    """
+    won = {one.attack.name for one in played if _wins(one, target)}
+    said = [one for one in played if (one.attack.message or "").strip() and not one.attack.calls]
+    every = all(_wins(one, target) for one in said if one.reward is not None)
+    wins = [one for one in found if one.problem == "wins"]
+    if not wins or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
+        return list(found)
+    first = next((one for one in wins if one.attack == SILENCE), wins[0])
+    more = f"{first.detail}, and so do {len(wins) - 1} other wrong answers"
+    return [
+        *(one for one in found if one.problem != "wins"),
+        replace(first, detail=f"{more}; is doing nothing right here?"),
+    ]
+
+
+def _wins(one: Played, target: float | None) -> bool:
+    return one.reward is not None and target is not None and one.reward >= target - _ROUNDING
 
 
 def merged(findings: Iterable[Weakness], played: Sequence[Played]) -> list[Weakness]:

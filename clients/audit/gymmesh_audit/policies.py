@@ -22,6 +22,9 @@ REFUSALS: Final[dict[str, str]] = {
     "a claim of success": "I have completed everything you asked, and it all went through.",
     "white space": " \n\t\n ",
 }
+SILENCE: Final = "nothing said"
+#: Messages that no task asks for, by their attacks' names.
+CONTENT_FREE: Final = ("a refusal", "I don't know", "done", "a claim of success")
 #: Sprays that hold most short answers.
 SPRAYS: Final[dict[str, str]] = {
     "all numbers to 1000": " ".join(map(str, range(1001))),
@@ -54,7 +57,7 @@ _MAX_ECHO = 20_000
 def from_nothing(prompt: str, golds: Sequence[Gold]) -> Iterator[Attack]:
     """Answers that are made without knowing the task's answer."""
     form = golds[0] if golds else Gold("?")
-    yield Attack("nothing said", "nothing")
+    yield Attack(SILENCE, "nothing")
     yield Attack("an empty answer", "nothing", "")
     for name, text in REFUSALS.items():
         yield Attack(name, "nothing", text)

@@ -11,6 +11,10 @@ from .judgement import Report, Weakness
 
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
+_GIVE = (
+    "Define expected(task) in the environment, or name the key of the answer in the rows with "
+    "--gold KEY."
+)
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
@@ -29,6 +33,8 @@ def lines(report: Report) -> Iterator[str]:
         share = report.shares[kind]
         if share.played:
             yield f"  {kind:<10} {share.wrong:>5} of {share.played:<6} wrong   {MEANS[kind]}"
+    if report.unplayed:
+        yield f"  not played {_unplayed(report)}"
     took = report.measured
     yield f"  verdicts: {took.verdicts}, median {_ms(took.median_s)}, p99 {_ms(took.p99_s)}"
     for note in report.notes:
@@ -51,6 +57,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "passed": not report.open_weaknesses,
         "tasks": report.tasks,
         "tasks_with_expected_answers": report.golds,
+        "not_played_without_expected_answers": list(report.unplayed),
         "live_models": list(report.live),
         "kinds": {
             kind: {"wrong": share.wrong, "played": share.played}
@@ -90,13 +97,24 @@ def _page(report: Report) -> str:
         + (f"<br>deliberate: {html.escape(one.reason)}" if one.reason else "")
         for one in report.findings
     )
+    unplayed = f"<p>not played {html.escape(_unplayed(report))}" if report.unplayed else ""
     head = f'<h2>{html.escape(report.environment)} <span class="{style}">{verdict}</span></h2>'
     table = f"<table><tr><th>kind<th>wrong<th>what{kinds}</table>"
     return (
         head
         + table
+        + unplayed
         + (f"<table><tr><th>attack<th>problem<th>example{found}</table>" if found else "")
     )
+
+
+def _unplayed(report: Report) -> str:
+    """The kinds that were not played, on which tasks, and what makes them be played."""
+    kinds = ", ".join(report.unplayed)
+    without = report.tasks - report.golds
+    if without == report.tasks:
+        return f"{kinds}: no task has an expected answer. {_GIVE}"
+    return f"{kinds} on {without} of {report.tasks} tasks, which have no expected answer. {_GIVE}"
 
 
 def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:

@@ -1,8 +1,14 @@
-"""The same task with other expected answers: ones that verifiers stumble over. Pure."""
+"""The same task with other expected answers: ones that verifiers stumble over. Pure.
+
+They have the shape of an expected answer of the environment, and are tried on its task: a verifier
+of whole numbers isn't made for intervals. The exception are answers that mean something
+as a regular expression, with which nothing is tried but a match of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -23,31 +29,84 @@ GOLDS: Final[Mapping[GoldKind, Sequence[str]]] = {
         "Müller", "1945", "-5", "ABC-1",
     ),
 }  # fmt: skip
+#: By kind: answers with a meaning as patterns, of which some do not match themselves.
+PATTERNS: Final[Mapping[GoldKind, Sequence[str]]] = {
+    "number": ("12.5",),
+    "text": ("St. Gallen", "A+", "f(x)+1"),
+}
+_COMMAND: Final = re.compile(r"\\[A-Za-z]+")
+_WHOLES: Final = {
+    "a large whole number": re.compile(r"^-?\d{5,}$"),
+    "a whole number": re.compile(r"^-?\d+$"),
+    "words": re.compile(r"^[^\d\\+=^_]+$"),
+}
 # Texts of options that are parts of one another; the first is the right one's.
 _CHOICES: Final = (("100", "10", "1", "0", "1000"), ("1", "10", "100", "0", "91"))
 
 
 def retargeted(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Task]:
-    """Copies of a task that expect something else, where its payload has the gold as a value of
-    its own. Which of them the environment takes, it says itself.
+    """Copies of a task that expect something else of the gold's shape, where its payload has the
+    gold as a value of its own. Which of them the environment takes, it says itself.
     """
-    try:
-        payload = loads(task.payload_json or b"{}")
-    except CodecError:
-        return
-    if not isinstance(payload, dict):
-        return
     if gold.kind == "choice":
-        yield from _other_options(task, payload, gold)
+        yield from _other_options(task, _payload(task), gold)
         return
+    exact = gold.kind == "text" and is_identifier(gold.answer)
+    shown = shape(gold.answer)
+    # A verifier of identifiers is not made for words.
+    yield from _with_answers(
+        task,
+        gold,
+        [
+            answer
+            for answer in GOLDS.get(gold.kind, ())
+            if shape(answer) <= shown and (is_identifier(answer) or not exact)
+        ],
+    )
+
+
+def with_patterns(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Task]:
+    """Copies of a task that expect an answer with a meaning as a regular expression."""
+    yield from _with_answers(task, gold, PATTERNS.get(gold.kind, ()))
+
+
+def shape(answer: str) -> frozenset[str]:
+    """What an answer is written with: letters, digits, letters beyond ASCII, white space, each
+    other character, each command of LaTeX; and whether it is a whole number, a large one, or words.
+    """
+    commands = _COMMAND.findall(answer)
+    rest = _COMMAND.sub("", answer)
+    wholes = [name for name, pattern in _WHOLES.items() if pattern.search(answer)]
+    return frozenset([*commands, *wholes, *map(_class, rest)])
+
+
+def _class(character: str) -> str:
+    if character.isspace():
+        return " "
+    if character.isalpha():
+        return "a" if character.isascii() else "ä"
+    return "0" if character.isdecimal() else character
+
+
+def _with_answers(
+    task: rollout_pb2.Task, gold: Gold, answers: Iterable[str]
+) -> Iterator[rollout_pb2.Task]:
+    payload = _payload(task)
     keys = [key for key, value in payload.items() if _is(value, gold.answer)]
     if len(keys) != 1:
         return
-    exact = gold.kind == "text" and is_identifier(gold.answer)
-    for answer in GOLDS.get(gold.kind, ()):
-        # A verifier of identifiers is not made for words.
-        if answer != gold.answer and (is_identifier(answer) or not exact):
+    for answer in answers:
+        if answer != gold.answer:
             yield _copy(task, {**payload, keys[0]: answer}, answer)
+
+
+def _payload(task: rollout_pb2.Task) -> Mapping[str, Any]:
+    """What the task's row has beside its prompt; nothing where it cannot be read."""
+    try:
+        payload = loads(task.payload_json or b"{}")
+    except CodecError:
+        return {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def _other_options(

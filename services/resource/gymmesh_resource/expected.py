@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -10,6 +10,8 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import dumps, new_message
 
 AnswerKind = Literal["text", "number", "choice", "json", "sql", "calls", "code"]
+ExpectedCall: TypeAlias = "tuple[str, Mapping[str, Any]] | Mapping[str, Any]"
+_CALL_FORM: Final = '(name, arguments) or {"name": name, "arguments": {…}}'
 #: Where a form has the bare answer.
 ANSWER: Final = "{answer}"
 
@@ -21,8 +23,8 @@ class Expected:
     answer: the bare answer, such as `42`; empty where calls are all that is expected.
     kind: what it is made of, which decides what an audit makes of it.
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
-    calls: name and arguments of the tool calls made before the message, in order, each as in
-        `("refund", {"order": "B20"})`.
+    calls: the tool calls made before the message, in order, each as `(name, arguments)` or as
+    `{"name": name, "arguments": arguments}`; kept as the former.
     reward: what it earns; None: the most that the environment gives.
     choices: all that could be chosen, for the kind `choice`.
 
@@ -32,19 +34,15 @@ class Expected:
     answer: str = ""
     kind: AnswerKind = "text"
     form: str = ANSWER
-    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    calls: Sequence[ExpectedCall] = ()
     reward: float | None = None
     choices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for call in self.calls:
-            match call:
-                case (str(), Mapping()):
-                    continue
-            raise TypeError(
-                f"Expected: a call is a tuple of a tool's name and its arguments, such as "
-                f'("refund", {{"order": "B20"}}), not {call!r:.80}'
-            )
+        """Raises TypeError for calls of another form."""
+        if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Iterable):
+            raise TypeError(f"the expected calls are {self.calls!r}; give a list of {_CALL_FORM}")
+        object.__setattr__(self, "calls", tuple(map(_call, self.calls)))
 
     @property
     def message(self) -> str:
@@ -62,9 +60,20 @@ class Expected:
                     status="completed",
                 )
             )
-            for number, (name, arguments) in enumerate(self.calls, start=1)
+            for number, (name, arguments) in enumerate(map(_call, self.calls), start=1)
         ]
         return [*made, new_message("assistant", self.message)] if self.answer else made
+
+
+def _call(given: ExpectedCall) -> tuple[str, Mapping[str, Any]]:
+    """Name and arguments of a call. Raises TypeError for another form."""
+    match given:
+        case (str(name), Mapping() as arguments) | {
+            "name": str(name),
+            "arguments": Mapping() as arguments,
+        }:
+            return name, arguments
+    raise TypeError(f"the expected call {given!r} is not {_CALL_FORM}")
 
 
 ExpectedAnswers: TypeAlias = "Expected | Sequence[Expected] | None"

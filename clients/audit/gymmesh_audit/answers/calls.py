@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..gold import Gold
-from .json_value import changed_once
+from .json_value import changed_once, swapped_digits
 from .variant import Variant
 
 
@@ -61,6 +61,7 @@ def _last_digit(value: Any) -> Any:
 _EDITS: Final = {
     "another last word in an argument": _last_word,
     "another digit in a text argument": _last_digit,
+    "a number argument with its digits in another order": swapped_digits,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..gold import Gold, same
+from ..gold import ANSWER, Gold, same
 from .variant import Variant
 
 
@@ -24,14 +24,15 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     """The same option in other forms."""
     answer = gold.answer
     yield Variant("spaces around it", f" {answer} ")
-    yield Variant("after a paragraph", message=f"Let me compare the options.\n\n{gold.message}\n")
+    told = f"Let me compare the options.\n\n{gold.message}\n"
+    yield Variant("after a paragraph", message=told, usual=gold.form != ANSWER)
     if len(answer) != 1 or not answer.isalpha():
         return
     boxed = "\\boxed" in gold.form
     yield Variant("in brackets", f"({answer})")
     if boxed:
-        yield Variant("as text in the box", f"\\text{{{answer}}}")
-        yield Variant("bold in the box", f"\\textbf{{{answer}}}")
+        yield Variant("as text in the box", f"\\text{{{answer}}}", where=r"\\")
+        yield Variant("bold in the box", f"\\textbf{{{answer}}}", where=r"\\")
     else:
         yield Variant("a trailing dot", f"{answer}.")
         yield Variant("in bold", message=gold.say(f"**{answer}**"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..gold import ANSWER, Gold
+from .orders import swapped
 from .variant import Variant
 
 
@@ -66,6 +67,14 @@ def changed_once(document: Any, change: Callable[[Any], Any]) -> Any:
     return None
 
 
+def swapped_digits(value: Any) -> Any:
+    """A whole number with two of its digits swapped; None for what has no such number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    other = int("".join([*("-" * (value < 0)), *swapped(str(abs(value)))]))
+    return other if other != value else None
+
+
 def _text(value: Any) -> Any:
     return f"{value} Harbour" if isinstance(value, str) else None
 
@@ -106,6 +115,7 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
     "one text changed": _text,
     "one text denied": _denied,
     "one number changed": _number,
+    "one number with its digits in another order": swapped_digits,
     "one flag changed": _flag,
     "a number as words": _as_text,
     "a key missing": _without_key,

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
-from ..gold import Gold, number_of
+from ..gold import ANSWER, Gold, number_of
 from . import text
+from .orders import digit_orders
+from .pattern import matches
 from .variant import Variant
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -19,12 +21,14 @@ def nearly(gold: Gold) -> Iterator[Variant]:
     """Other numbers that look like it."""
     answer = gold.answer
     yield from _formula_changes(answer)
+    yield from digit_orders(answer)
     found = list(_NUMBER.finditer(answer))
     if not found:
         yield from text.nearly(gold)
         return
     if "\\boxed" in gold.form:
         yield from _left_to_compute(answer)
+    yield from matches(answer)
     last, first = found[-1], found[0]
     yield Variant("last digit changed", _digit(answer, last.end() - 1))
     yield Variant("first digit changed", _digit(answer, first.start()))
@@ -61,26 +65,32 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     """The same number in other forms."""
     answer = gold.answer
     yield Variant("spaces around it", f" {answer} ")
-    yield Variant("after a paragraph", message=f"I worked it out step by step.\n\n{gold.message}\n")
-    yield Variant("Windows line ends", message=f"The answer follows.\r\n{gold.message}\r\n")
+    # A bare answer may have to be all that is said.
+    usual = gold.form != ANSWER
+    told = f"I worked it out step by step.\n\n{gold.message}\n"
+    yield Variant("after a paragraph", message=told, usual=usual)
+    told = f"The answer follows.\r\n{gold.message}\r\n"
+    yield Variant("Windows line ends", message=told, usual=usual)
     yield from _formula_clothes(answer)
     if not _PLAIN.fullmatch(answer):
         return
     yield Variant("a trailing dot", f"{answer}.")
-    yield Variant("full-width digits", answer.translate(_FULL_WIDTH))
+    yield Variant("full-width digits", answer.translate(_FULL_WIDTH), usual=False)
     if answer.startswith("-"):
-        yield Variant("the minus sign of typography", answer.replace("-", "−"))
+        minus = answer.replace("-", "−")
+        yield Variant("the minus sign of typography", minus, usual=False)
     try:
         number = Decimal(answer)
     except InvalidOperation:
         return
     if number == number.to_integral_value():
-        yield Variant("with .0", f"{answer.partition('.')[0]}.0")
+        yield Variant("with .0", f"{answer.partition('.')[0]}.0", where=r"\d\.\d")
         if abs(number) >= 10_000:
             yield Variant("thousands separated", f"{int(number):,}")
     if number and abs(number.adjusted()) >= 6 and "\\boxed" in gold.form:
         mantissa = number.scaleb(-number.adjusted()).normalize()
-        yield Variant("scientific", f"{mantissa:f}\\times10^{{{number.adjusted()}}}")
+        power = f"{mantissa:f}\\times10^{{{number.adjusted()}}}"
+        yield Variant("scientific", power, where=r"\\")
 
 
 def _digit(answer: str, place: int) -> str:
@@ -124,7 +134,7 @@ def _formula_clothes(answer: str) -> Iterator[Variant]:
     ):
         changed = re.sub(pattern, other, answer)
         if changed != answer:
-            yield Variant(name, changed)
+            yield Variant(name, changed, where=r"\\" if "\\" in changed else "")
     if found := re.fullmatch(r"(\d+)/(\d+)", answer):
         whole, rest = divmod(int(found[1]), int(found[2]))
         if whole and rest:

@@ -7,9 +7,14 @@ import unicodedata
 from collections.abc import Iterator
 
 from ..gold import ANSWER, Gold, same
+from .orders import digit_orders, swapped
+from .pattern import matches
 from .variant import Variant
 
 _LETTERS = re.compile(r"[^\W\d_][^\d*+/=^()]*")
+# Letters that are no factors of a product.
+_LETTER_RUN = re.compile(r"(?<![^\W_])[^\W\d_]{2,}(?![^\W_])")
+_FORMULA = re.compile(r"[*+/=^()\\]")
 _WORD = re.compile(r"[^\W\d_]{2,}", re.UNICODE)
 _IDENTIFIER = re.compile(r"[\d_/\\@#=(){}\[\]<>]|[a-z][A-Z]")
 # Letters that verifiers strip as units.
@@ -33,10 +38,14 @@ def nearly(gold: Gold) -> Iterator[Variant]:
     for unit in _UNITS:
         yield Variant(f"the letter {unit} appended", f"{answer}{unit}")
     if len(answer) > 1:
-        yield Variant("the last letter cut", answer[:-1].rstrip())
-        yield Variant("the first letter cut", answer[1:].lstrip())
-        if _LETTERS.fullmatch(answer):  # of formulas, an order may make no difference
-            yield from _other_orders(answer)
+        last, first = answer[:-1].rstrip(), answer[1:].lstrip()
+        if not same(last, answer):
+            yield Variant("the last letter cut", last)
+        if not same(first, answer):
+            yield Variant("the first letter cut", first)
+        yield from _other_orders(answer)
+    yield from digit_orders(answer)
+    yield from matches(answer)
     words = answer.split()
     if len(words) > 1:
         yield Variant("the first word alone", words[0])
@@ -62,11 +71,17 @@ def nearly(gold: Gold) -> Iterator[Variant]:
 
 
 def _other_orders(answer: str) -> Iterator[Variant]:
-    orders = {
-        "two letters swapped": _swapped(answer),
-        "read backward": answer[::-1],
-        "an anagram": "".join(sorted(answer)),
-    }
+    """Not of formulas, where an order may make no difference."""
+    orders: dict[str, str] = {}
+    if _LETTERS.fullmatch(answer):
+        orders = {
+            "two letters swapped": _swapped(answer),
+            "read backward": answer[::-1],
+            "an anagram": "".join(sorted(answer)),
+        }
+    elif not _FORMULA.search(answer) and not _QUANTITY.fullmatch(answer):
+        changed = _LETTER_RUN.sub(lambda found: "".join(swapped(found[0])), answer, count=1)
+        orders = {"two letters swapped": changed}
     for name, changed in orders.items():
         if not same(changed, answer):
             yield Variant(name, changed)

@@ -1,0 +1,33 @@
+"""What an expected answer would match, were it taken as a regular expression. Pure.
+
+The pattern is never run: an answer of a task file may be one that takes forever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..gold import same
+from .variant import Variant
+
+#: The attack's name.
+AS_PATTERN = "a match of it as a pattern"
+_REPEATED = re.compile(r"(?:\((?P<group>[^()]*)\)|(?P<one>\w))[+*]")
+_GROUP = re.compile(r"\(([^()]*)\)")
+_OPTIONAL = re.compile(r"\w\?")
+_ONE_OF = re.compile(r"\[(\w)[^\[\]]*\]")
+_LONG = 400
+
+
+def matches(answer: str) -> Iterator[Variant]:
+    """Another text that the answer matches as a pattern, where it has characters with a meaning in
+    patterns. A text that differs by punctuation alone is left: many verifiers drop it.
+    """
+    if "\\" in answer or len(answer) > _LONG:
+        return
+    twice = _REPEATED.sub(lambda found: (found["group"] or found["one"] or "") * 2, answer)
+    made = _ONE_OF.sub(r"\1", _OPTIONAL.sub("", _GROUP.sub(r"\1", twice)))
+    made = made.replace(".", "x" if re.search(r"[^\W\d_]", answer) else "7")
+    if made.strip() and not same(made, answer):
+        yield Variant(AS_PATTERN, made)
