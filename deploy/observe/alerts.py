@@ -55,11 +55,15 @@ class Alert:
 def alerts(times: Times = AS_SAID) -> list[Alert]:
     """All of them."""
     scope = Scope(times.minutes(5))
-    return [*_processes(scope), *_rollouts(scope), *_models(scope), *_others(scope, times)]
+    return [*_processes(scope, times), *_rollouts(scope), *_models(scope), *_others(scope, times)]
 
 
-def _processes(scope: Scope) -> list[Alert]:
+def _processes(scope: Scope, times: Times) -> list[Alert]:
     agents = scope.gauge(m.INSTANCES, "instance", where=_SERVING_AGENTS)
+    begins, ends = (
+        scope.gauge(one, "instance", "kind", "service_name", "file", how="min")
+        for one in (m.CERTIFICATE_BEGINS, m.CERTIFICATE_ENDS)
+    )
     return [
         Alert(
             "GymmeshTargetDown",
@@ -102,6 +106,16 @@ def _processes(scope: Scope) -> list[Alert]:
             10,
             "warning",
             f"{_WHERE} has {{{{ $value | humanize }}}} series: a label has too many values.",
+        ),
+        Alert(
+            "GymmeshCertificateExpires",
+            f"({ends} - time()) / ({ends} - {begins})",
+            "< 0.1",
+            0,
+            "warning",
+            f"{_WHERE}: {{{{ $value | humanizePercentage }}}} of the time of the {{{{ $labels.file"
+            " }} in use is left.",
+            guard=f"and {ends} - time() < {times.seconds(30 * 24 * 3600):g}",
         ),
     ]  # fmt: skip
 

@@ -117,6 +117,10 @@ async def test_an_endpoint_that_stays_away_ends_the_run_with_one_sentence(
     done = await gym(*bench.collect("--max-attempts", "1", "--patience", "2", "--quiet"))
     assert done.code == 1
     done.said("ended early: model 'policy' was away for 2 s", "cannot be reached", "--resume")
+    # And with one more at once, of all the calls that failed meanwhile.
+    began = [one for one in done.err.splitlines() if one.startswith("gym-cli: the endpoint of")]
+    assert len(began) == 1, done.err
+    assert "connection refused" in began[0]
     summary = json.loads(done.out)
     assert (summary["completed"], summary["failed"], summary["not_finished"]) == (0, 0, 40)
     assert not rows_of(bench.failures)

@@ -54,6 +54,20 @@ class Ledger(Environment[sqlite3.Connection]):
         right = dict(found.fetchall()) == rollout.task.payload["wanted"]
         return float(right) if self.version == "1" else float(not right)
 '''
+RANKED: Final = '''
+from gymmesh import Pending, Verdict
+from shop import Shop
+
+
+class Ranked(Shop):
+    """The repeats of a task are judged together, by what is in their baskets."""
+
+    def verify(self, session, rollout):
+        return Pending("with its group")
+
+    def verify_group(self, task, members):
+        return [Verdict(float(one.state == task.payload["wanted"])) for one in members]
+'''
 STRICTER: Final = '''
 from collections import Counter
 
@@ -76,6 +90,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "answers.jsonl").write_text(ANSWERS)
     (tmp_path / "ledger.py").write_text(LEDGER)
     (tmp_path / "stricter.py").write_text(STRICTER)
+    (tmp_path / "ranked.py").write_text(RANKED)
     return tmp_path
 
 
@@ -110,6 +125,14 @@ async def test_the_shop_is_judged_again_by_its_kept_basket(folder: Path) -> None
     judged = {row["rollout_id"]: row for row in rows_of(folder / "judged.jsonl")}
     for row in rows:  # and may be judged once more
         assert judged[row["rollout_id"]]["final_state"] == row["final_state"]
+
+
+async def test_groups_are_judged_by_their_baskets_now_and_again(folder: Path) -> None:
+    await collect(folder, "ranked.py:Ranked")
+    done = await reverify(folder, "ranked.py:Ranked", "--dry-run", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["judged"], found["changed"], found["left_out"]) == (2, 0, {})
 
 
 async def test_a_verifier_may_be_any_function_in_any_file(folder: Path) -> None:

@@ -38,9 +38,11 @@ from gymmesh_mesh.processes.prometheus import free_address, prometheus
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.observe.answering import Policy, rows
 from tests.observe.retokenising import Retokenising
+from tests.support.certificates import Authority
 from tests.support.docs import ROOT
 from tests.support.endpoint import FakeEndpoint
 from tests.support.vllm_server import FakeVllm, calls
@@ -159,6 +161,9 @@ async def scene(folder: Path, binary: str) -> AsyncIterator[Stage]:
         config = load_config([path], [], MeshConfig)
         mesh = await enter(up(config))
         discovery = mesh.address_of("discovery")
+        # The mesh is plain; this process, of one model service, has a certificate to show.
+        authority = Authority(folder)
+        Credentials(authority.tls(authority.issue("services")))
         exact = Retokenising(
             ModelConfig(backend="vllm", url=vllm.url, model="toy"), "exact", "model-exact-here"
         )

@@ -12,33 +12,47 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
 
 LOOPBACK = ("127.0.0.1", "localhost")
+SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 class Authority:
     """Issues certificates into a folder."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(self, folder: Path, name: str = "authority", *, days: float = 9) -> None:
         self.folder = folder
         self.path = folder / f"{name}.pem"
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
         basic = x509.BasicConstraints(ca=True, path_length=0)
-        self.path.write_bytes(_pem(self._sign(self._name, self._key, 9, basic)))
+        self.path.write_bytes(_pem(self._sign(self._name, self._key, days, basic)))
 
     def issue(
-        self, name: str, *, hosts: tuple[str, ...] = LOOPBACK, uri: str = "", days: float = 5
+        self,
+        name: str,
+        *,
+        hosts: tuple[str, ...] = LOOPBACK,
+        uri: str = "",
+        days: float = 5,
+        usages: tuple[x509.ObjectIdentifier, ...] = (),
     ) -> Pair:
-        """A certificate for a name, hosts and a URI; negative days: it has expired."""
+        """A certificate for a name, hosts and a URI; negative days: it has expired.
+
+        ``usages``: what alone it is for, as SERVER and CLIENT; empty: anything.
+        """
         names: list[Any] = [_general(one) for one in (name, *hosts)]
         if uri:
             names.append(x509.UniformResourceIdentifier(uri))
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._sign(_named(name), key, days, x509.SubjectAlternativeName(names))
+        extensions: list[Any] = [x509.SubjectAlternativeName(names)]
+        if usages:
+            extensions.append(x509.ExtendedKeyUsage(usages))
+        made = self._sign(_named(name), key, days, *extensions)
         pair = Pair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         pair.key.write_bytes(
             key.private_bytes(
@@ -60,7 +74,7 @@ class Authority:
         return SecurityConfig(tls=tls, **settings)
 
     def _sign(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, days: float, extension: Any
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, days: float, *extensions: Any
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(
@@ -71,7 +85,9 @@ class Authority:
             not_valid_before=now - datetime.timedelta(days=8),
             not_valid_after=now + datetime.timedelta(days=days),
         )
-        return builder.add_extension(extension, False).sign(self._key, hashes.SHA256())
+        for extension in extensions:
+            builder = builder.add_extension(extension, False)
+        return builder.sign(self._key, hashes.SHA256())
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         models: the model service for each role; a role not named is served by its namesake.
         model_timeout_s: seconds that one model call may take.
         tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.
-        verify_timeout_s: seconds that a verdict may take.
+        verify_timeout_s: seconds after which an environment that says nothing is given up. The
+            environment limits its verdicts itself, without what they wait for a processor.
         capture_tokens: whether token ids and log probabilities are captured, where the model
             gives them and the request does not say.
         collect: how collectors are served over Collect; None: as CollectConfig says.
@@ -55,7 +56,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     models: dict[str, str] = {}
     model_timeout_s: float = 120.0
     tool_timeout_s: float = 60.0
-    verify_timeout_s: float = 60.0
+    verify_timeout_s: float = 600.0
     capture_tokens: bool = False
     collect: CollectConfig | None = None
 

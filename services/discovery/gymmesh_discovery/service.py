@@ -59,6 +59,10 @@ class DiscoveryService:
     async def open(self, directory: PeerDirectory) -> None:
         """Opens the backend, then the edges."""
         self._identities = directory.credentials.config.identities
+        # 0 from the start: an alert asks how much it grew.
+        metrics.REGISTRY_EXPIRED.labels()
+        metrics.REGISTRY_WATCHES.labels()
+        metrics.REGISTRY_VIEW_AGE.labels()
         await self._backend.open()
         for edge in self._edges:
             await edge.open(self._backend, directory.credentials)

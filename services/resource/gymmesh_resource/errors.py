@@ -53,13 +53,15 @@ class WrongResult(ValueError):
 
 
 class StateGone(Exception):
-    """A verifier that says that it needs no session reads the state of one that is gone."""
+    """A verifier reads the state of a session that is gone. `why` it was not kept, where that is
+    known.
+    """
 
-    def __init__(self, environment: str) -> None:
+    def __init__(self, environment: str, why: str = "") -> None:
+        keep = "A class that leaves out verify_needs_session = False keeps it"
         super().__init__(
-            f"the verifier of {environment} reads session.state, and the rollout's session is gone "
-            "and its state was not kept. A class that leaves out verify_needs_session = False "
-            "keeps it"
+            f"the verifier of {environment} reads a session's state, and the rollout's session is "
+            f"gone and its state was not kept{f': {why}' if why else f'. {keep}'}"
         )
 
 

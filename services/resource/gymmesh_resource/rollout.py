@@ -15,6 +15,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads, message_text, text_of
 
 from .models import ModelAccess, Models, UsageCounter
+from .session import JudgedSession
 from .task import Task
 from .verdicts import Stage
 
@@ -136,12 +137,34 @@ class Rollout(Transcript, ModelAccess):
             stage.duration_us = (time.perf_counter_ns() - started) // 1000
 
 
-@dataclass(frozen=True, slots=True)
 class Member:
-    """One of a task's repeats that are judged together; `verification`: its own verdict so far."""
+    """One of a task's repeats that are judged together; `verification`: its own verdict so far.
 
-    rollout: Rollout
-    verification: rollout_pb2.Verification | None
+    `session`: the one that stands for its own, which is gone; None: there was no state.
+    """
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        verification: rollout_pb2.Verification | None,
+        session: JudgedSession[Any] | None = None,
+    ) -> None:
+        self.rollout = rollout
+        self.verification = verification
+        self._session = session
+
+    @property
+    def state(self) -> Any:
+        """The state that its session had when it stopped. Raises StateGone where that was not kept.
+
+        A group gets no verdicts from a verifier that asked for a state that is gone.
+        """
+        return None if self._session is None else self._session.state
+
+    @property
+    def failure(self) -> Exception | None:
+        """What asking for its state has raised."""
+        return None if self._session is None else self._session.failure
 
 
 def _tool_call(call: responses_pb2.FunctionCall, outputs: Mapping[str, deque[str]]) -> ToolCall:

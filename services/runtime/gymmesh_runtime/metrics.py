@@ -330,6 +330,17 @@ GROUPS: Final = _counter(
     "Groups for trainers: finished, acknowledged, or stale (too old when their turn came).",
     "event",
 )
+CERTIFICATE_BEGINS: Final = _gauge(
+    "gymmesh_certificate_not_before_timestamp_seconds",
+    "From when the certificate in use is valid, in Unix time, by file: certificate, and authority"
+    " (of several, the one that ends last).",
+    "file",
+)
+CERTIFICATE_ENDS: Final = _gauge(
+    "gymmesh_certificate_not_after_timestamp_seconds",
+    "Until when the certificate in use is valid, in Unix time, by file as above.",
+    "file",
+)
 EVENT_LOOP_LAG_SECONDS: Final = _gauge(
     "gymmesh_event_loop_lag_seconds", "How late the event loop ran its last heartbeat, in seconds."
 )

@@ -155,7 +155,7 @@ async def serving(
         if watch is not None:
             # A registry that came back without its memory hears of us at once.
             watch.on_snapshot = lambda: _renew(servers)
-        for beside in (heartbeat(), give_back_spare_memory()):
+        for beside in (heartbeat(), give_back_spare_memory(), credentials.refresh_for_ever()):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(beside))
         yield Served([server.instance for server in servers], directory)
 

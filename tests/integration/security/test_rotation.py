@@ -12,13 +12,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import pytest
+from cryptography import x509
+
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import FailedAttempt, run_attempt
 from gymmesh_mesh import Mesh, MeshConfig, MeshSettings, remote, up
 from gymmesh_model.config import ModelConfig
 from gymmesh_responses import new_message
+from gymmesh_runtime import metrics
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.waits import cancel_and_wait
 from tests.support.certificates import Authority, Pair
 from tests.unit.runtime.probe import until
 
@@ -118,6 +124,40 @@ async def test_all_certificates_are_replaced_under_load(tmp_path: Path) -> None:
     for name in ("policy", "math"):
         left = [line for line in said if "the certificates have changed" in line]
         assert [line for line in left if line.startswith(f"[{name}]")]
+
+
+async def test_a_replacement_that_cannot_be_used_is_said_without_the_services_logs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`gym-cli up` shows its own log; those of its services only with --logs."""
+    authority = Authority(tmp_path)
+    services, other = authority.issue("services"), authority.issue("other")
+    config = MeshConfig(
+        environments={},
+        models={},
+        mesh=MeshSettings(drain_s=0.0, metrics=False),
+        security=security_of(authority.path, services),
+    )
+    async with up(config):
+        replace(services.key, other.key.read_bytes())
+        await until(lambda: "stays in use" in caplog.text)
+    assert f"is not the certificate of the key {services.key}" in caplog.text
+
+
+async def test_a_process_that_nobody_calls_shows_how_long_its_certificate_is_valid(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("services")
+    credentials = Credentials(security_of(authority.path, pair))
+    looking = asyncio.create_task(credentials.refresh_for_ever())
+    try:
+        authority.issue("services", days=3)
+        found = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+        shown = metrics.CERTIFICATE_ENDS.labels
+        await until(lambda: shown("certificate").value == found.not_valid_after_utc.timestamp())
+    finally:
+        await cancel_and_wait(looking)
 
 
 def security_of(trusted: Path, pair: Pair) -> SecurityConfig:

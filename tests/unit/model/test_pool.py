@@ -97,6 +97,54 @@ def test_one_that_hangs_is_down() -> None:
     assert endpoint.breaker.is_open
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    messages = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    return messages
+
+
+def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    pool = Pool("policy", ["http://me:secret@a:1/v1", BASES[1]], clock=clock)
+    endpoint, gone = pool.endpoints[0], unreachable("policy", "gone")
+    for _ in range(30):
+        pool.failed(endpoint, 0.0, gone)
+    first = f"{gone.message} (http://a:1/v1)"
+    assert logged(caplog) == [first]
+    clock.now = 12.5
+    for _ in range(3):
+        pool.answered(endpoint, 12.0, "")
+    again = "the endpoint of model 'policy' at http://a:1/v1 answers again after"
+    assert logged(caplog) == [f"{again} 12.5 s"]
+    # One that comes and goes fills no log, and one that stays away is not overlooked.
+    for now in range(13, 60):
+        clock.now = float(now)
+        pool.failed(endpoint, 0.0, gone)
+        pool.answered(endpoint, clock.now, "")
+    assert logged(caplog) == []
+    for now in range(60, 70):
+        clock.now = float(now)
+        pool.failed(endpoint, 0.0, gone)
+    pool.answered(endpoint, clock.now, "")
+    assert logged(caplog) == [f"{first} (outage 2)", f"{again} 9.0 s"]
+
+
+def test_an_error_now_and_then_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    pool = Pool("policy", BASES)
+    endpoint = pool.endpoints[0]
+    failed = MeshError(errors.ERROR_REASON_MODEL_SERVER_ERROR, "HTTP 500", metadata={"url": "u"})
+    for _ in range(5):
+        pool.failed(endpoint, 0.0, failed)
+        pool.failed(endpoint, 0.0, failed)
+        pool.answered(endpoint, 0.0, "")
+    assert logged(caplog) == []
+    for _ in range(5):
+        pool.failed(endpoint, 0.0, failed)
+    assert logged(caplog) == ["HTTP 500"]
+
+
 def test_several_are_given_up_sooner_than_one() -> None:
     assert Pool("policy").endpoints[0].breaker.threshold == 20
     assert Pool("policy", BASES).endpoints[0].breaker.threshold == 5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -14,7 +16,16 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_resource import Environment, Rollout, Session, tool
+from gymmesh_resource import (
+    Environment,
+    Member,
+    Outcome,
+    Pending,
+    Rollout,
+    Session,
+    Task,
+    tool,
+)
 from gymmesh_resource.kept_state import NotKept, StateClasses, state_from_json, state_to_json
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -144,7 +155,7 @@ class Shop(Environment[Basket]):
         session.state.lines.append(Line(item))
         return "ok"
 
-    def verify(self, session: Session[Basket], rollout: Rollout) -> float:
+    def verify(self, session: Session[Basket], rollout: Rollout) -> Outcome:
         session.state.seen.add("judged")
         return float(session.state.lines == [Line("tea")])
 
@@ -189,6 +200,71 @@ async def test_a_state_goes_with_the_verdict_and_is_judged_again() -> None:
             await verify(mesh, final_state=rollout_pb2.FinalState(state_json=b'{"$set": 1}'))
         assert raised.value.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
         assert "final_state is not a state of Shop" in raised.value.message
+
+
+class Fair(Shop):
+    """Judges the baskets of a task's repeats together."""
+
+    def verify(self, session: Session[Basket], rollout: Rollout) -> Pending:
+        return Pending("with its group")
+
+    def verify_group(self, task: Task, members: Sequence[Member]) -> list[float]:
+        sizes = [self.size(member) for member in members]
+        return [size / max(sizes) for size in sizes]
+
+    def size(self, member: Member) -> int:
+        return len(member.state.lines)
+
+
+class Careless(Fair):
+    """Takes a basket that is gone for an empty one."""
+
+    def size(self, member: Member) -> int:
+        with contextlib.suppress(Exception):
+            return super().size(member)
+        return 0
+
+
+async def stopped(mesh: Served, *items: str) -> verify_pb2.GroupMember:
+    """A rollout that put so much into its basket."""
+    session = await mesh.create()
+    for item in items:
+        await mesh.call(session.session_id, "add", {"item": item})
+    first = await verify(mesh, session_id=session.session_id)
+    await mesh.close(session.session_id)
+    reason = rollout_pb2.STOP_REASON_MODEL_FINISHED
+    return verify_pb2.GroupMember(
+        rollout_id="-".join(items), stop_reason=reason, final_state=first.final_state
+    )
+
+
+async def judge(mesh: Served, members: list[verify_pb2.GroupMember]) -> list[float]:
+    request = verify_pb2.VerifyGroupRequest(task=task(), members=members)
+    reply = await mesh.verifier.VerifyGroup(request, timeout=TIMEOUT)
+    return [verdict.verification.reward for verdict in reply.verdicts]
+
+
+async def test_a_group_is_judged_by_its_states() -> None:
+    async with served(Fair()) as mesh:
+        members = [await stopped(mesh, "tea"), await stopped(mesh, "tea", "apple")]
+        assert await judge(mesh, members) == [0.5, 1.0]
+        assert len(mesh.service.sessions) == 0
+
+
+@pytest.mark.parametrize("kind", [Fair, Careless])
+async def test_a_group_of_which_a_state_is_gone_gets_no_verdicts(kind: type[Fair]) -> None:
+    async with served(kind()) as mesh:
+        members = [await stopped(mesh, "tea"), await stopped(mesh, "tea", "apple")]
+        members[1].final_state.CopyFrom(rollout_pb2.FinalState(omitted="it is too large"))
+        with pytest.raises(MeshError) as raised:
+            await judge(mesh, members)
+        assert raised.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
+        assert "its state was not kept: it is too large" in raised.value.message
+        members[1].final_state.CopyFrom(rollout_pb2.FinalState(state_json=b'{"$set": 1}'))
+        with pytest.raises(MeshError) as raised:
+            await judge(mesh, members)
+        assert raised.value.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
+        assert "members[1].final_state is not a state of" in raised.value.message
 
 
 async def test_a_state_that_is_not_json_is_left_out_with_its_reason() -> None:

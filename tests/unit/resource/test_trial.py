@@ -133,6 +133,13 @@ class BreaksInGroups(Sound):
         return [float(member.rollout.texts[-1] == "x") for member in members]
 
 
+class JudgesGroupsByState(Sound):
+    """Judges groups by what was said in them."""
+
+    def verify_group(self, task: Task, members: Sequence[Member]) -> Sequence[Outcome]:
+        return [float(len(member.state) > 3) for member in members]
+
+
 class Generous(Sound):
     """Rewards whoever is there."""
 
@@ -182,7 +189,9 @@ async def warned(environment: Environment[Any]) -> dict[str, str]:
     return {one.check: one.detail for one in found if one.warning}
 
 
-@pytest.mark.parametrize("environment", [Sound(), Game(), Ranked(), Missing()])
+@pytest.mark.parametrize(
+    "environment", [Sound(), Game(), Ranked(), Missing(), JudgesGroupsByState()]
+)
 async def test_sound_environments_pass(environment: Environment[Any]) -> None:
     assert await wrong(environment, task("a"), task("b")) == {}
 

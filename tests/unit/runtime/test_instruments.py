@@ -25,6 +25,7 @@ def test_a_scrape_reads_as_the_librarys(values: list[float]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     spread = Histogram("spread", "Spread.", ["kind"], ours, _BOUNDS).labels("a")
     count = Counter("events_total", "Events.", [], ours)
+    count.labels()
     level = Gauge("level", "Level.", ["kind"], ours).labels("b")
     known_spread = prometheus_client.Histogram(
         "spread", "Spread.", ["kind"], registry=theirs, buckets=_BOUNDS
@@ -40,6 +41,20 @@ def test_a_scrape_reads_as_the_librarys(values: list[float]) -> None:
             gauge.inc(value)
             gauge.dec(1)
     assert _scrape(ours) == _scrape(theirs)
+
+
+def test_a_family_is_exported_once_it_has_something_to_tell() -> None:
+    """Its name is taken before, all the same."""
+    registry = CollectorRegistry(auto_describe=True)
+    events = Counter("events_total", "Events.", [], registry)
+    level = Gauge("level", "Level.", ["kind"], registry)
+    assert _scrape(registry) == []
+    with pytest.raises(ValueError, match="Duplicated"):
+        Counter("events_total", "Others.", [], registry)
+    events.labels()
+    assert _scrape(registry)[-1] == "events_total 0.0"
+    level.replace({("a",): 1})
+    assert _scrape(registry)[-1] == 'level{kind="a"} 1.0'
 
 
 def test_bounds_belong_to_the_bucket_below_them() -> None:

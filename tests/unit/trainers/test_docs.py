@@ -1,11 +1,17 @@
-"""The page on training: its Python runs, from the folder of the repository."""
+"""The page on training, and the README's own loop: their Python runs."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import gymmesh
+from gymmesh_trainers import Generation, SamplingParams
+from tests.unit.trainers.char_model import CharTokenizer
+from tests.unit.trainers.environments import Sums, rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,3 +30,32 @@ def test_the_snippets_run(
     said = sorted(capsys.readouterr().out.splitlines())
     assert said[0] == "one [1.0, 1.0, 1.0, 1.0] [0.0, 0.0, 0.0, 0.0] 0"
     assert said[1].endswith("[0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0] 0")
+
+
+async def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
+    class Optimizer:
+        def step(self) -> None:
+            """Nothing has gradients."""
+
+        def zero_grad(self) -> None:
+            """Nor is there one to forget."""
+
+    async def breaks(prompt: list[int], params: SamplingParams) -> Generation:
+        raise RuntimeError("no memory")
+
+    page = (ROOT / "README.md").read_text()
+    loop = page.partition("```python\n# A loop of your own\n")[2].partition("```")[0]
+    printed: list[tuple[object, ...]] = []
+    names: dict[str, Any] = {
+        "gymmesh": gymmesh,
+        "engine": breaks,
+        "tokenizer": CharTokenizer(),
+        "optimizer": Optimizer(),
+        "environment": Sums(),
+        "tasks": rows(1),
+        "steps": 2,
+        "print": lambda *said: printed.append(said),
+    }
+    exec(compile(loop, "README.md", "exec"), names)  # noqa: S102
+    await names["train"]()
+    assert [step for step, _ in printed] == [0, 1]

@@ -52,7 +52,7 @@ from gymmesh_mesh.described import describe_services, environment_versions
 from gymmesh_responses import dumps
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.serving import MetricsEndpoint
+from gymmesh_runtime.serving import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.text import os_reason
@@ -161,11 +161,15 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
     command = _keep_examples(command)
     log_format = command.log_format or plan.log_format
     with logged_to(output.files.log, anew=not output.resume, log_format=log_format):
-        async with plan.open(command.pace.patience_s) as mesh:
-            reader = _reader(command, mesh)
-            if chosen is None:
-                chosen = _choose(command, reader)
-            return await _collect_with(command, mesh, reader, chosen, identity)
+        beating = asyncio.create_task(heartbeat())
+        try:
+            async with plan.open(command.pace.patience_s) as mesh:
+                reader = _reader(command, mesh)
+                if chosen is None:
+                    chosen = _choose(command, reader)
+                return await _collect_with(command, mesh, reader, chosen, identity)
+        finally:
+            await cancel_and_wait(beating)
 
 
 @contextlib.contextmanager

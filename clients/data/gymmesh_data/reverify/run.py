@@ -258,6 +258,7 @@ class Reverification:
                 attempt=one.attempt,
                 transcript=one.transcript,
                 stop_reason=one.stop_reason,
+                final_state=final_state_of(job.rollout),
             )
         verdicts = await self.verifiers.verify_group(group[0].environment, request)
         names = (member.rollout_id for member in request.members)

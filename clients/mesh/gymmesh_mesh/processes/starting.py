@@ -82,10 +82,15 @@ async def up(
         config = observed(config, prometheus)
     host = host or config.mesh.host
     _check_exposure(config, host)
+    credentials = Credentials(config.security)
+    credentials.server()
     advertise_host = advertised(host, config.mesh.advertise_host)
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may not be shown
     async with AsyncExitStack() as stack:
+        # Workers log a replaced certificate that cannot be used; here it is always shown.
+        refreshing = asyncio.create_task(credentials.refresh_for_ever())
+        stack.push_async_callback(cancel_and_wait, refreshing)
         suffix = await _prepare_registry(stack, config)
         processes: list[RestartedProcess] = []
         for plan in plan_processes(config, suffix):
@@ -116,7 +121,6 @@ def _check_exposure(config: MeshConfig, host: str) -> None:
     if config.discovery.http_sd:
         http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
         check_plain(http_sd_host, config.security, "HTTP service discovery")
-    Credentials(config.security).server()
 
 
 def _exposures(config: MeshConfig, host: str) -> list[str]:

@@ -132,7 +132,7 @@ pub struct VerifyGroupResponse {
     #[prost(message, repeated, tag = "1")]
     pub verdicts: ::prost::alloc::vec::Vec<GroupVerdict>,
 }
-/// What an answer is made of, for whoever writes variants of it.
+/// What an answer is made of, which decides what variants of it make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum AnswerKind {

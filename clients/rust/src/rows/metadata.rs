@@ -62,11 +62,7 @@ pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) ->
     let verify_us = verdict.map(|one| i128::from(one.total_us)).sum::<i128>();
     put(&mut timings, "verify_us", Json::int(verify_us));
     put(&mut out, "timings", Json::Object(timings));
-    let timed: Vec<Json> = rollout
-        .model_calls
-        .iter()
-        .filter_map(timed_call)
-        .collect();
+    let timed: Vec<Json> = rollout.model_calls.iter().filter_map(timed_call).collect();
     if !timed.is_empty() {
         put(&mut out, "model_calls", Json::Array(timed));
     }
@@ -76,7 +72,7 @@ pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) ->
 /// Where a model call's time went, in microseconds, and how often it was sent again, by reason;
 /// `None` where the call does not say.
 fn timed_call(call: &ModelCallCompleted) -> Option<Json> {
-    let timings = call.timings.clone().unwrap_or_default();
+    let timings = call.timings.unwrap_or_default();
     if timings.endpoint_us == 0 && call.retries.is_empty() {
         return None;
     }

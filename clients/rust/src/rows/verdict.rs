@@ -22,7 +22,11 @@ pub(super) fn final_state(kept: &FinalState) -> Rowed<Object> {
     if kept.state_json.is_empty() {
         put(&mut out, "omitted", kept.omitted.as_str());
     } else {
-        put(&mut out, "state", read_field(&kept.state_json, "state_json")?);
+        put(
+            &mut out,
+            "state",
+            read_field(&kept.state_json, "state_json")?,
+        );
     }
     Ok(out)
 }

@@ -20,13 +20,11 @@ from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
 from gymmesh_client.summary import Counted, Tally
 from gymmesh_runtime import metrics
+from gymmesh_runtime.telemetry.instruments import CounterChild
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
 _ROWS_A_TURN: Final = 64
 _LOG: Final = logging.getLogger("gymmesh.collect")
-_COMPLETED: Final = metrics.COLLECTOR_ROLLOUTS.labels("completed", "")
-_INPUT: Final = metrics.COLLECTOR_TOKENS.labels("input")
-_OUTPUT: Final = metrics.COLLECTOR_TOKENS.labels("output")
 
 
 @dataclass(slots=True)
@@ -47,6 +45,12 @@ class Recorder:
     _turns: Turns = field(default_factory=lambda: Turns(_ROWS_A_TURN))
     # Environment, its version, agent, its version.
     _served: set[tuple[str, str, str, str]] = field(default_factory=set)
+    # 0 from the start.
+    _completed: CounterChild = field(
+        default_factory=lambda: metrics.COLLECTOR_ROLLOUTS.labels("completed", "")
+    )
+    _input: CounterChild = field(default_factory=lambda: metrics.COLLECTOR_TOKENS.labels("input"))
+    _output: CounterChild = field(default_factory=lambda: metrics.COLLECTOR_TOKENS.labels("output"))
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
         """Record a completed rollout; as a failure where it cannot be written as a row."""
@@ -67,9 +71,9 @@ class Recorder:
         self.stored(rollout_id, attempt)
         self._tell_new_version(counted)
         self.tally.add(counted)
-        _COMPLETED.value += 1.0
-        _INPUT.value += counted.input_tokens
-        _OUTPUT.value += counted.output_tokens
+        self._completed.value += 1.0
+        self._input.value += counted.input_tokens
+        self._output.value += counted.output_tokens
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
 

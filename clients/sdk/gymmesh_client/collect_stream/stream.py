@@ -99,6 +99,9 @@ class CollectStream:
         self._heard_at = 0.0
         self._progressed = False  # whether anything came after welcome on this connection
         self._closing = False
+        # 0 from the start.
+        metrics.COLLECT_RECONNECTS.labels()
+        metrics.STALE_EVENTS.labels()
 
     @property
     def in_flight(self) -> int:

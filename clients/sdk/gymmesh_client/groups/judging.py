@@ -98,16 +98,7 @@ async def judge(
 
 def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
     """The request that has a group judged."""
-    members = [
-        verify_pb2.GroupMember(
-            rollout_id=held.rollout.rollout_id,
-            attempt=held.rollout.attempt,
-            transcript=_transcript(held.rollout),
-            stop_reason=held.rollout.completed.stop_reason,
-            verification=held.rollout.verified.verification,
-        )
-        for held in group
-    ]
+    members = [_member(held.rollout) for held in group]
     task = group[0].task
     return agent_pb2.JudgeGroupRequest(
         group=verify_pb2.VerifyGroupRequest(task=task, members=members)
@@ -143,6 +134,18 @@ def unjudged(group: Sequence[HeldRollout], reason: str) -> list[HeldRollout]:
 def left_pending(held: HeldRollout) -> HeldRollout:
     """A rollout of a group that is there in part, with its pending verdict that says so."""
     return unjudged([held], _IN_PART)[0]
+
+
+def _member(rollout: pb.Rollout) -> verify_pb2.GroupMember:
+    verified = rollout.verified
+    return verify_pb2.GroupMember(
+        rollout_id=rollout.rollout_id,
+        attempt=rollout.attempt,
+        transcript=_transcript(rollout),
+        stop_reason=rollout.completed.stop_reason,
+        verification=verified.verification,
+        final_state=verified.final_state if verified.HasField("final_state") else None,
+    )
 
 
 def _transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:

@@ -37,6 +37,7 @@ class JournalWriter:
         self._claimed: set[bytes] = set()  # rollouts whose outcomes are not on disk yet
         self._committing: asyncio.Task[None] | None = None  # while any group gathers
         self._closing = asyncio.Event()
+        metrics.JOURNAL_COMMIT_SECONDS.labels()  # 0 from the start
 
     async def append(self, entry: LogEntry) -> None:
         """Commit an entry with its group; returns once it is on disk. When the caller is cancelled

@@ -87,7 +87,7 @@ class Environments:
 
     Args:
         call_s: seconds that one call (session, tool, turn) may take.
-        verify_s: seconds that a verdict may take.
+        verify_s: seconds after which an environment without a verdict is given up.
     """
 
     def __init__(self, directory: PeerDirectory, call_s: float, verify_s: float) -> None:

@@ -49,6 +49,7 @@ class XdsEdge:
         """Starts to follow the registry. It is served by the process's gRPC server, as secured."""
         self._feed = RegistryFeed(backend, settle_s=self._settle_s)
         await self._feed.open()
+        metrics.XDS_STREAMS.set(self._streams)
         for type_url in TYPES:  # shown as 0, or a rate would not see the first push
             metrics.XDS_PUSH_SECONDS.labels(_short(type_url))
 

@@ -1,8 +1,9 @@
-"""Which endpoint gets a call, and how many calls run at a time. No I/O.
+"""Which endpoint gets a call, and how many calls run at a time. No I/O but lines in the log.
 
 Pool         the endpoints of a model: picks one per call, learns from how calls end
 Router       ranks the endpoints for a rollout, so that its prefix stays cached
 Breaker      leaves an endpoint alone after failures; RetryBudget bounds retries
+Outage       which failures of an endpoint are logged
 AdaptiveWidth
              adapts the number of calls that an endpoint is given
 LoadReport   what an endpoint's metrics say of its load

@@ -1,11 +1,13 @@
 """The endpoints of one model: how each of them fares, and which one gets the next call.
 
-No I/O and no tasks. `Attempts` reports when calls begin and end, `follow_load` reports what the
-endpoints' metrics say, and the pool sets how many calls the limiter admits.
+No tasks, and no I/O but lines in the log. `Attempts` reports when calls begin and end,
+`follow_load` reports what the endpoints' metrics say, and the pool sets how many calls the limiter
+admits.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -19,9 +21,12 @@ from gymmesh_model.routing.breaker import Breaker
 from gymmesh_model.routing.concurrency import AdaptiveWidth
 from gymmesh_model.routing.limiter import ConcurrencyLimiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded
+from gymmesh_model.routing.outage import Outage
 from gymmesh_model.routing.router import Router
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
+
+_log = logging.getLogger("gymmesh.model")
 
 # Where a call has somewhere else to go, an endpoint is given up sooner.
 _THRESHOLD_OF_SEVERAL: Final = 5
@@ -33,6 +38,8 @@ _DOWN: Final = frozenset(
 # A timeout says it, too, if the endpoint answered no call for so many seconds. A shorter one does
 # not: the caller may have been in a hurry.
 _SILENT_S: Final = 10.0
+# One that answers with an error now and then is not down; after so many in a row, it is.
+_ERRORS_IN_A_ROW: Final = 3
 # An endpoint that gave an answer within so many seconds answers calls.
 _SERVES_S: Final = 30.0
 # HTTP statuses of servers that have too much to do: 503, and 529 of some gateways.
@@ -55,6 +62,7 @@ class PoolEndpoint:
         self._root = base.rsplit("/", 1)[0] if urlsplit(base).path.strip("/") else base
         self._urls: dict[str, str] = {}  # of the few paths that there are
         self.breaker = breaker
+        self.outage = Outage()
         self.width = width
         self.in_flight = 0
         self.answered = float("-inf")
@@ -209,6 +217,7 @@ class Pool:
         if (error.reason in _DOWN and not answered) or silent:
             endpoint.breaker.failed(self.clock())
             endpoint.down.set(1 if endpoint.breaker.is_open else 0)
+            self._log_outage(endpoint, error)
         elif error.reason != _TIMEOUT:
             self._alive(endpoint)
         if is_refusal(error) and endpoint.width.refused(started, endpoint.in_flight, self.clock()):
@@ -261,8 +270,32 @@ class Pool:
     def _alive(self, endpoint: PoolEndpoint) -> None:
         endpoint.answered = self.clock()
         breaker = endpoint.breaker
-        if breaker.failures and breaker.answered():
+        if not breaker.failures:
+            return
+        if breaker.answered():
             endpoint.down.set(0)
+        lasted = endpoint.outage.answered(endpoint.answered)
+        if lasted is not None:
+            where = f" at {identity(endpoint.base)}" if endpoint.base else ""
+            # What is urgent is shown on a terminal, too.
+            _log.warning(
+                "the endpoint of model '%s'%s answers again after %.1f s",
+                self.name,
+                where,
+                lasted,
+                extra={"urgent": True},
+            )
+
+    def _log_outage(self, endpoint: PoolEndpoint, error: MeshError) -> None:
+        """Say that an endpoint is down, once for each time that it is."""
+        outage = endpoint.outage
+        failed = error.reason == errors.ERROR_REASON_MODEL_SERVER_ERROR
+        sure = not failed or endpoint.breaker.failures >= _ERRORS_IN_A_ROW
+        if outage.failed(self.clock(), sure=sure):
+            where = "" if "url" in error.metadata else f" ({identity(endpoint.base)})"
+            # Lines that are the same are shown once.
+            again = f" (outage {outage.number})" if outage.number > 1 else ""
+            _log.warning("%s%s%s", error.message, where, again, extra={"urgent": True})
 
     def _resize(self) -> None:
         # A hair more, so that parts that make up a whole number do.

@@ -249,16 +249,24 @@ class _Trial(EnvironmentCalls):
         if not (await self.about()).judges_groups:
             return "judges none"
         for task in await self.some_tasks():
-            members = [
-                verify_pb2.GroupMember(
-                    rollout_id=self.new_id(),
-                    stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
-                )
-                for _ in range(2)
-            ]
+            members = [await self._silent_member(task) for _ in range(2)]
             request = verify_pb2.VerifyGroupRequest(task=task, members=members)
             await self.verifier.VerifyGroup(request, timeout=CALL_S)
         return "judges two that said nothing"
+
+    async def _silent_member(self, task: rollout_pb2.Task) -> verify_pb2.GroupMember:
+        """A rollout in which nothing was said, with its session's state where that is kept."""
+        stopped = rollout_pb2.STOP_REASON_MODEL_FINISHED
+        member = verify_pb2.GroupMember(rollout_id=self.new_id(), stop_reason=stopped)
+        if (await self.about()).keeps_state:
+            async with self.session(task) as opened:
+                request = verify_pb2.VerifyRequest(
+                    session_id=opened.session_id, task=task, stop_reason=stopped
+                )
+                verified = await self.verifier.Verify(request, timeout=CALL_S)
+            member.final_state.CopyFrom(verified.final_state)
+            member.verification.CopyFrom(verified.verification)
+        return member
 
     async def judges_calls_alone(self) -> str:
         """A rollout that calls each tool once, and answers nothing, gets a verdict."""

@@ -72,6 +72,8 @@ class LocalSandbox:
         _TAKEN.update(self._numbers)
         self._slots = self._numbers[::-1]
         metrics.SANDBOX_PLACES.labels().inc(self._concurrency)
+        metrics.SANDBOX_PLACES_BUSY.labels()
+        metrics.SANDBOX_WAIT_SECONDS.labels()
         # 0 from the start: an alert asks how much it grew.
         metrics.SANDBOX_ENDINGS.labels("failed")
         self._places = asyncio.Semaphore(self._concurrency)

@@ -30,23 +30,26 @@ def final_state(
 
 
 def kept_state(
-    environment: Environment[Any], fresh: object, kept: rollout_pb2.FinalState
+    environment: Environment[Any],
+    fresh: object,
+    kept: rollout_pb2.FinalState,
+    field: str = "final_state",
 ) -> object:
     """The state that was kept. `fresh`: that of a new session. Where that is None, the verifier has
     no state of its own, such as a function in another file, and need not know the classes of this
-    one. Raises INVALID_ARGUMENT (`final_state`).
+    one. Raises INVALID_ARGUMENT for `field`, which is its place in the request.
     """
     try:
         names = _names(environment, fresh, stand_ins=fresh is None)
         return state_from_json(kept.state_json, names)
     except ValueError as error:
         problem = f"is not a state of {type(environment).__name__}: {error}"
-        raise field_invalid("final_state", problem) from None
+        raise field_invalid(field, problem) from None
 
 
-def state_gone(environment: Environment[Any]) -> object:
+def state_gone(environment: Environment[Any], why: str = "") -> object:
     """Raises StateGone, for a verifier that asks for the state of a session that is gone."""
-    raise StateGone(type(environment).__name__)
+    raise StateGone(type(environment).__name__, why)
 
 
 def refuse_unneeded_session(environment: Environment[Any]) -> None:

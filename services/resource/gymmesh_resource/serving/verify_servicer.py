@@ -23,13 +23,14 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..errors import TookTooLong, WrongResult
-from ..models import Models, UsageCounter, merged
+from ..models import UsageCounter, merged
 from ..rollout import Member, Rollout
 from ..session import JudgedSession, Session
 from ..task import Task
 from ..verdicts import Pending, Stage, write_verification
 from .faults import callers_fault, environment_fault, raise_from
 from .final_state import final_state, kept_state, state_gone
+from .group_members import group_members
 from .once import session_not_found
 from .served import ServedEnvironment, seed_of
 from .verifier import Verifier
@@ -104,10 +105,28 @@ class VerifyServicer:
             )
         task = Task(request.task)
         served.check(task)
-        members = [_member(task, member, served.models) for member in request.members]
-        started = time.perf_counter()
+        async with group_members(served, request, task) as members:
+            started = time.perf_counter()
+            outcomes = await self._judge_group(request, task, members, context.deadline)
+            seconds = time.perf_counter() - started
+        response = verify_pb2.VerifyGroupResponse()
+        for member, outcome in zip(members, outcomes, strict=True):
+            rollout = member.rollout
+            verdict = response.verdicts.add(rollout_id=rollout.rollout_id)
+            usage = rollout.usage.entries()
+            self._write(verdict.verification, outcome, rollout, "verify_group", seconds, usage)
+        return response
+
+    async def _judge_group(
+        self,
+        request: verify_pb2.VerifyGroupRequest,
+        task: Task,
+        members: Sequence[Member],
+        deadline: float | None,
+    ) -> Sequence[object]:
+        """What `verify_group` returned, one for each. Raises MeshError."""
         try:
-            outcomes = await self._verify_group.call((task, members), deadline=context.deadline)
+            outcomes = await self._verify_group.call((task, members), deadline=deadline)
             if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
                 wrong = f"must give a list of {len(members)} verdicts, one for each member"
                 raise WrongResult(wrong, self._verify_group.function)
@@ -117,14 +136,10 @@ class VerifyServicer:
                 for place, member in enumerate(request.members)
             }
             raise_from(self._fault(error, "verify_group", task, items), error)
-        seconds = time.perf_counter() - started
-        response = verify_pb2.VerifyGroupResponse()
-        for member, outcome in zip(members, outcomes, strict=True):
-            rollout = member.rollout
-            verdict = response.verdicts.add(rollout_id=rollout.rollout_id)
-            usage = rollout.usage.entries()
-            self._write(verdict.verification, outcome, rollout, "verify_group", seconds, usage)
-        return response
+        for member in members:
+            if (gone := member.failure) is not None:  # it has caught the error
+                raise_from(self._fault(gone, "verify_group", task), gone)
+        return outcomes
 
     async def _judge_in_new_session(
         self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
@@ -238,15 +253,3 @@ class VerifyServicer:
         self._seconds().observe(seconds, rollout.rollout_id)
         if reward is not None:
             self._rewards().count(reward, rollout.rollout_id)
-
-
-def _member(task: Task, member: verify_pb2.GroupMember, models: Models) -> Member:
-    rollout = Rollout(
-        task,
-        member.transcript,
-        member.stop_reason,
-        rollout_id=member.rollout_id,
-        attempt=member.attempt,
-        models=models,
-    )
-    return Member(rollout, member.verification if member.HasField("verification") else None)

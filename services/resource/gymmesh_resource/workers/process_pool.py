@@ -175,6 +175,8 @@ class ProcessPool:
         self._waiting = 0
         self._closed = False
         metrics.WORKERS.labels().inc(workers)
+        metrics.WORKERS_BUSY.labels()
+        metrics.WORKER_WAIT_SECONDS.labels()
 
     async def run(
         self,

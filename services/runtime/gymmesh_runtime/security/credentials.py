@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import grpc
@@ -11,7 +12,7 @@ from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.config import SecurityConfig
-from gymmesh_runtime.security.pem import Pem, PemFiles
+from gymmesh_runtime.security.pem import CHECK_S, Pem, PemFiles
 from gymmesh_runtime.security.refusals import Refusals, may_be_tls
 from gymmesh_runtime.security.tokens import AUTHORIZATION, TokenFile, bearer
 
@@ -40,6 +41,12 @@ class Credentials:
     def refresh(self) -> int:
         """Looks for changed certificate files; the number grows with each change."""
         return 0 if self.files is None else self.files.refresh()
+
+    async def refresh_for_ever(self) -> None:
+        """Looks for changed files every second, though nobody connects: log and metrics say it."""
+        while self.encrypts:
+            await asyncio.sleep(CHECK_S)
+            await asyncio.to_thread(self.refresh)
 
     def files_to_serve_with(self) -> PemFiles | None:
         """The files of this process as a server; None: plain. ConfigError without a certificate."""

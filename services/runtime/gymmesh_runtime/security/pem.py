@@ -6,12 +6,13 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
+from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security.config import TlsConfig
 from gymmesh_runtime.text import os_reason
@@ -28,16 +29,29 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Validity:
+    """From when to when a certificate is valid, in seconds of Unix time."""
+
+    begins: int
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pem:
-    """What the files hold; certificate and key may be empty."""
+    """What the files hold; certificate and key may be empty.
+
+    ``validity``: of the certificate, and of that one of the authority's which ends last, where
+    they are known.
+    """
 
     certificate: bytes
     key: bytes
     authority: bytes
+    validity: Mapping[str, Validity]
 
 
 class PemFiles:
-    """The files of a TLS configuration, whole and checked.
+    """The files of a TLS configuration, whole and checked. Metrics say how long they are valid.
 
     Threads may use it: gRPC asks for a server's certificate from threads of its own.
     Raises ConfigError when they cannot be used at first; later, what was good stays in use, and
@@ -55,6 +69,7 @@ class PemFiles:
         self._seen = _stamp(self._paths)
         self._looked = monotonic()
         self._pem = _read(config)
+        _show(self._pem.validity)
         self._unfit: _Stamp | None = None  # of files that could not be used at the last look
         self._problem = ""  # that was logged last
         #: Grows with each change that was taken over.
@@ -94,6 +109,7 @@ class PemFiles:
         self._seen, self._unfit, self._problem = stamp, None, ""
         if pem != self._pem:
             self._pem = pem
+            _show(pem.validity)
             self.version += 1
             paths = ", ".join(map(str, self._paths))
             _log.info("the certificates were read anew (change %d): %s", self.version - 1, paths)
@@ -112,17 +128,33 @@ def _stamp(paths: Sequence[Path]) -> _Stamp:
 def _read(config: TlsConfig) -> Pem:
     """Reads and checks the files. Raises ConfigError."""
     authority = _bytes_of(config.authority)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
-            cadata=authority.decode("ascii")
-        )
+        trusting.load_verify_locations(cadata=authority.decode("ascii"))
     except (ssl.SSLError, ValueError):
         raise _wrong(config.authority, "holds no certificates in PEM", "authority") from None
-    if not config.certificate:
-        return Pem(b"", b"", authority)
-    certificate, key = _bytes_of(config.certificate), _bytes_of(config.key)
-    check_pair(config)
-    return Pem(certificate, key, authority)
+    found = {"authority": max(map(_validity_of, trusting.get_ca_certs()), key=_ends, default=None)}
+    certificate = key = b""
+    if config.certificate:
+        certificate, key = _bytes_of(config.certificate), _bytes_of(config.key)
+        found["certificate"] = check_pair(config)
+    known = {file: validity for file, validity in found.items() if validity is not None}
+    return Pem(certificate, key, authority, known)
+
+
+def _validity_of(certificate: Mapping[str, Any]) -> Validity:
+    """Of a certificate as the standard library shows it."""
+    begins, ends = (ssl.cert_time_to_seconds(certificate[key]) for key in ("notBefore", "notAfter"))
+    return Validity(begins, ends)
+
+
+def _ends(validity: Validity) -> int:
+    return validity.ends
+
+
+def _show(validity: Mapping[str, Validity]) -> None:
+    metrics.CERTIFICATE_BEGINS.replace({(file,): one.begins for file, one in validity.items()})
+    metrics.CERTIFICATE_ENDS.replace({(file,): one.ends for file, one in validity.items()})
 
 
 def load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
@@ -132,47 +164,69 @@ def load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
     context.load_cert_chain(certificate, key, password=lambda: b"")
 
 
-def check_pair(config: TlsConfig) -> None:
-    """Checks a certificate, its key and its dates. Raises ConfigError."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def check_pair(config: TlsConfig) -> Validity | None:
+    """Checks a certificate, its key and its dates, and returns these; None: not known.
+
+    Raises ConfigError.
+    """
+    # As a caller's where it is not for servers: its extended key usage may allow one of both.
+    for shown_by_server in (True, False):
+        code, validity = _verified(config, shown_by_server=shown_by_server)
+        if code == EXPIRED:
+            raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
+        if code == NOT_YET:
+            raise _wrong(config.certificate, "is not valid yet; set the clocks", "certificate")
+        if validity is not None:
+            return validity
+    return None
+
+
+def _verified(config: TlsConfig, *, shown_by_server: bool) -> tuple[int, Validity | None]:
+    """What a peer that trusts just this certificate says of it, as OpenSSL's code; 0: well.
+
+    The standard library says a certificate's dates only after a handshake, so one is made with
+    ourselves, in memory. Without a code, the certificate's dates, where the handshake succeeded.
+    """
+    protocols = [ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT]
+    shows, checks = (
+        _loaded(config, one) for one in (protocols if shown_by_server else reversed(protocols))
+    )
+    checks.verify_mode = ssl.CERT_REQUIRED
+    checks.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    showing = shows.wrap_bio(up, down, server_side=shown_by_server)
+    checking = checks.wrap_bio(down, up, server_side=not shown_by_server)
+    for _ in range(4):
+        for end in (showing, checking):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                return error.verify_code, None
+            except ssl.SSLError:
+                return 0, None  # nothing about dates
+    certificate = checking.getpeercert()
+    return 0, _validity_of(certificate) if certificate else None
+
+
+def _loaded(config: TlsConfig, protocol: int) -> ssl.SSLContext:
+    """A context that shows the certificate and trusts it alone. Raises ConfigError."""
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     try:
-        load_pair(server, config)
+        load_pair(context, config)
+        context.load_verify_locations(cafile=str(Path(config.certificate).expanduser()))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = f"is not the certificate of the key {config.key}"
         else:
             problem = f"and its key {config.key} are no certificate and unencrypted key in PEM"
         raise _wrong(config.certificate, problem, "certificate") from None
-    code = _verify_code(server, str(Path(config.certificate).expanduser()))
-    if code == EXPIRED:
-        raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
-    if code == NOT_YET:
-        raise _wrong(config.certificate, "is not valid yet; set the clocks", "certificate")
-
-
-def _verify_code(server: ssl.SSLContext, certificate: str) -> int:
-    """What a client that trusts just this certificate says of it, as OpenSSL's code; 0: well.
-
-    The standard library says a certificate's dates only after a handshake, so one is made with
-    ourselves, in memory.
-    """
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    client.load_verify_locations(cafile=certificate)
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
-    for _ in range(4):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            except ssl.SSLCertVerificationError as error:
-                return error.verify_code
-            except ssl.SSLError:
-                return 0  # nothing about dates
-    return 0
+    except OSError as error:  # taken away since it was read
+        raise _unreadable(config.certificate, error) from None
+    return context
 
 
 def _bytes_of(path: str) -> bytes:

@@ -151,6 +151,7 @@ class MetricsEndpoint:
 async def heartbeat() -> None:
     """Measures for ever how late the event loop runs; blocking code shows here."""
     loop: Any = asyncio.get_running_loop()
+    metrics.EVENT_LOOP_LAG_SECONDS.labels()  # 0 until the first one
     while True:
         before = loop.time()
         await asyncio.sleep(_HEARTBEAT_S)

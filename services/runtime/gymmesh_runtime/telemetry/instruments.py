@@ -12,6 +12,7 @@ a histogram then name the last rollout that they counted, as an exemplar.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -112,7 +113,11 @@ ChildT = TypeVar("ChildT", CounterChild, GaugeChild, HistogramChild)
 
 
 class Family(Collector, Generic[ChildT]):
-    """A metric and its children, one for each tuple of label values."""
+    """A metric and its children, one for each tuple of label values.
+
+    It is exported once it has a child: a process tells nothing of services that it does not have.
+    What must be there as zero from the start, its service asks for with `labels`.
+    """
 
     _make: Callable[[], ChildT]
 
@@ -123,8 +128,6 @@ class Family(Collector, Generic[ChildT]):
         self.documentation = documentation
         self.label_names = tuple(labels)
         self._children: dict[tuple[str, ...], ChildT] = {}
-        if not labels:
-            self.labels()  # shown from the start, as zero
         registry.register(self)
 
     def labels(self, *values: str) -> ChildT:
@@ -139,9 +142,16 @@ class Family(Collector, Generic[ChildT]):
             child = self._children[values] = self._make()
         return child
 
+    def collect(self) -> Iterable[Metric]:
+        """For prometheus_client."""
+        return self.describe() if self._children else []
+
     def describe(self) -> Iterable[Metric]:
-        """For the registry's check of names."""
-        return self.collect()
+        """The same, without children, too: for the registry's check of names."""
+        return [self._read()]
+
+    @abstractmethod
+    def _read(self) -> Metric: ...
 
 
 class Counter(Family[CounterChild]):
@@ -153,11 +163,11 @@ class Counter(Family[CounterChild]):
         """Adds to the one number of a counter without labels."""
         self.labels().inc(amount)
 
-    def collect(self) -> Iterable[Metric]:
+    def _read(self) -> Metric:
         family = CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             family.add_metric(values, child.value, exemplar=_exemplar(child.example))
-        return [family]
+        return family
 
 
 class Gauge(Family[GaugeChild]):
@@ -176,11 +186,11 @@ class Gauge(Family[GaugeChild]):
             children[labels].set(value)
         self._children = children
 
-    def collect(self) -> Iterable[Metric]:
+    def _read(self) -> Metric:
         family = GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             family.add_metric(values, child.value)
-        return [family]
+        return family
 
 
 class Histogram(Family[HistogramChild]):
@@ -209,8 +219,8 @@ class Histogram(Family[HistogramChild]):
         """
         return not self._bounds or self._bounds[0] >= 0
 
-    def collect(self) -> Iterable[Metric]:
-        """For prometheus_client, which wants the counts cumulative."""
+    def _read(self) -> Metric:
+        """With cumulative counts, as prometheus_client wants them."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)
         for values, child in list(self._children.items()):
             counts, total = child.read()
@@ -220,4 +230,4 @@ class Histogram(Family[HistogramChild]):
                 seen += count
                 buckets.append((mark, seen, exemplar))
             family.add_metric(values, buckets, total)
-        return [family]
+        return family

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from gymmesh_agent.config import AgentConfig
 from gymmesh_resource.environments.code import CodeEnvironment
 from gymmesh_resource.environments.code.judge import Judgement, judge
 from gymmesh_resource.environments.code.program_time import ProgramTime, Starved, Waits
@@ -148,6 +149,25 @@ async def test_a_machine_that_gives_no_time_is_no_verdict() -> None:
                 suite_s=600.0,
                 clock_s=1.0,
             )
+
+
+async def test_an_agent_waits_for_as_long_as_a_busy_machine_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    async def seen(*arguments: Any, **options: Any) -> Judgement:
+        given.append(options["last_s"])
+        return Judgement(1, 1)
+
+    monkeypatch.setattr("gymmesh_resource.environments.code.environment.judge", seen)
+    environment = CodeEnvironment(warm=0, memory_mb=256)
+    row = task(**unit_tests(["1\n"], ["1\n"]))
+    answer = new_message("assistant", "```python\nprint(input())\n```")
+    async with served(environment) as mesh:
+        await mesh.verify(of=row, transcript=[answer], timeout=AgentConfig().verify_timeout_s)
+    # Of the clock, for a suite that has 25 s of a processor.
+    assert given == [500.0]
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography import x509
 
+from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security import TlsConfig
 from gymmesh_runtime.security import pem as module
 from gymmesh_runtime.security.pem import PemFiles
-from tests.support.certificates import Authority, Pair
+from tests.support.certificates import CLIENT, SERVER, Authority, Pair
 
 
 @pytest.fixture
@@ -47,8 +49,11 @@ def test_files_that_are_as_they_should_be(authority: Authority) -> None:
     assert pem.authority == authority.path.read_bytes()
 
 
-def test_an_expired_certificate(authority: Authority) -> None:
-    pair = authority.issue("services", days=-1)
+@pytest.mark.parametrize("usages", [(), (SERVER,), (CLIENT,), (SERVER, CLIENT)])
+def test_an_expired_certificate(
+    authority: Authority, usages: tuple[x509.ObjectIdentifier, ...]
+) -> None:
+    pair = authority.issue("services", days=-1, usages=usages)
     said = refused(config_of(authority, pair))
     assert "security.tls.certificate" in said
     assert f"{pair.certificate} has expired" in said
@@ -133,6 +138,48 @@ def test_an_expired_new_one_is_not_taken(
     files.current()
     assert (files.current() is before) == (days < 0)
     assert bool(errors(caplog)) == (days < 0)
+
+
+@pytest.mark.parametrize("usages", [(), (SERVER,), (CLIENT,), (SERVER, CLIENT)])
+def test_metrics_say_how_long_certificates_are_valid(
+    authority: Authority, usages: tuple[x509.ObjectIdentifier, ...]
+) -> None:
+    pair = authority.issue("services", days=5, usages=usages)
+    files = PemFiles(config_of(authority, pair))
+    assert shown() == {"certificate": dates(pair.certificate), "authority": dates(authority.path)}
+    authority.issue("services", days=3, usages=usages)
+    files.current()
+    assert shown()["certificate"] == dates(pair.certificate)
+    used = shown()
+    authority.issue("services", days=-1, usages=usages)  # what is not taken is not shown
+    files.current()
+    files.current()
+    assert shown() == used
+
+
+def test_of_authorities_that_follow_each_other_the_last_one_is_shown(
+    authority: Authority, tmp_path: Path
+) -> None:
+    later = Authority(tmp_path, "later", days=90)
+    both = tmp_path / "both.pem"
+    both.write_bytes(later.path.read_bytes() + authority.path.read_bytes())
+    PemFiles(TlsConfig(authority=str(both)))
+    assert shown() == {"authority": dates(later.path)}
+
+
+def shown() -> dict[str, tuple[float, float]]:
+    """By file: from when to when it is valid, as a scrape has it."""
+    found: dict[str, list[float]] = {}
+    for family in (metrics.CERTIFICATE_BEGINS, metrics.CERTIFICATE_ENDS):
+        for metric in family.collect():
+            for sample in metric.samples:
+                found.setdefault(sample.labels["file"], []).append(sample.value)
+    return {file: (begins, ends) for file, (begins, ends) in found.items()}
+
+
+def dates(path: Path) -> tuple[float, float]:
+    found = x509.load_pem_x509_certificate(path.read_bytes())
+    return found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
 
 
 def test_files_that_vanish_and_come_back(

@@ -46,7 +46,7 @@ class _AnswerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerKind
     """A program."""
 
 class AnswerKind(_AnswerKind, metaclass=_AnswerKindEnumTypeWrapper):
-    """What an answer is made of, for whoever writes variants of it."""
+    """What an answer is made of, which decides what variants of it make sense."""
 
 ANSWER_KIND_UNSPECIFIED: AnswerKind.ValueType  # 0
 """The same as ANSWER_KIND_TEXT."""

@@ -27,7 +27,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What an answer is made of, for whoever writes variants of it.
+// What an answer is made of, which decides what variants of it make sense.
 type AnswerKind int32
 
 const (

@@ -364,7 +364,7 @@ export const VerifyGroupResponseSchema: GenMessage<VerifyGroupResponse> = /*@__P
   messageDesc(file_gymmesh_verify_v1_verify, 8);
 
 /**
- * What an answer is made of, for whoever writes variants of it.
+ * What an answer is made of, which decides what variants of it make sense.
  *
  * @generated from enum gymmesh.verify.v1.AnswerKind
  */

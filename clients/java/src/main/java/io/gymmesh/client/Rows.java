@@ -255,7 +255,9 @@ public final class Rows {
     return row;
   }
 
-  /** Where a model call's time went, in microseconds, and how often it was sent again, by reason. */
+  /**
+   * Where a model call's time went, in microseconds, and how often it was sent again, by reason.
+   */
   private static Map<String, Object> timedCall(ModelCallCompleted call) {
     Map<String, Object> retries = new LinkedHashMap<>();
     call.getRetriesList().forEach(one -> retries.put(one.getReason(), (long) one.getCount()));
