@@ -335,6 +335,7 @@ def alike(row: dict[str, Any]) -> dict[str, Any]:
     for key in ("rollout_id", "run_id"):
         del row[key]
     del row["metadata"]["timings"]
+    row["metadata"].pop("model_calls", None)
     row["metadata"].pop("seed", None)
     for key in ("created_at", "id"):
         del row["response"][key]

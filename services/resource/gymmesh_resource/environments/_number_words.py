@@ -51,7 +51,7 @@ def _value(said: list[str]) -> Fraction | None:
         kept.pop()
     share = _share(kept) if kept else None
     if share is not None:
-        return share * 10**scale
+        return share * Fraction(10) ** scale
     whole = _whole(said)
     return None if whole is None else Fraction(whole)
 
