@@ -150,9 +150,3 @@ def test_what_says_the_same_is_not_tried_as_wrong(one: str, other: str, equal: b
 def test_exponents_without_end_are_no_numbers() -> None:
     assert number_of("1e999999999") is None
     assert number_of("10^{999999999}") is None
-
-
-@pytest.mark.parametrize("call", [{"name": "refund", "arguments": {}}, ("refund",), "refund"])
-def test_a_call_in_another_form_is_refused_with_the_right_one(call: Any) -> None:
-    with pytest.raises(TypeError, match=r'a tuple of a tool.s name and its arguments, such as \("'):
-        Expected("Done.", "calls", calls=[call])

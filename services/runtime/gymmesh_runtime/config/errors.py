@@ -33,7 +33,7 @@ class ConfigError(ValueError):
         return "\n".join(map(str, (self, *self.more)))
 
 
-class Mistakes:
+class ConfigMistakes:
     """Gathers the mistakes of several keys, so that all are reported and not the first alone."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from gymmesh_runtime.config.errors import ConfigError, Mistakes, nearest
+from gymmesh_runtime.config.errors import ConfigError, ConfigMistakes, nearest
 from gymmesh_runtime.config.secret import Secret
 from gymmesh_runtime.config.tree import Items, Leaf, Mark, Table, Tree, join
 
@@ -36,7 +36,7 @@ class Filler:
         if not isinstance(tree, Table):
             raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
         fields = {field.encode_name: field for field in msgspec.structs.fields(schema)}
-        mistakes = Mistakes()
+        mistakes = ConfigMistakes()
         for key, mark in tree.keys.items():
             if key not in fields:
                 problem = f"unknown key; {nearest(key, fields)}"
@@ -89,7 +89,7 @@ class Filler:
     def _table(self, hints: tuple[Any, ...], tree: Tree, path: str) -> dict[Any, Any]:
         if not isinstance(tree, Table):
             raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
-        of, mistakes = hints[1] if len(hints) == 2 else Any, Mistakes()
+        of, mistakes = hints[1] if len(hints) == 2 else Any, ConfigMistakes()
         values: dict[Any, Any] = {}
         for key, member in tree.members.items():
             with mistakes.noted():
@@ -100,7 +100,7 @@ class Filler:
     def _items(self, base: Any, hints: tuple[Any, ...], tree: Tree, path: str) -> Any:
         if not isinstance(tree, Items):
             raise tree.mark.error(f"expected a list, got {self._describe(tree, path)}", path)
-        of, mistakes = hints[0] if hints else Any, Mistakes()
+        of, mistakes = hints[0] if hints else Any, ConfigMistakes()
         elements: list[Any] = []
         for place, element in enumerate(tree.elements):
             with mistakes.noted():

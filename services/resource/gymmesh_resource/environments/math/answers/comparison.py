@@ -12,7 +12,17 @@ from fractions import Fraction
 
 from .evaluation import symbols
 from .expressions import Node, Unreadable, walk
-from .forms import Assigned, Bound, Chain, Collection, Form, Region, Relation, Scalar, Words
+from .forms import (
+    Assigned,
+    Chain,
+    Collection,
+    Form,
+    OneSidedRelation,
+    Region,
+    Relation,
+    Scalar,
+    Words,
+)
 from .numbers import proportional, same_value
 from .regions import interval, same_region
 from .units import DEGREE, NO_UNIT, RADIAN, Unit, is_known_unit
@@ -60,7 +70,7 @@ class FormComparison:
                 return self._scalars(expected, answer)
             case Words(first), Words(second):
                 return first == second
-            case Bound(first), Bound(second):
+            case OneSidedRelation(first), OneSidedRelation(second):
                 return first == second
             case _, _ if Region in (type(expected), type(answer)):
                 first_region, second_region = _region(expected), _region(answer)

@@ -72,7 +72,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class OneSidedRelation:
     r"""A relation that lacks a side (``\\le 72``): no value, and compared as it is written."""
 
     text: str
@@ -85,7 +85,9 @@ class Words:
     text: str
 
 
-Form: TypeAlias = Scalar | Collection | Region | Assigned | Relation | Chain | Bound | Words
+Form: TypeAlias = (
+    Scalar | Collection | Region | Assigned | Relation | Chain | OneSidedRelation | Words
+)
 
 
 def shown(form: Form) -> str:
@@ -103,7 +105,7 @@ def shown(form: Form) -> str:
             return f"{shown_node(left)} {sign} {shown_node(right)}"
         case Chain(members):
             return " = ".join(map(shown, members))
-        case Bound(text):
+        case OneSidedRelation(text):
             return text
         case Words(text):
             return repr(text)

@@ -16,10 +16,10 @@ from .evaluation import symbols
 from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
 from .forms import (
     Assigned,
-    Bound,
     Chain,
     Collection,
     Form,
+    OneSidedRelation,
     Region,
     RegionPart,
     Relation,
@@ -265,7 +265,7 @@ def _relation(text: str) -> Form:
     if any(not part for part in parts):
         if set(signs) <= _LINKS:
             raise Unreadable("a side of an equation is empty")
-        return Bound(text.replace(" ", ""))
+        return OneSidedRelation(text.replace(" ", ""))
     if set(signs) <= _LINKS:
         return _chain(parts, signs)
     if set(signs) <= set(_ORDERS):
