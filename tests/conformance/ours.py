@@ -129,7 +129,13 @@ def _peers(
     service: Service, directory: PeerDirectory, instance: discovery_pb2.Instance
 ) -> PeerPath:
     names = {str(one.full_name): short for short, one in SERVICES.items()}
-    return PeerPath({names[full]: directory.peer(instance, full) for full in service.servicers()})
+    return PeerPath(
+        {
+            names[full]: directory.peer(instance, full)
+            for full in service.servicers()
+            if full in names
+        }
+    )
 
 
 class _Judge:

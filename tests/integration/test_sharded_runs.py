@@ -16,7 +16,10 @@ from tests.support.endpoint import FakeEndpoint, Seen
 
 # Times; and what the endpoint made up, which counts its answers.
 VARYING: Final = frozenset(
-    ("created_at", "started_at", "timings", "duration_us", "error_id", "id", "call_id")
+    (
+        *("created_at", "started_at", "timings", "duration_us", "error_id", "id", "call_id"),
+        "model_calls",
+    )
 )
 TASKS: Final = 7
 SHARDS: Final = 3

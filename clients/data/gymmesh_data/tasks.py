@@ -17,7 +17,7 @@ from gymmesh_data.rollout import Json, StoredRollout, object_of
 _KEPT: Final = ("environment", "agent", "seed", "tags")
 _NOTES: Final = (
     *("steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "weights_versions"),
-    *("token_forks", "timings"),
+    *("token_forks", "timings", "model_calls"),
 )
 _TRUTHS: Final = frozenset(("expected_answer", "ground_truth", "correct_answer"))
 # Where task files have what a verifier compares with, the most telling first.

@@ -44,8 +44,8 @@ CONTRACT = contract()
 
 
 def test_all_services_were_read() -> None:
-    assert len(CONTRACT) == 7
-    assert sum(len(methods) for methods in CONTRACT.values()) == 28
+    assert len(CONTRACT) == 8
+    assert sum(len(methods) for methods in CONTRACT.values()) == 29
 
 
 @pytest.mark.parametrize("service", sorted(CONTRACT))
