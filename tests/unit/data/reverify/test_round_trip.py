@@ -114,7 +114,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
 
 def config_of(folder: Path, name: str, tasks: list[dict[str, Any]]) -> MeshConfig:
     judge = folder / "judge.jsonl"
-    judge.write_text('{"match": "*", "answers": [{"text": "[[A=B]]\\n[[7]]\\n[[YES]]"}]}\n')
+    judge.write_text('{"match": "*", "answers": [{"text": "[[A=B]]\\n[[YES]]\\n[[7]]"}]}\n')
     config = {
         "models": {
             "policy": {"backend": "replay", "path": str(recording(folder, tasks))},
