@@ -87,7 +87,7 @@ async def test_prometheus_reads_metrics_with_the_certificate_that_the_chart_has_
         assert endpoint["scheme"] == "https"
         answer = await asyncio.to_thread(scraped, page.port, endpoint, context)
         assert answer.startswith("HTTP/1.0 200")
-        assert "gymmesh_event_loop_lag_seconds" in answer
+        assert "gymmesh_certificate_not_after_timestamp_seconds" in answer
         nobody = ssl.create_default_context(cafile=str(authority.path))
         with pytest.raises(ssl.SSLError):
             await asyncio.to_thread(scraped, page.port, endpoint, nobody)
