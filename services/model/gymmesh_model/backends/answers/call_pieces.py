@@ -3,7 +3,7 @@
 Servers agree neither on indices nor on ids: some give each call the index 0, some give each piece
 another id, some give neither. So one rule decides, from names and arguments first:
 
-1. A piece without a name goes on with the call of its index; without an index with the last call.
+1. A piece without a name continues the call of its index; without an index, the last call.
    So do bare arguments with a new index and no id, as long as the last call's are not whole.
 2. A name where the call has no arguments yet is a piece of its name, unless the call's name is a
    tool's already and the longer one is not, or no tools are known and the ids differ. The whole
@@ -87,7 +87,7 @@ class CallPieces:
         return call, call.arguments.add(text)
 
     def _known(self, index: int | None, call_id: str, *, bare: bool) -> GrowingCall | None:
-        """The call that the piece may go on with. bare: whether it has arguments and no name."""
+        """The call that the piece may continue. bare: whether it has arguments and no name."""
         last = self.calls[-1] if self.calls else None
         if index is None:
             same = (call for call in self.calls if call_id and call.id == call_id)
