@@ -74,16 +74,16 @@ def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
 
 def failures_of(path: Path) -> Iterator[StoredRollout]:
     """The current failures of a run. Raises UserError."""
-    with open_run(path) as run:
-        for row in run.failures():
-            yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+    yield from _run(path, row_reader(RowParts.ALL), failed=True)
 
 
-def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
+def _run(path: Path, read: ReadRow, *, failed: bool = False) -> Iterator[StoredRollout]:
     with open_run(path) as run:
-        for line in run.lines():
-            row = read(line)
-            yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+        for row in run.stored(failed=failed):
+            try:
+                yield stored_rollout(read(row.line), row.where)
+            except CodecError as error:
+                raise UserError(f"{row.where}: is not a line of JSON: {error}") from None
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
