@@ -1,12 +1,15 @@
 """Rows of runs and of files, one after another, each with the place it came from.
 
 A path beside which there is a journal is a run: its current rows are read, also while it is being
-collected. Anything else is read as JSON lines, such as another program's rollouts.
+collected, and each is compared with its checksum in the journal. Anything else is read as JSON
+lines, such as another program's rollouts, and is logged to be unverified.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +19,7 @@ from gymmesh_data.rollout import StoredRollout, stored_rollout
 from gymmesh_data.row_parts import ReadRow, RowParts, row_reader
 from gymmesh_responses import CodecError
 
+_LOG: Final = logging.getLogger(__name__)
 _READ_BYTES: Final = 128 * 1024
 
 
@@ -95,7 +99,16 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}:{number}", line
 
 
+@cache
+def say_unverified(path: Path) -> None:
+    """Log, once for each file, that its rows are not compared with anything."""
+    _LOG.warning(
+        "%s: has no journal beside it, so nothing shows whether its rows were changed", path
+    )
+
+
 def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
+    say_unverified(path)
     try:
         for where, line in lines_of(path):
             try:

@@ -33,7 +33,6 @@ class StoredRow(NamedTuple):
     line: bytes  # without its newline
     path: Path
     number: int  # of its line in the file, or in what a compressed file expands to, from 1
-    place: Place
 
     @property
     def where(self) -> str:
@@ -54,16 +53,21 @@ def stored_rows(files: OutputFiles, kind: int) -> Iterator[StoredRow]:
 
     Raises UserError where a file cannot be read, or a row is not what was written there.
     """
+    for place, number, line in every_row(files, kind):
+        path = files.row_file(*place.file)
+        if line is None:
+            raise damaged_row(path, number)
+        yield StoredRow(line, path, number)
+
+
+def every_row(files: OutputFiles, kind: int) -> Iterator[CheckedRow]:
+    """As `stored_rows`, rows that were changed included. `files`: laid out as the run is."""
     with opened(files) as log:
         places = RunPlaces(files)
         places.read(log)
         for file in sorted(one for one in places.by_file if one[0] == kind):
-            path = places.files.row_file(*file)
             with open_rows(places, file, log) as fd:
-                for place, number, line in checked_rows(places, file, fd):
-                    if line is None:
-                        raise damaged_row(path, number)
-                    yield StoredRow(line, path, number, place)
+                yield from checked_rows(places, file, fd)
 
 
 @contextlib.contextmanager

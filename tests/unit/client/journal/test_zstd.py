@@ -96,7 +96,8 @@ RowReader(files, {}).read(Place(ROWS, 0, 0, 0, 10, files.rows.stat().st_size, 0)
 from gymmesh_client.journal.compaction import _without
 from gymmesh_client.journal.format.records import ROWS, Place
 path = Path(sys.argv[1], "out.jsonl.zst")
-_without(path.read_bytes(), [Place(ROWS, 0, 0, 0, 10, path.stat().st_size, 0)], path)
+row = Place(ROWS, 0, 0, 0, 10, path.stat().st_size, 0)
+_without(path.read_bytes(), [row], path, lambda _: True)
 """,
     "trace": """
 from gymmesh_client.traces.reader import open_trace
