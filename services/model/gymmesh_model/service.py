@@ -170,7 +170,7 @@ class ModelService:
         backend = self._opened().backend
         model = model_pb2.GetModelResponse(
             name=self.name,
-            backend="program" if self._given else self._config.backend,
+            backend=backend.kind or "program",
             endpoint_model=backend.endpoint_model,
             capabilities=backend.capabilities,
             context_tokens=backend.context_tokens,
