@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from gymmesh_cli.options.shared import environments_option, json_option, rollouts_argument
 from gymmesh_cli.terminal import report
@@ -21,24 +20,18 @@ _HUB: Final = "hf"
 _DEMONSTRATION: Final = 1.0
 
 
-class _FormatName(click.ParamType[str]):
-    """One of the formats, which are read when one is named: not for every command."""
+# The formats are imported when one is named or the help is shown: not for every command.
+def _known(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from gymmesh_data import EXPORTS
 
-    name = "format"
+    name: str = click.Choice(tuple(EXPORTS)).convert(value, param, ctx)
+    return name
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name: str = self._choice().convert(value, param, ctx)
-        return name
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return self._choice().shell_complete(ctx, param, incomplete)
+def _completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from gymmesh_data import EXPORTS
 
-    def _choice(self) -> click.Choice[str]:
-        from gymmesh_data import EXPORTS
-
-        return click.Choice(tuple(EXPORTS))
+    return [name for name in EXPORTS if name.startswith(incomplete)]
 
 
 class _ExportCommand(click.Command):
@@ -58,7 +51,8 @@ class _ExportCommand(click.Command):
     "-f",
     "name",
     required=True,
-    type=_FormatName(),
+    callback=_known,
+    shell_complete=_completed,
     metavar="FORMAT",
     help="One of the formats below.",
 )
