@@ -149,7 +149,7 @@ def _place(expected: Node, answer: Node) -> Fraction:
 
 
 def _is_written_out(node: Node) -> bool:
-    """Whether it is a whole number by its digits, perhaps with a sign, per cent or a power of 10."""
+    """Whether it is a whole number by its digits, with a sign, per cent or a power of 10."""
     match node.op:
         case "number":
             return node.value.denominator == 1
