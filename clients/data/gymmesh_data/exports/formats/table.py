@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from gymmesh_data.exports.chat import as_text, metadata_of
-from gymmesh_data.exports.format import Taken
+from gymmesh_data.exports.arrow import EXTRA, PARQUET_SUFFIXES, pack_arrow, pack_parquet
+from gymmesh_data.exports.format import Format, Taken, TokenPlace
+from gymmesh_data.exports.formats.chat import as_text, metadata_of
 from gymmesh_data.rollout import Json, list_of, object_of, objects_of, text_of
 from gymmesh_data.tasks import task_of
 
@@ -75,3 +76,26 @@ def _number(value: Json, key: str, losses: Counter[str]) -> float | None:
         return found
     losses[MISFIT] += 1
     return None
+
+
+MADE: Final = (
+    Format(
+        name="parquet",
+        about="every rollout in typed columns",
+        of_rollout=table_row,
+        tokens=TokenPlace.BESIDE,
+        pack=pack_parquet,
+        suffixes=PARQUET_SUFFIXES,
+        needs=EXTRA,
+    ),
+    Format(
+        name="arrow",
+        about="every rollout in typed columns, as a stream",
+        of_rollout=table_row,
+        tokens=TokenPlace.BESIDE,
+        pack=pack_arrow,
+        suffixes=(".arrow", ".arrows"),
+        needs=EXTRA,
+    ),
+)
+"""The formats of this module."""

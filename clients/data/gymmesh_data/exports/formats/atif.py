@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gymmesh_data.exports.chat import metadata_of
-from gymmesh_data.exports.format import Taken
+from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, Taken, TokenPlace
+from gymmesh_data.exports.formats.chat import metadata_of
 from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
 
 _VERSION: Final = "ATIF-v1.8"
@@ -155,3 +155,15 @@ def _media_type(url: str) -> str | None:
         kind = url[5:].split(",", 1)[0].split(";", 1)[0]
         return kind if kind in _IMAGES.values() else None
     return _IMAGES.get(url.split("?", 1)[0].rsplit(".", 1)[-1].lower())
+
+
+MADE: Final = (
+    Format(
+        name="atif",
+        about="trajectories of ATIF v1.8",
+        style=TEMPLATE_STYLE,
+        of_rollout=trajectory,
+        tokens=TokenPlace.BESIDE,
+    ),
+)
+"""The formats of this module."""

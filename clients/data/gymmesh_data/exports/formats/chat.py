@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_data.actors import Actor
-from gymmesh_data.conversation import Conversation
-from gymmesh_data.exports.format import PairFacts, Taken
+from gymmesh_data.conversation import ChatStyle, Conversation
+from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, PairFacts, Taken, TokenPlace
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import samples_of
 from gymmesh_responses import dumps_clean
+
+_OPENAI_STYLE: Final = ChatStyle(keep_reasoning=False, developer_role=True)
 
 
 def messages(taken: Taken) -> Iterator[Json]:
@@ -143,3 +146,53 @@ def tools_as_text(tools: list[Json]) -> dict[str, Any]:
 def as_text(value: Any) -> str:
     """A JSON value as JSON text; what was read from JSON has no NaN, so none is searched for."""
     return dumps_clean(value).decode("utf-8", "surrogatepass")
+
+
+MADE: Final = (
+    Format(
+        name="messages",
+        about="every rollout: prompt, messages, tools, reward, metadata, token ids",
+        of_rollout=messages,
+        reads=RowParts.CHAT_AND_TOKENS,
+        tokens=TokenPlace.BESIDE,
+        actors=True,
+    ),
+    Format(
+        name="tokens",
+        about="exact token ids: input_ids, labels, mask, logprobs, reward",
+        of_rollout=tokens,
+        reads=RowParts.TOKENS,
+        tokens=TokenPlace.ONLY,
+    ),
+    Format(
+        name="sft",
+        about="demonstrations for TRL's SFTTrainer",
+        style=TEMPLATE_STYLE,
+        demonstrations=True,
+        of_rollout=sft,
+        reads=RowParts.CHAT,
+    ),
+    Format(
+        name="dpo",
+        about="preference pairs for TRL's DPOTrainer",
+        style=TEMPLATE_STYLE,
+        of_pair=dpo,
+        reads=RowParts.CHAT,
+    ),
+    Format(
+        name="openai",
+        about="demonstrations for OpenAI's fine-tuning",
+        style=_OPENAI_STYLE,
+        demonstrations=True,
+        of_rollout=openai,
+        reads=RowParts.CHAT,
+    ),
+    Format(
+        name="openai-dpo",
+        about="preference pairs for OpenAI's fine-tuning",
+        style=_OPENAI_STYLE,
+        of_pair=openai_dpo,
+        reads=RowParts.CHAT,
+    ),
+)
+"""The formats of this module."""

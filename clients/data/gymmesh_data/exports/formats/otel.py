@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-from gymmesh_data.exports.chat import as_text
-from gymmesh_data.exports.format import Taken
+from gymmesh_data.exports.format import Format, Taken, TokenPlace
+from gymmesh_data.exports.formats.chat import as_text
 from gymmesh_data.rollout import TOKEN_KEYS, Json, object_of, text_of
 
 _INTERNAL, _CLIENT = 1, 3  # SpanKind of OTLP
@@ -204,3 +204,14 @@ def _value(value: Any) -> Json:
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(one) for one in value]}}
     return {"stringValue": as_text(value)}
+
+
+MADE: Final = (
+    Format(
+        name="otel",
+        about="GenAI spans of OpenTelemetry as OTLP JSON",
+        of_rollout=trace,
+        tokens=TokenPlace.BESIDE,
+    ),
+)
+"""The formats of this module."""

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_data.exports.chat import metadata_of
-from gymmesh_data.exports.format import Taken
+from gymmesh_data.exports.format import Format, Taken, TokenPlace
+from gymmesh_data.exports.formats.chat import metadata_of
 from gymmesh_data.exports.lines import line_of, read_line, without_surrogates
 from gymmesh_data.rollout import Json, object_of, objects_of, text_of
 from gymmesh_data.tasks import answer_of, task_of
@@ -258,3 +258,16 @@ def _member(name: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(name)
     member.compress_type = zipfile.ZIP_DEFLATED
     return member
+
+
+MADE: Final = (
+    Format(
+        name="inspect",
+        about="a log of Inspect",
+        of_rollout=sample,
+        tokens=TokenPlace.BESIDE,
+        pack=pack_eval,
+        suffixes=(".eval",),
+    ),
+)
+"""The formats of this module."""

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from gymmesh_data.exports.chat import as_text, tools_as_text
-from gymmesh_data.exports.format import PairFacts, Taken, TaskFacts
+from gymmesh_data.exports.arrow import EXTRA, PARQUET_SUFFIXES, pack_verl
+from gymmesh_data.exports.format import Format, PairFacts, Taken, TaskFacts
+from gymmesh_data.exports.formats.chat import as_text, tools_as_text
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json
+from gymmesh_data.row_parts import RowParts
 from gymmesh_data.tasks import answer_of, task_of
 
 _UNNAMED: Final = "gymmesh"
@@ -137,3 +139,41 @@ def _truth(task: Json) -> str:
     if answer is None:
         return ""
     return answer if isinstance(answer, str) else as_text(answer)
+
+
+MADE: Final = (
+    Format(name="trl", about="tasks for TRL's GRPOTrainer", of_task=(kept_of_task, trl_task)),
+    Format(name="verl", about="tasks for veRL", of_task=(kept_without_tools, verl_task)),
+    Format(
+        name="verl-sft",
+        about="demonstrations for veRL, as Parquet",
+        demonstrations=True,
+        of_rollout=verl_sft,
+        reads=RowParts.CHAT,
+        pack=pack_verl,
+        suffixes=PARQUET_SUFFIXES,
+        needs=EXTRA,
+    ),
+    Format(
+        name="nemo-rl",
+        about="tasks for NeMo RL and NeMo Gym",
+        of_task=(kept_of_task, nemo_rl_task),
+    ),
+    Format(
+        name="openrlhf", about="tasks for OpenRLHF", of_task=(kept_without_tools, openrlhf_task)
+    ),
+    Format(
+        name="openrlhf-sft",
+        about="demonstrations for OpenRLHF",
+        demonstrations=True,
+        of_rollout=openrlhf_sft,
+        reads=RowParts.CHAT,
+    ),
+    Format(
+        name="openrlhf-dpo",
+        about="preference pairs for OpenRLHF",
+        of_pair=openrlhf_dpo,
+        reads=RowParts.CHAT,
+    ),
+)
+"""The formats of this module."""
