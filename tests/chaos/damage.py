@@ -7,6 +7,9 @@ may be believed, nothing may be lost, and no derived file may be in the way:
 - Where only derived files are damaged, none refuses.
 - A run that was resumed has every outcome once, with its reward. One whose resumption was refused
   has the bytes that it had.
+
+A journal whose end is damaged has a torn tail, as a power cut leaves it: the outcomes in it run
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import chdir, contextmanager
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +31,7 @@ from click.testing import CliRunner
 
 from gymmesh_cli.main import cli
 from gymmesh_client import OutputFiles, UserError, open_run
+from gymmesh_client.run_file.task_lines import TaskLines
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.index.indexing import Indexer
 from gymmesh_view.index.store import Store
@@ -92,20 +96,37 @@ def damages(seed: int, count: int) -> Iterator[Damage]:
         suffix = suffixes[number // len(LAYOUTS) % len(suffixes)]
         # A bit that flips is what nobody notices by chance.
         kind = dice.choice(("flip", "flip", "flip", *KINDS))
+        if kind == "gone" and suffix not in _DERIVED:
+            kind = "flip"  # rows without a journal are a file, and a run without rows is refused
         yield Damage(layout, suffix, kind, dice.random())
 
 
-async def make_runs(folder: Path) -> dict[str, Truth]:
-    """A finished run of each layout, with failures, superseded rows and all files; its outcomes."""
+@dataclass(frozen=True)
+class Known:
+    """A run's outcomes, and all that ever were, by rollout."""
+
+    now: Truth
+    ever: dict[str, list[Json]]
+
+    @staticmethod
+    def of(rows: Path) -> Known:
+        """What a run has."""
+        now = outcomes(rows)
+        with open_run(rows) as run:
+            lines = {name: [one.row for one in run.attempts(name) if one.row] for name in now}
+        return Known(now, {name: [json.loads(one) for one in lines[name]] for name in now})
+
+
+async def make_runs(folder: Path) -> dict[str, Known]:
+    """A finished run of each layout, with failures, superseded rows and all files."""
     runs, found = Runs(folder), {}
     for name, layout in LAYOUTS.items():
         await runs.collect(name, failing_events, trace=True, **layout)
         await runs.retried_tasks(name, layout)
         files = OutputFiles(folder / name / _OUTPUT, **layout)
-        files.summary.write_text('{"completed": 8}\n')
-        files.task_lines.write_bytes(bytes(64))
-        open_run(files.rows).close()
-        found[name] = outcomes(files.rows)
+        files.summary.write_text('{\n  "run_id": "run-1",\n  "completed": 8\n}\n')
+        TaskLines.of(folder / name / "tasks.jsonl").write(files.task_lines)
+        found[name] = Known.of(files.rows)
     return found
 
 
@@ -115,38 +136,52 @@ def outcomes(rows: Path) -> Truth:
         return {one["rollout_id"]: one for one in (*run.rows(), *run.failures())}
 
 
-def judge(damage: Damage, folder: Path, truth: Truth) -> list[str]:
+def judge(damage: Damage, folder: Path, known: Known) -> list[str]:
     """Damage a copy of a run, which the folder is, and use it; what is wrong, a line each."""
     damage.inflict(folder / f"rollouts{damage.suffix}")
     found: list[str] = []
+    truth = known.now
+
+    def rows() -> None:
+        nonlocal truth
+        read = outcomes(Path(_OUTPUT))
+        if damage.suffix == ".journal":  # it may have lost its last outcomes
+            assert all(row in known.ever[name] for name, row in read.items()), "made up a row"
+            truth = read
+        same(read, truth)
+
     with chdir(folder):
         readers: Mapping[str, Callable[[], None]] = {
-            "rows": lambda: same(outcomes(Path(_OUTPUT)), truth),
+            "rows": rows,
             "get": lambda: _get(truth),
             "view": lambda: _view(truth),
             "profile": lambda: _profile(truth),
             "export": lambda: _export(truth),
         }
+        refused = False
         for name, read in readers.items():
+            if refused and damage.suffix == ".journal":
+                break  # what the others have to compare with is not known
             try:
-                with _refusals(allowed=not damage.derived):
-                    read()
+                refused = _is_refused(read, allowed=not damage.derived)
             except Exception as error:
                 found.append(f"{damage}: {name}: {type(error).__name__}: {str(error)[:300]}")
         try:
-            _resume(damage, truth)
+            _resume(damage, known)
         except Exception as error:
             found.append(f"{damage}: resume: {type(error).__name__}: {str(error)[:300]}")
     return found
 
 
-@contextmanager
-def _refusals(*, allowed: bool) -> Iterator[None]:
+def _is_refused(read: Callable[[], None], *, allowed: bool) -> bool:
+    """Whether a reader refuses with a sentence. Raises what it raises where that is not allowed."""
     try:
-        yield
+        read()
     except UserError:
         if not allowed:
             raise
+        return True
+    return False
 
 
 def same(found: Truth, truth: Truth) -> None:
@@ -219,28 +254,34 @@ def _said(*words: str) -> str:
     return ended.stdout
 
 
-def _resume(damage: Damage, truth: Truth) -> None:
+def _resume(damage: Damage, known: Known) -> None:
     before = _bytes()
     runs = Runs(Path.cwd().parent)
-    layout = LAYOUTS[damage.layout]
-    try:
+
+    def resume() -> None:
+        layout = LAYOUTS[damage.layout]
         asyncio.run(runs.collect(damage.layout, tool_events, resume=True, trace=True, **layout))
-    except UserError as error:
-        assert not damage.derived, f"a derived file is in the way: {error}"
-        assert {key: one for key, one in _bytes().items() if key in before} == before
+
+    if _is_refused(resume, allowed=not damage.derived):
+        for name, data in _bytes().items():
+            # A torn tail of the journal, and rows that it does not name, are cut off.
+            whole = before[name] == data
+            assert whole or (damage.suffix == ".journal" and before[name].startswith(data)), name
         return
     found = outcomes(Path(_OUTPUT))
-    lost = truth.keys() - found.keys()
+    lost = known.now.keys() - found.keys()
     assert not lost, f"lost {sorted(lost)}"
     for name, row in found.items():
-        was = truth[name]
-        assert row["attempt"] > was["attempt"] or row == was, "believed what was changed"
-        assert row.get("reward") == was.get("reward"), "another reward"
+        again = row["attempt"] > known.now[name]["attempt"]
+        assert again or row in known.ever[name], "believed what was changed"
+        assert "failure" not in known.now[name] or again or "failure" in row, "another outcome"
+        if "failure" not in row and "failure" not in known.now[name]:
+            assert row["reward"] == known.now[name]["reward"], "another reward"
 
 
 def _bytes() -> dict[str, bytes]:
     """The run's own files."""
-    kept = (".jsonl", ".zst", ".journal")
+    kept = (".jsonl", ".zst", ".journal")  # of the run: not derived
     return {path.name: path.read_bytes() for path in Path().iterdir() if path.suffix in kept}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from gymmesh_client.journal.disk import Disk, cannot_write, existing_locked
-from gymmesh_client.journal.foreign_files import refuse_foreign_files
+from gymmesh_client.journal.foreign_files import refuse_foreign_files, set_aside_unreadable
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, RunOpened
 from gymmesh_client.journal.journal import Journal
@@ -82,7 +82,8 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
             f"{used[0]}: is there already and not empty; "
             "go on with --resume, replace it with --overwrite, or choose another --output"
         )
-    refuse_foreign_files(files, resuming=options.resume)
+    if not options.resume:
+        refuse_foreign_files(files)
     if options.overwrite and options.run_id:
         check_new_run(files, options.run_id)
     return notices
@@ -105,6 +106,7 @@ def opened_output(
             retry = options.retry or RetryChoice()
             retried = retry.give_up(journal, options.retry_of, options.repeats)
             _kept(journal.files, on_row, on_failure)
+            notices = [*notices, *_set_aside(journal.files)]
             _resumed(journal, identity, options, left_out, notices)
         else:
             make_folder_of(files)
@@ -118,6 +120,13 @@ def opened_output(
         about = _explained(journal, identity)
         undo.pop_all()
     return Opened(journal, about, retried, notices)
+
+
+def _set_aside(files: OutputFiles) -> list[str]:
+    try:
+        return set_aside_unreadable(files)
+    except OSError as error:
+        raise cannot_write(files.rows, error) from None
 
 
 def _resumed(
