@@ -1,4 +1,4 @@
-"""Whether a text gives a number as the answer, rather than denies, bounds or doubts it. Pure.
+"""Whether a text gives a number or name as the answer, not denies, bounds or doubts it. Pure.
 
 Only the sentence of the number is looked at, and of what stands before it only the words that
 lead up to it: "those who do not play are 72" gives 72, "it is not exactly 72" does not.
@@ -114,7 +114,7 @@ _CONFIRMED = re.compile(r"\s*(?:yes|yeah|yep|right|correct|indeed|it is|exactly|
 
 
 def gives(text: str, start: int, end: int) -> bool:
-    """Whether the number at a place of a text is given as the answer there."""
+    """Whether the number or name at a place of a text is given as the answer there."""
     before = _plain(text[max(0, start - _NEAR) : start])
     behind = _plain(text[end : end + _NEAR])
     cuts = (found.end() for found in _ENDS.finditer(before) if not _in_phrase(before, found))
@@ -130,7 +130,7 @@ def gives(text: str, start: int, end: int) -> bool:
     turned = _BUT.search(rest)
     if turned and _TAKEN_BACK.match(rest, turned.end()):
         return False
-    asked = stop is not None and stop.group() == "?" and follows.strip()
+    asked = stop is not None and stop.group() == "?"
     return not _TAKEN_BACK.match(follows) and (not asked or bool(_CONFIRMED.match(follows)))
 
 
