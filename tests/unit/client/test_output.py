@@ -374,9 +374,8 @@ def test_identity_is_of_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["", "fail", "boundary=", "boundary=MOON", "task=", "task", "x=y"])
 def test_words_that_choose_nothing(word: str) -> None:
-    with pytest.raises(
-        UserError, match=r"--retry .*: must be failed, damaged, task=ID or boundary"
-    ):
+    choices = r"--retry .*: must be failed, damaged, task=ID or boundary"
+    with pytest.raises(UserError, match=choices):
         RetryChoice.parse([word])
 
 
