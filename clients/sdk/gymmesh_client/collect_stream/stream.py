@@ -25,9 +25,8 @@ from gymmesh_client.collect_stream.state import (
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 from gymmesh_runtime.errors import MeshError, copy_of, unavailable, unforeseen
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES, too_large
 from gymmesh_runtime.wire.event_batches import EventBatch, read_response
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
-from gymmesh_runtime.wire.sizes import too_large
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 # In a message of its own, beside what the message adds to it.

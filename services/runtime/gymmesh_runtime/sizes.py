@@ -12,8 +12,8 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 _KEPT: Final = 1000  # characters of a description
 
 
