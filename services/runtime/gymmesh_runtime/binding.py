@@ -107,7 +107,7 @@ class BoundMethod:
         finally:
             if limit is not None:
                 limit.leave()
-            self._counts(code).value += 1.0
+            self._counts(code).inc()
             self._seconds.observe(monotonic() - started)
 
     async def stream(
