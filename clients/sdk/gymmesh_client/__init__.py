@@ -31,7 +31,7 @@ from gymmesh_client.collect import (
 )
 from gymmesh_client.groups import Group
 from gymmesh_client.journal import Attempt, OutputError, OutputFiles, RunReader, open_run
-from gymmesh_client.output import RetryChoice, RunOutput, prepare
+from gymmesh_client.output import OpenOptions, RetryChoice, RunOutput
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.rollout import Fold, StreamViolation, conversation, fold, transcript
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
@@ -53,6 +53,7 @@ __all__ = [
     "Group",
     "InProcessAgent",
     "MemoryOutput",
+    "OpenOptions",
     "Order",
     "OutputError",
     "OutputFiles",
@@ -78,7 +79,6 @@ __all__ = [
     "open_run",
     "open_trace",
     "pass_at_k",
-    "prepare",
     "render",
     "run_attempt",
     "summarize",
