@@ -213,6 +213,8 @@ class Reverification:
             return await self.verifiers.verify(name, request), {}
         if not self.verifiers.replays(name) or not request.task.HasField("seed"):
             raise _LeftOut(omitted_state(job.rollout) or _NO_STATE)
+        if self.verifiers.takes_turns(name):
+            raise _LeftOut("with turns of the environment, which are not replayed")
         if job.rollout.row.get("actors"):
             raise _LeftOut("of several actors, whose calls have no order to replay them in")
         async with self.verifiers.replay(name, request) as session:
