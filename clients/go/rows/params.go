@@ -29,8 +29,8 @@ func readParams(row *jsonvalue.Object) (*responsesv1.ResponseParams, error) {
 			return nil, mistake(paramsKey+"."+key, "must be %s, not %s", kinds.noun, jsonvalue.NameOf(value))
 		}
 	}
-	params, err := codec.ParamsFromValue(object)
-	if err != nil {
+	params := &responsesv1.ResponseParams{}
+	if err := codec.FromValue(object, params); err != nil {
 		return nil, mistake(paramsKey, "%v", err)
 	}
 	return params, nil

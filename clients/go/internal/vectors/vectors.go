@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -111,34 +110,9 @@ func canonical(t *testing.T, text []byte) []byte {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	written, err := jsonvalue.Write(sorted(value))
+	written, err := jsonvalue.Write(jsonvalue.Sorted(value))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return written
-}
-
-func sorted(value any) any {
-	switch value := value.(type) {
-	case *jsonvalue.Object:
-		var keys []string
-		for key := range value.All() {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
-		made := &jsonvalue.Object{}
-		for _, key := range keys {
-			member, _ := value.Get(key)
-			made.Set(key, sorted(member))
-		}
-		return made
-	case []any:
-		made := make([]any, len(value))
-		for i, element := range value {
-			made[i] = sorted(element)
-		}
-		return made
-	default:
-		return value
-	}
 }
