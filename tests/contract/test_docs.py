@@ -30,9 +30,10 @@ from gymmesh_client.rows import OWN_KEYS as ROW_KEYS
 from gymmesh_client.tasks import OWN_KEYS as TASK_KEYS
 from gymmesh_conformance import __main__ as conformance
 from gymmesh_conformance.suites import load_profile
+from gymmesh_data import EXPORTS
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
-from gymmesh_model.backends import BACKENDS
+from gymmesh_model.backends.facts import backend_kinds
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
@@ -367,7 +368,12 @@ def test_every_key_of_the_rows_is_documented() -> None:
 def test_every_backend_is_documented() -> None:
     rows = BY_NAME["configuration.md"].text.splitlines()
     row = next(line for line in rows if line.startswith("| `backend` | text | `auto`"))
-    assert set(BACKENDS) <= set(re.findall(r"`(\w+)`", row))
+    assert set(backend_kinds()) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_every_export_is_documented() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| ", BY_NAME["export.md"].text, re.MULTILINE)
+    assert set(rows) >= set(EXPORTS)
 
 
 def test_every_exit_code_is_documented() -> None:

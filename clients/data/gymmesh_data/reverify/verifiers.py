@@ -128,7 +128,9 @@ class Verifiers:
         try:
             return await self._ask(instance, method, request)
         except MeshError as error:
-            other = self._directory.instead(instance, error, affinity=affinity)
+            other = await self._directory.instead(
+                instance, error, affinity=affinity, timeout=_HELLO_S
+            )
             if other is None:
                 raise
             return await self._ask(other, method, request)

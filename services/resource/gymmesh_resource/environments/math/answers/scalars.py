@@ -14,7 +14,7 @@ from .splitting import split
 from .units import DEGREE, Unit, is_known_unit, read_unit, scale_of
 
 _BASE = re.compile(
-    r"\(?(?P<digits>[0-9A-Z]*\d[0-9A-Z]*|[A-F]+)\)?\s?_\s?\{?\s?(?:\\text\s?\{)?(?P<base>\d{1,2}|[a-z]+)\}{0,2}"
+    r"(?:\(|\\text\s?\{)?(?P<digits>[0-9A-Z]*\d[0-9A-Z]*|[A-F]+)[)}]?\s?_\s?\{?\s?(?:\\text\s?\{)?(?P<base>\d{1,2}|[a-z]+)\}{0,2}"
 )
 _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
           "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
