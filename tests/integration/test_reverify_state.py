@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from gymmesh_data.exports.formats import FORMATS
+from gymmesh_data.exports.run import HUB
 from tests.support.cli import Ended, gym, rows_of
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "first_environment"
@@ -308,10 +310,11 @@ async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None
     formats = (
         *("messages", "sft", "dpo", "trl", "verl", "nemo-rl", "openrlhf", "openrlhf-sft"),
         *("openrlhf-dpo", "openai", "openai-dpo", "atif", "inspect", "otel", "hf"),
+        *("tokens", "verl-sft", "parquet", "arrow"),
     )
+    assert set(formats) == {*FORMATS, HUB}
     for number, name in enumerate(formats):
-        # Inspect's log is a compressed archive.
-        suffix = {"inspect": ".eval", "hf": ""}.get(name, ".jsonl")
+        suffix = "" if name == HUB else FORMATS[name].suffixes[0]
         asked = ("--format", name, "--output", f"export-{number}{suffix}")
         done = await gym("export", "plain.jsonl", *asked, cwd=folder)
         assert done.code in (0, 1), (name, done.err)
