@@ -1,11 +1,12 @@
 """Rows of rollouts, as gymmesh/row/v1/row.proto has them. Pure: opens, sends and waits for nothing.
 
+row       a row as it is read: columns, conversations, whole prompts, further keys
+reading   lines to rows, those of earlier forms (earlier) too
+nemo      rows in NeMo Gym's form
 columns   the columns, generated from the contract
 values    what values are in JSON
 names     enums' values by name
 """
-
-from typing import Final
 
 from gymmesh_rows.columns import (
     Actor,
@@ -39,15 +40,15 @@ from gymmesh_rows.columns import (
     WeightsSpan,
     row_line,
 )
-from gymmesh_rows.columns import Row as Columns
 from gymmesh_rows.names import EnumNames
-
-COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
-"""The keys of rows that are columns."""
+from gymmesh_rows.nemo import nemo_row
+from gymmesh_rows.reading import read_row
+from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError
 
 __all__ = [
     "COLUMNS",
     "Actor",
+    "ActorConversation",
     "Annotation",
     "CallRetries",
     "CallTimings",
@@ -61,6 +62,8 @@ __all__ = [
     "ProgramEnded",
     "RewardComponent",
     "RewardSpan",
+    "Row",
+    "RowError",
     "RowFailure",
     "RowMetadata",
     "RowResponse",
@@ -77,5 +80,7 @@ __all__ = [
     "Verification",
     "VerificationStage",
     "WeightsSpan",
+    "nemo_row",
+    "read_row",
     "row_line",
 ]

@@ -13,7 +13,7 @@ from msgspec import Raw
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import (
     TOKEN_BYTES,
-    JsonValue,
+    CodecError,
     dumps_clean,
     incomplete_details_to_dict,
     item_to_json,
@@ -24,7 +24,6 @@ from gymmesh_responses import (
     unpack_logprobs,
     usage_to_json,
 )
-from gymmesh_responses.jsonio import read_field
 
 encode: Final = msgspec.json.Encoder().encode
 # Longer lists are written in pieces of so many: other threads wait while one is.
@@ -33,7 +32,10 @@ _PIECE: Final = 256
 
 def json_text(raw: bytes, key: str) -> Raw:
     """JSON on one line. Raises CodecError, which names the key, for what is not JSON."""
-    return Raw(dumps_clean(read_field(raw, key)))
+    try:
+        return Raw(dumps_clean(loads(raw)))
+    except CodecError as error:
+        raise error.within(key) from None
 
 
 def finite(value: float, key: str) -> float:
@@ -119,8 +121,3 @@ def with_overlay(written: bytes, overlay: bytes) -> bytes:
 def overlaid(columns: msgspec.Struct, overlay: bytes) -> Raw:
     """As `with_overlay`, of columns that are not written yet."""
     return Raw(with_overlay(encode(columns), overlay))
-
-
-def parsed(text: Raw) -> JsonValue:
-    """What JSON text says."""
-    return loads(bytes(text))

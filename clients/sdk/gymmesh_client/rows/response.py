@@ -34,9 +34,11 @@ def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) 
         echoed: the JSON object of what it repeats of the request.
     """
     parts, last = reading.parts, reading.last
-    name = model = status = error = details = None
+    name = model = status = ""
+    error = details = None
     if last is not None:
-        name, model, status, error, details = _answer(last[1])
+        *names, error, details = _answer(last[1])
+        name, model, status = map(_text, names)
     cut = None if parts.completed is None else _CUT.get(parts.completed.stop_reason)
     if cut and not details:
         details = {"reason": cut}
@@ -57,6 +59,17 @@ def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) 
         ),
     )
     return overlaid(response, echoed)
+
+
+def _text(value: JsonValue) -> str:
+    """A text that a column can hold; empty where an answer has something else in its place."""
+    if type(value) is not str:
+        return ""
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # it has an unpaired surrogate
+        return ""
+    return value
 
 
 def usage_sum(read: int, cached: int, wrote: int, reasoning: int) -> UsageSum:
