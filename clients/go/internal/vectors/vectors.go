@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	_ "google.golang.org/genproto/googleapis/rpc/errdetails" // details of statuses
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1" // details of statuses
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1" // as well
 	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 )
 
