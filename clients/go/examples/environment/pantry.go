@@ -48,8 +48,8 @@ var toolTexts = []string{
 func pantryTools() []*responsesv1.Tool {
 	var tools []*responsesv1.Tool
 	for _, text := range toolTexts {
-		tool, err := codec.ToolFromJSON([]byte(text))
-		if err != nil {
+		tool := &responsesv1.Tool{}
+		if err := codec.Unmarshal([]byte(text), tool); err != nil {
 			panic(err) // the texts above are constants
 		}
 		tools = append(tools, tool)

@@ -28,6 +28,7 @@ import (
 	agentv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/codec"
 	"github.com/gymmesh/gymmesh/clients/go/collect"
 	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 	"github.com/gymmesh/gymmesh/clients/go/mesh"
@@ -289,17 +290,11 @@ func lineOf(outcome *collect.Outcome) (*collect.Outcome, []byte, error) {
 }
 
 func rowOf(outcome *collect.Outcome) ([]byte, error) {
-	var row *jsonvalue.Object
-	var err error
-	if outcome.Failure == nil {
-		row, err = rows.Completed(outcome.Job.Task, outcome.Rollout)
-	} else {
-		row, err = rows.Failed(outcome.Job.Task, outcome.Failure, outcome.Rollout)
-	}
+	row, err := rows.Of(outcome.Job.Task, outcome.Rollout, outcome.Failure)
 	if err != nil {
 		return nil, err
 	}
-	return jsonvalue.Write(row)
+	return codec.Marshal(row)
 }
 
 func (o *output) sync() error {
