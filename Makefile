@@ -88,8 +88,9 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: setup ## regenerate the Python stubs from proto/gymmesh
+proto: setup ## regenerate the Python stubs and the columns of rows from proto/gymmesh
 	$(BIN)/python tools/generate.py
+	$(BIN)/python -m tools.rows
 
 view: ## build the page of gym-cli view into clients/view/gymmesh_view/static (needs npm)
 	@tools/setup-view-page.sh

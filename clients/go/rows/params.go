@@ -13,15 +13,24 @@ import (
 // readParams reads and checks a row's Responses parameters: what has the wrong type would go to the
 // endpoint as it is, and fail there for every rollout of the task.
 func readParams(row *jsonvalue.Object) (*responsesv1.ResponseParams, error) {
-	value, found := row.Get(paramsKey)
+	key := conversationKey(row)
+	value, found := row.Get(key)
 	if !found {
-		return nil, mistake(paramsKey, `the key is missing; add it, with at least {"input": …}`)
+		return nil, mistake(key, `the key is missing; add it, with at least {"input": …}, or add a "prompt"`)
+	}
+	inputKey := key
+	if key == promptKey {
+		params := &jsonvalue.Object{}
+		params.Set("input", value)
+		value = params
+	} else {
+		inputKey += ".input"
 	}
 	object, ok := value.(*jsonvalue.Object)
 	if !ok {
 		return nil, mistake(paramsKey, "must be an object, not %s", jsonvalue.NameOf(value))
 	}
-	if err := checkInput(object); err != nil {
+	if err := checkInput(object, inputKey); err != nil {
 		return nil, err
 	}
 	for key, kinds := range paramKinds {
@@ -66,8 +75,8 @@ func isLimit(value any) bool {
 	return ok && limit >= 1
 }
 
-func checkInput(params *jsonvalue.Object) error {
-	const key = paramsKey + ".input"
+// checkInput checks the prompt, which stands under this key in the row.
+func checkInput(params *jsonvalue.Object, key string) error {
 	given, found := params.Get("input")
 	if !found {
 		return mistake(key, "the key is missing; give a text or a list of messages")

@@ -25,7 +25,11 @@ import (
 // of the mesh.
 const MaxRowBytes = 64 << 20
 
-const paramsKey = "responses_create_params"
+const (
+	paramsKey = "responses_create_params"
+	// promptKey may stand for parameters with only this input.
+	promptKey = "prompt"
+)
 
 var taskKeys = []string{"task_id", "environment", "agent", "seed", "tags"}
 
@@ -158,11 +162,21 @@ func readLabels(task *rolloutv1.Task, row *jsonvalue.Object) error {
 	return nil
 }
 
+// conversationKey is the key that holds the prompt: a prompt beside parameters is the verifier's.
+func conversationKey(row *jsonvalue.Object) string {
+	_, params := row.Get(paramsKey)
+	if _, prompt := row.Get(promptKey); prompt && !params {
+		return promptKey
+	}
+	return paramsKey
+}
+
 // payloadOf is what the verifier reads: all but the keys that are read here.
 func payloadOf(row *jsonvalue.Object) *jsonvalue.Object {
 	payload := &jsonvalue.Object{}
+	conversation := conversationKey(row)
 	for key, value := range row.All() {
-		if key != paramsKey && (!slices.Contains(taskKeys, key) || isVerifiers(key, value)) {
+		if key != conversation && (!slices.Contains(taskKeys, key) || isVerifiers(key, value)) {
 			payload.Set(key, value)
 		}
 	}

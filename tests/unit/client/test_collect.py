@@ -116,7 +116,7 @@ async def failing(folder: Path, script: Script, **options: Any) -> dict[str, Any
     await run.run(tasks(1))
     assert rows(files.rows) == []
     (row,) = rows(files.failures)
-    assert "reward" not in row
+    assert row["reward"] is None
     assert row["attempt"] == len(agent.requests)
     failure: dict[str, Any] = row["failure"]
     return failure

@@ -366,5 +366,38 @@ def test_identity_is_of_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["", "fail", "boundary=", "boundary=MOON", "task=", "task", "x=y"])
 def test_words_that_choose_nothing(word: str) -> None:
-    with pytest.raises(UserError, match=r"--retry .*: must be failed, task=ID or boundary=NAME"):
+    choices = r"--retry .*: must be failed, damaged, task=ID or boundary"
+    with pytest.raises(UserError, match=choices):
         RetryChoice.parse([word])
+
+
+@pytest.mark.parametrize("layout", [{}, {"zstd": True}, {"shard_rows": 1}])
+async def test_a_row_that_was_changed_is_refused_and_run_again(
+    tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    files = files_in(tmp_path, **layout)
+    jobs = [("a", 0, ""), ("b", 0, ""), ("c", 0, "TOOL")]
+    for job in jobs:  # each in a commit of its own
+        output = begin(files) if job == jobs[0] else resume(files)
+        await collect(output, [job])
+        await output.close()
+    shard = files.shard(1 if files.shard_rows else 0)
+    good = shard.read_bytes()
+    second = good.rindex(b"\x28\xb5\x2f\xfd") + 12 if files.zstd else good.rindex(b"task_id")
+    changed = good[:second] + bytes([good[second] ^ 1]) + good[second + 1 :]
+    shard.write_bytes(changed)
+    told = rf"{shard.name}:\d: the row was changed after it was written"
+    with pytest.raises(UserError, match=told):
+        resume(files)
+    assert shard.read_bytes() == changed
+    output = resume(files, "damaged")
+    assert output.retried == 1
+    assert await collect(output, jobs) == [2]
+    await output.close()
+    with open_run(files.rows) as run:
+        rows = [(one["task_id"], one["attempt"]) for one in (*run.rows(), *run.failures())]
+        assert sorted(rows) == [("a", 1), ("b", 2), ("c", 1)]
+        assert run.get("b") is not None
+    again = resume(files)
+    assert await collect(again, jobs) == []
+    await again.close()

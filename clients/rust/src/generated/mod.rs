@@ -9,6 +9,11 @@ pub mod google {
     }
 }
 pub mod gymmesh {
+    pub mod access {
+        pub mod v1 {
+            include!("gymmesh.access.v1.rs");
+        }
+    }
     pub mod agent {
         pub mod v1 {
             include!("gymmesh.agent.v1.rs");

@@ -36,7 +36,7 @@ from gymmesh_client.journal.format.records import (
 from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.row_files import read_rows
+from gymmesh_client.journal.stored_rows import stored_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import Retried, RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
@@ -350,7 +350,7 @@ def prepare(
             journal = Journal.resume(files)
             undo.callback(journal.close)
             retried = (retry or RetryChoice()).give_up(journal, retry_of, repeats)
-            _kept(journal, on_row, on_failure)
+            _kept(journal.files, on_row, on_failure)
             was = journal.state.session
             most = max(repeats, int(was.get("repeats", 1)))
             part |= _kept_request(asked or was.get("asked") or {})
@@ -425,16 +425,14 @@ def make_index(files: OutputFiles) -> None:
         open_index(files).close()
 
 
-def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
+def _kept(files: OutputFiles, on_row: _OnRow, on_failure: _OnRow) -> None:
     """Show the rows that are current."""
-    state, take = journal.state, {ROWS: on_row, FAILURES: on_failure}
-    for file in sorted(one for one in state.ends if one[0] in take):
-        for number, line in enumerate(read_rows(journal.files, file, state), start=1):
+    for kind, take in ((ROWS, on_row), (FAILURES, on_failure)):
+        for row in stored_rows(files, kind):
             try:
-                take[file[0]](loads(line))
+                take(loads(row.line))
             except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
-                path = journal.files.row_file(*file)
-                raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
+                raise UserError(f"{row.where}: is not a rollout's row: {error}") from None
 
 
 def _filled(*paths: Path) -> list[Path]:

@@ -139,8 +139,12 @@ class ModelClient:
             except MeshError as error:
                 other = None
                 if request.call_id not in self._streamed:
-                    affinity = self._attempt.rollout_id
-                    other = self._services.directory.instead(instance, error, affinity=affinity)
+                    other = await self._services.directory.instead(
+                        instance,
+                        error,
+                        affinity=self._attempt.rollout_id,
+                        timeout=min(PICK_S, self._clock.remaining()),
+                    )
                 if other is None:
                     raise
                 instance = other

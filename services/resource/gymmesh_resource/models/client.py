@@ -197,7 +197,7 @@ async def _create(
         try:
             return await answer_of(instance)
         except MeshError as error:
-            other = directory.instead(instance, error, affinity=affinity)
+            other = await directory.instead(instance, error, affinity=affinity, timeout=left())
             if other is None:
                 raise
             return await answer_of(other)
