@@ -1,10 +1,10 @@
 /**
  * JSON without loss: integers of any size and reals are told apart, unpaired surrogates are kept.
+ * `JSON.parse` alone makes one kind of number of both and rounds what is beyond 2^53.
  *
- * `JSON.parse` makes one kind of number of both and rounds what is beyond 2^53; so documents are
- * parsed here. Integers are `bigint`, reals are `number`, objects have no prototype.
+ * Integers are `bigint`, reals are `number`, objects have no prototype.
  */
-import { CodecError, under } from "./codec/errors.js";
+import { CodecError, under } from "./errors.js";
 import { bytesToText, textToBytes } from "./text.js";
 
 /** A JSON value. A `number` is a real even where it is whole: it is written as `1.0`. */
@@ -21,8 +21,8 @@ export const MAX_DEPTH = 240;
 const MAX_DIGITS = 4300;
 // What a document's parts may gain when they are put together again.
 const WRITE_DEPTH = MAX_DEPTH + 24;
-const SPACES = " \t\n\r";
-const NUMBER = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+/** In valid JSON: an escape, a quote, or (outside of strings) a number. */
+const TOKENS = /\\.|"|-?\d[\d.eE+-]*/g;
 
 /** An object of these members, without a prototype. */
 export function jsonObject(members: Iterable<readonly [string, JsonValue]> = []): JsonObject {
@@ -43,7 +43,13 @@ export function isObject(value: JsonValue | undefined): value is JsonObject {
  * range of a double.
  */
 export function parseJson(source: string | Uint8Array): JsonValue {
-  return new Parser(typeof source === "string" ? source : bytesToText(source)).document();
+  const text = typeof source === "string" ? source : bytesToText(source);
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    throw new CodecError(`not valid JSON: ${error instanceof Error ? error.message : error}`);
+  }
+  return untagged(JSON.parse(tagged(text)), MAX_DEPTH);
 }
 
 /** Parses JSON text that must hold an object; throws as `parseJson`, naming `what`. */
@@ -130,131 +136,40 @@ function writeReal(value: number): string {
   return /[.e]/.test(written) ? written : `${written}.0`;
 }
 
-class Parser {
-  private at = 0;
-
-  constructor(private readonly text: string) {}
-
-  document(): JsonValue {
-    const value = this.value(MAX_DEPTH);
-    this.space();
-    if (this.at < this.text.length) throw this.wrong("nothing more");
-    return value;
-  }
-
-  private value(room: number): JsonValue {
-    this.space();
-    switch (this.text[this.at]) {
-      case "{":
-        return this.object(room);
-      case "[":
-        return this.array(room);
-      case '"':
-        return this.string();
-      case "t":
-        return this.word("true", true);
-      case "f":
-        return this.word("false", false);
-      case "n":
-        return this.word("null", null);
-      default:
-        return this.number();
+/** Valid JSON with its numbers as strings, each marked `n`, and its strings marked `s`. */
+function tagged(text: string): string {
+  let isInString = false;
+  return text.replace(TOKENS, (token) => {
+    if (token === '"') {
+      isInString = !isInString;
+      return isInString ? '"s' : token;
     }
-  }
+    return isInString ? token : `"n${token}"`;
+  });
+}
 
-  private object(room: number): JsonObject {
-    this.deeper(room);
-    const made = jsonObject();
-    if (this.closes("}")) return made;
-    do {
-      this.space();
-      if (this.text[this.at] !== '"') throw this.wrong("a key");
-      const key = this.string();
-      this.space();
-      this.expect(":");
-      made[key] = this.value(room - 1);
-    } while (this.goesOn("}"));
-    return made;
+function untagged(value: unknown, room: number): JsonValue {
+  if (typeof value === "string") {
+    return value.startsWith("s") ? value.slice(1) : numberOf(value.slice(1));
   }
+  if (typeof value !== "object" || value === null) return value as boolean | null;
+  if (room === 0) throw new CodecError(`nested deeper than ${MAX_DEPTH} levels`);
+  if (Array.isArray(value)) return value.map((member) => untagged(member, room - 1));
+  return jsonObject(
+    Object.entries(value).map(([key, member]) => [key.slice(1), untagged(member, room - 1)]),
+  );
+}
 
-  private array(room: number): JsonValue[] {
-    this.deeper(room);
-    const made: JsonValue[] = [];
-    if (this.closes("]")) return made;
-    do {
-      made.push(this.value(room - 1));
-    } while (this.goesOn("]"));
-    return made;
-  }
-
-  private string(): string {
-    const begin = this.at;
-    let end = begin + 1;
-    while (end < this.text.length && this.text[end] !== '"') {
-      end += this.text[end] === "\\" ? 2 : 1;
+function numberOf(literal: string): bigint | number {
+  if (!/[.eE]/.test(literal)) {
+    if (literal.replace("-", "").length > MAX_DIGITS) {
+      throw new CodecError("not readable: an integer has more than 4,300 digits");
     }
-    try {
-      const read = JSON.parse(this.text.slice(begin, end + 1)) as string;
-      this.at = end + 1;
-      return read;
-    } catch {
-      throw this.wrong("a string");
-    }
+    return BigInt(literal);
   }
-
-  private number(): bigint | number {
-    NUMBER.lastIndex = this.at;
-    const found = NUMBER.exec(this.text);
-    if (found === null) throw this.wrong("a value");
-    this.at = NUMBER.lastIndex;
-    const literal = found[0];
-    if (found[1] === undefined && found[2] === undefined) {
-      if (literal.length - Number(literal.startsWith("-")) > MAX_DIGITS) {
-        throw new CodecError("not readable: an integer has more than 4,300 digits");
-      }
-      return BigInt(literal);
-    }
-    const real = Number(literal);
-    if (!Number.isFinite(real)) {
-      throw new CodecError(`the number ${literal.slice(0, 40)} is beyond the range of a double`);
-    }
-    return real;
+  const real = Number(literal);
+  if (!Number.isFinite(real)) {
+    throw new CodecError(`the number ${literal.slice(0, 40)} is beyond the range of a double`);
   }
-
-  private word<T>(word: string, value: T): T {
-    if (!this.text.startsWith(word, this.at)) throw this.wrong("a value");
-    this.at += word.length;
-    return value;
-  }
-
-  private deeper(room: number): void {
-    if (room === 0) throw new CodecError(`nested deeper than ${MAX_DEPTH} levels`);
-    this.at += 1;
-  }
-
-  private closes(bracket: string): boolean {
-    this.space();
-    if (this.text[this.at] !== bracket) return false;
-    this.at += 1;
-    return true;
-  }
-
-  private goesOn(bracket: string): boolean {
-    if (this.closes(bracket)) return false;
-    this.expect(",");
-    return true;
-  }
-
-  private expect(character: string): void {
-    if (this.text[this.at] !== character) throw this.wrong(`'${character}'`);
-    this.at += 1;
-  }
-
-  private space(): void {
-    while (SPACES.includes(this.text[this.at] ?? "x")) this.at += 1;
-  }
-
-  private wrong(expected: string): CodecError {
-    return new CodecError(`not valid JSON at character ${this.at + 1}: ${expected} was due`);
-  }
+  return real;
 }

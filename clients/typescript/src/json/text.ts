@@ -2,7 +2,7 @@
  * Text and bytes. `arguments`, tool outputs and `*_json` fields may hold an unpaired surrogate in
  * its three-byte (WTF-8) form, which TextEncoder and TextDecoder would replace.
  */
-import { CodecError } from "./codec/errors.js";
+import { CodecError } from "./errors.js";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

@@ -1,7 +1,8 @@
 /** Plain text in and out of items, for code that needs no more than that. */
-import type { Item } from "../gen/gymmesh/responses/v1/responses_pb.js";
-import { isObject, type JsonValue, jsonObject } from "../json.js";
-import { itemToValue, readItem } from "./items.js";
+import { type Item, ItemSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
+import { readDocument } from "./json/read.js";
+import { isObject, type JsonValue, jsonObject } from "./json/value.js";
+import { documentOf } from "./json/write.js";
 
 /**
  * The plain text of a message or of a tool's answer, its text parts joined with nothing between;
@@ -12,7 +13,7 @@ import { itemToValue, readItem } from "./items.js";
 export function textOf(item: Item): string {
   const kind = item.kind.case;
   if (kind !== "message" && kind !== "functionCallOutput") return "";
-  const document = itemToValue(item);
+  const document = documentOf(ItemSchema, item);
   const content = isObject(document) && document[kind === "message" ? "content" : "output"];
   if (typeof content === "string") return content;
   return Array.isArray(content) ? content.map(partText).join("") : "";
@@ -20,24 +21,16 @@ export function textOf(item: Item): string {
 
 /** A message with plain text. */
 export function newMessage(role: string, text: string): Item {
-  return readItem(
-    jsonObject([
-      ["type", "message"],
-      ["role", role],
-      ["content", text],
-    ]),
+  return readDocument(
+    ItemSchema,
+    jsonObject(Object.entries({ type: "message", role, content: text })),
   );
 }
 
 /** A tool's answer as text, for the call that has this `callId`. */
 export function functionCallOutput(callId: string, text: string): Item {
-  return readItem(
-    jsonObject([
-      ["type", "function_call_output"],
-      ["call_id", callId],
-      ["output", text],
-    ]),
-  );
+  const document = { type: "function_call_output", call_id: callId, output: text };
+  return readDocument(ItemSchema, jsonObject(Object.entries(document)));
 }
 
 function partText(part: JsonValue): string {
