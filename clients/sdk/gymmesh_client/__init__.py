@@ -14,10 +14,15 @@ traces          every event of a run, on disk
 run_file        what a run was made with: NAME.run.json
 """
 
-from gymmesh_client.agents import AgentConnector, AgentPeer, InProcessAgent, StreamingAgent
+from gymmesh_client.agents import (
+    AgentConnector,
+    AgentLoad,
+    AgentPeer,
+    InProcessAgent,
+    StreamingAgent,
+)
 from gymmesh_client.attempt import run_attempt
 from gymmesh_client.collect import (
-    AgentLoad,
     CollectOptions,
     Collector,
     Figures,

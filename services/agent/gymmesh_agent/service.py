@@ -174,7 +174,7 @@ class AgentService(Service):
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
-    ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
+    ) -> AsyncIterator[agent_pb2.CollectResponse]:
         """Run many attempts over one stream; see agent.proto."""
         self._opened()
         async with aclosing(self._collectors.serve(requests, context.identity)) as responses:

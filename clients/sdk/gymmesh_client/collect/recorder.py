@@ -72,9 +72,9 @@ class Recorder:
         self.stored(rollout_id, attempt)
         self._tell_new_version(counted)
         self.tally.add(counted)
-        self._completed.value += 1.0
-        self._input.value += counted.input_tokens
-        self._output.value += counted.output_tokens
+        self._completed.inc()
+        self._input.inc(counted.input_tokens)
+        self._output.inc(counted.output_tokens)
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
 
