@@ -67,7 +67,8 @@ class RunPlaces:
 
     def read(self, fd: int, until: int | None = None) -> None:
         """Take in what is new in the log, an open file; `until`: up to this byte, at which a commit
-        ends. Raises UserError where the log is damaged or does not say what run it is of, and BadRecord.
+        ends. Raises UserError where the log is damaged or does not say what run it is of, and
+        BadRecord.
         """
         with mapped(fd) as data:
             for frame in frames_of(data, self.files, self.position, self.sequence):
