@@ -1,4 +1,4 @@
-"""An endpoint or proxy that sends answers twice: every call gets its own answer."""
+"""Endpoints that send answers twice: every call gets its own answer. Connections that are kept."""
 
 from __future__ import annotations
 
@@ -46,13 +46,42 @@ def doubling(api: str) -> raw_server.Script:
             said = last if isinstance(last, str) else last[0]["text"]
             number = next(numbers)
             answer = raw_server.whole(json.dumps(document(api, said, number)).encode())
-            await link.send(answer)
-            if number % EVERY == 0:
-                # The next request may be on its way by then.
-                await asyncio.sleep(number % 3 / 1000)
-                await link.send(answer)
+            await link.send(answer * (1 if number % EVERY else 2))
 
     return script
+
+
+async def streaming(link: Link) -> None:
+    """Answers each question by a stream, whose end comes a little after its last event."""
+    chunk = {"id": "c", "object": "chat.completion.chunk", "model": "m"}
+    events = b"".join(
+        b"data: %b\n\n" % json.dumps({**chunk, "choices": [choice]}).encode()
+        for choice in (
+            {"index": 0, "delta": {"content": "four"}, "finish_reason": None},
+            {"index": 0, "delta": {}, "finish_reason": "stop"},
+        )
+    )
+    body = events + b"data: [DONE]\n\n"
+    while True:
+        await link.request()
+        head = b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await link.send(raw_server.OK + head + b"%x\r\n%b\r\n" % (len(body), body))
+        await link.send(b"0\r\n\r\n")
+
+
+async def test_calls_that_can_be_aborted_share_a_connection() -> None:
+    """`keep_aborted` makes them streams."""
+    async with raw_server.serving(streaming) as server:
+        config = ModelConfig(
+            backend="chat", url=server.url, model="m", options={"keep_aborted": True}
+        )
+        async with serving(config) as service:
+            for number in range(10):
+                answer = await ask(service, request(request_id=f"r{number}"))
+                assert text_of(answer.response.output[0]) == "four"
+                for _ in range(100):  # the loop reads what has come
+                    await asyncio.sleep(0)
+        assert len(server.links) == 1
 
 
 @pytest.mark.parametrize("path", ["chat", "responses", "openai", "proxied"])

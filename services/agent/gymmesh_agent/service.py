@@ -27,6 +27,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import Service
 from gymmesh_runtime.text.authors_code import described
 from gymmesh_runtime.text.faults import place_of
 
@@ -34,7 +35,7 @@ AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
 
 
-class AgentService:
+class AgentService(Service):
     """One agent of the mesh: the runtime's Service, and the servicer of AgentService.
 
     Args:
@@ -95,9 +96,9 @@ class AgentService:
             background=self._in_background,
         )
 
-    def drain(self, grace_s: float) -> None:
+    def drain(self, seconds: float) -> None:
         """Start nothing more for collectors, and let what runs for them end within the grace."""
-        self._collectors.drain(grace_s)
+        self._collectors.drain(seconds)
 
     async def close(self) -> None:
         """Stop all attempts and close their sessions, within seconds."""
@@ -173,7 +174,7 @@ class AgentService:
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
-    ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
+    ) -> AsyncIterator[agent_pb2.CollectResponse]:
         """Run many attempts over one stream; see agent.proto."""
         self._opened()
         async with aclosing(self._collectors.serve(requests, context.identity)) as responses:

@@ -17,6 +17,7 @@ from typing import Any
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import Service
 
 from .config import EnvironmentConfig
 from .environment import Environment
@@ -44,7 +45,7 @@ _LONGEST_SWEEP_PAUSE_S = 30.0
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
-class ResourceService:
+class ResourceService(Service):
     """Serves one environment.
 
     `name`: what callers ask for; `instance_id`: this instance's. `environment`: the object, for

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.compose import make_service, models_called, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
@@ -36,7 +36,7 @@ def _environments(config: MeshConfig) -> Iterator[str]:
         except ConfigError as error:
             yield str(error)
             continue
-        for model in getattr(service, "model_names", ()):
+        for model in models_called(service):
             if model not in config.models:
                 yield (
                     f"environments.{spec.name}: asks the model {model!r}, which is not in models; "

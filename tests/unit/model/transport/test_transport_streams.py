@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.unit.model.transport.raw_server import (
     CHUNKED,
     OK,
     Link,
+    said,
     sends,
     serving,
     settled,
@@ -24,14 +26,14 @@ def test_a_streamed_answer_comes_as_it_is_sent(run: Any) -> None:
         taken = asyncio.Semaphore(0)
 
         async def script(link: Link) -> None:
-            await link.request()
-            await link.send(CHUNKED)
-            for number in range(3):
-                # Nothing is sent before what came earlier has been read.
-                await taken.acquire()
-                await link.send(b"1\r\n%d\r\n" % number)
-            await link.send(b"0\r\n\r\n")
-            await link.gone()
+            while True:
+                await link.request()
+                await link.send(CHUNKED)
+                for number in range(3):
+                    # Nothing is sent before what came earlier has been read.
+                    await taken.acquire()
+                    await link.send(b"1\r\n%d\r\n" % number)
+                await link.send(b"0\r\n\r\n")
 
         async with serving(script) as server, transport() as made:
             for _ in range(2):
@@ -44,9 +46,97 @@ def test_a_streamed_answer_comes_as_it_is_sent(run: Any) -> None:
                         if len(got) < 3:
                             taken.release()
                 assert got == [b"0", b"1", b"2"]
-            # Each has a connection of its own: none can begin with the end of another.
-            assert len(server.links) == 2
-            await server.all_gone()
+            assert len(server.links) == 1
+
+    run(main())
+
+
+async def streams(link: Link) -> None:
+    """Answers every request by a stream, whose end comes a little after its last event."""
+    for number in itertools.count():
+        await link.request()
+        await link.send(CHUNKED + b"5\r\n%05d\r\n" % number, b"0\r\n\r\n")
+
+
+def test_streamed_calls_use_kept_connections(run: Any) -> None:
+    async def main() -> None:
+        async with serving(streams) as server, transport() as made:
+            for number in range(10):
+                async with made.stream(server.url, b"{}") as answer:
+                    assert await answer.read() == b"%05d" % number
+            assert len(server.links) == 1
+
+    run(main())
+
+
+def test_a_stream_left_at_its_last_event_keeps_its_connection_once_it_has_ended(run: Any) -> None:
+    left, ended = asyncio.Event(), asyncio.Event()
+
+    async def script(link: Link) -> None:
+        await link.request()
+        await link.send(CHUNKED + b"4\r\nlast\r\n")
+        await left.wait()
+        await link.send(b"0\r\n\r\n")
+        ended.set()
+        await streams(link)
+
+    async def main() -> None:
+        async with serving(script) as server, transport() as made:
+            async with made.stream(server.url, b"{}") as answer:
+                assert await anext(answer.pieces()) == b"last"
+            left.set()
+            await ended.wait()
+            for _ in range(100):  # the loop reads what has come
+                await asyncio.sleep(0)
+            assert await said(made, server.url) == b"00000"
+            assert len(server.links) == 1
+
+    run(main())
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_is_replaced(run: Any) -> None:
+    """The first connection closes as the second request comes: not one byte of an answer."""
+
+    async def script(link: Link) -> None:
+        await link.request()
+        await link.send(CHUNKED + b"1\r\nx\r\n0\r\n\r\n")
+        await link.request()
+
+    async def main() -> None:
+        async with serving(script) as server, transport() as made:
+            for connections in (1, 2):
+                async with made.stream(server.url, b"{}") as answer:
+                    assert await answer.read() == b"x"
+                assert len(server.links) == connections
+
+    run(main())
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_stream_that_comes_twice_is_not_the_next_answer(run: Any, later: bool) -> None:
+    """Its copy comes with it, or later."""
+    copy, sent = asyncio.Event(), asyncio.Event()
+
+    async def script(link: Link) -> None:
+        _, body = await link.request()
+        answer = CHUNKED + b"1\r\n%b\r\n0\r\n\r\n" % body
+        await link.send(answer if later else answer * 2)
+        await copy.wait()
+        if later:
+            await link.send(answer)
+        sent.set()
+        await link.gone()
+
+    async def main() -> None:
+        async with serving(script) as server, transport() as made:
+            for number in range(4):
+                copy.clear()
+                sent.clear()
+                async with made.stream(server.url, b"%d" % number) as streamed:
+                    assert await streamed.read() == b"%d" % number
+                copy.set()
+                await sent.wait()
+                assert len(server.links) == number + 1
 
     run(main())
 

@@ -77,6 +77,9 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
 class VllmBackend(ChatBackend):
     """`POST {url}/chat/completions` of vLLM. `options` of its configuration: `VllmOptions`."""
 
+    kind = "vllm"
+    starts_vllm = True
+    has_metrics = True
     capabilities = model_pb2.ModelCapabilities(
         streaming=True,
         token_ids=True,

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Final, Literal, TypeVar, get_args
 
 from gymmesh_resource.environments._latex import BOX, boxes, without_text
-from gymmesh_resource.environments._plain_text import plain
+from gymmesh_resource.environments._plain_text import plain, without_question_mark
 from gymmesh_resource.environments._quantities import Quantity, quantity
 
 K = TypeVar("K", bound=Hashable)
@@ -94,7 +94,8 @@ class ChoiceQuestion:
     @cached_property
     def _by_text(self) -> dict[str, str]:
         """The letters by the options' texts; an empty one where two options read so."""
-        return _by(((plain(option).casefold(), letter) for letter, option in self.options))
+        texts = [(plain(option).casefold(), letter) for letter, option in self.options]
+        return _by([*texts, *((without_question_mark(text), letter) for text, letter in texts)])
 
     @cached_property
     def _by_number(self) -> dict[Quantity, str]:

@@ -17,6 +17,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
+from gymmesh_resource.environments._quantities import quantity
 
 from .question import LETTERS, LOCALIZED, ChoiceQuestion, ReadingMode, last_box
 from .sentences import Named, affirmed
@@ -135,8 +136,8 @@ def _boxed_option(inner: str | None, question: ChoiceQuestion) -> str | None:
 def _option_in(text: str, question: ChoiceQuestion) -> str | None:
     """The one option that a text names: by its own text, with its label, or among other words."""
     named = question.named_by(text) or _labelled(text, question)
-    if named is not None:
-        return named
+    if named is not None or quantity(text) is not None:
+        return named  # of another number than the options', "< 100", nothing is looked for in it
     label = _MARKED_LABEL.fullmatch(text)
     if label is not None and label[1] in question.letters:
         named = question.named_by(label[2]) or _contained(label[2], question)

@@ -19,6 +19,7 @@ from .forms import (
     Form,
     OneSidedRelation,
     Region,
+    RegionPart,
     Relation,
     Scalar,
     Words,
@@ -224,13 +225,25 @@ def _same_things(first: Unit, second: Unit) -> bool:
 def _region(form: Form) -> Region | None:
     if isinstance(form, Region):
         return form
-    if not isinstance(form, Collection) or form.kind != "tuple" or len(form.members) != 2:
+    if not isinstance(form, Collection):
+        return None
+    if form.kind == "set":
+        return _points(form)
+    if form.kind != "tuple" or len(form.members) != 2:
         return None
     low, high = form.members
     if not isinstance(low, Scalar) or not isinstance(high, Scalar):
         return None
     closed = form.brackets == "[]"
     return interval(low.node, high.node, closed, closed)
+
+
+def _points(members: Collection) -> Region | None:
+    """A set of numbers as a part of the line; None for a set of other things."""
+    nodes = [one.node for one in members.members if isinstance(one, Scalar)]
+    if len(nodes) < len(members.members):
+        return None
+    return Region(tuple(RegionPart(node, node, True, True) for node in nodes))
 
 
 def _is_single(items: Collection) -> bool:

@@ -202,8 +202,8 @@ _EXACT: Mapping[str, Callable[..., Fraction | None]] = {
     "factorial": _factorial,
     "double_factorial": _double_factorial,
     "binom": _binomial,
-    "max": max,
-    "min": min,
+    "max": lambda *values: max(values),
+    "min": lambda *values: min(values),
     "gcd": _whole(math.gcd),
     "lcm": _whole(math.lcm),
 }
