@@ -33,7 +33,7 @@ from gymmesh_agent.model.conversation import (
 )
 from gymmesh_agent.model.tokens import WeightsAge
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
-from gymmesh_agent.telemetry import (
+from gymmesh_agent.telemetry.tally import (
     AttemptTally,
     model_span,
     record_call,

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.agents import EventSink
+from gymmesh_client.collect_stream import metrics
 from gymmesh_client.collect_stream.connection import Connection, StreamLimits
 from gymmesh_client.collect_stream.state import (
     TRIED_S,
@@ -22,7 +23,6 @@ from gymmesh_client.collect_stream.state import (
     StreamedAttempt,
     key_of,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 from gymmesh_runtime.errors import MeshError, copy_of, unavailable, unforeseen
 from gymmesh_runtime.wire.event_batches import EventBatch, read_response

@@ -26,7 +26,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.loop import Completion
 from gymmesh_agent.model.answer import ModelCall
 from gymmesh_agent.plan import AttemptId
-from gymmesh_runtime import metrics
+from gymmesh_agent.telemetry import metrics
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
 
