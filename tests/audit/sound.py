@@ -195,6 +195,13 @@ SOUND: Final[tuple[Small, ...]] = (
     Small("plain_equality_of_negatives", _equal(tagged), ("-36", "-7"), "number", TAG),
     Small("plain_equality_of_decimals", _equal(tagged), ("0.25", "12.75"), "number", TAG),
     Small(
+        "the_same_digits",
+        lambda row, rollout: boxed(rollout.text).strip() == row["gold"],
+        ("36", "7", "112"),
+        "number",
+        BOX,
+    ),
+    Small(
         "number_alone",
         lambda row, rollout: rollout.answer.strip() == row["gold"],
         ("36", "1024"),

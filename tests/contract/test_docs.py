@@ -27,7 +27,6 @@ from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
 from gymmesh_cli.terminal import exits
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader
-from gymmesh_client.rows import OWN_KEYS as ROW_KEYS
 from gymmesh_client.tasks import OWN_KEYS as TASK_KEYS
 from gymmesh_conformance import __main__ as conformance
 from gymmesh_conformance.suites import load_profile
@@ -41,6 +40,7 @@ from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
 from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_rows import COLUMNS as ROW_KEYS
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig

@@ -18,7 +18,7 @@ from gymmesh_runtime.errors import MeshError
 from .answers import GENERATORS, Variant
 from .answers.pattern import AS_PATTERN
 from .attack import Attack, AttackKind
-from .deliberate import Meant, with_reasons
+from .deliberate import Meant, idle, with_reasons
 from .gold import Gold
 from .hostile import hostile
 from .judgement import (
@@ -62,7 +62,8 @@ class AuditOptions:
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
     so many. cheap: only what is made from nothing and the expected answers themselves. retarget:
     also the same tasks with other expected answers. deliberate: what the environment means;
-    None: nothing, or its own list.
+    None: nothing, or its own list. must_find: those of its entries of which a finding must come
+    where all is tried.
     """
 
     seed: int = 0
@@ -70,6 +71,7 @@ class AuditOptions:
     cheap: bool = False
     retarget: bool = True
     deliberate: Sequence[Meant] | None = None
+    must_find: Sequence[Meant] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,14 @@ class _Audit:
             notes=self._notes,
             live=() if self._scripted else tuple(about.models),
             unplayed=self._unplayed(tried),
+            idle=self._idle() if len(tried) == len(tasks) else (),
         )
+
+    def _idle(self) -> list[str]:
+        """Entries of what is deliberate without a finding, where everything was tried."""
+        if self._options.cheap or not self._options.retarget:
+            return []
+        return [str(one) for one in idle(self._findings, self._options.must_find)]
 
     async def _golds(self, task: rollout_pb2.Task) -> Sequence[Gold]:
         golds = await self._player.golds(task)

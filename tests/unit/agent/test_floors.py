@@ -14,7 +14,7 @@ FLOORS = (
     ("service",),
     ("attempt", "tool_loop"),
     ("agent", "context"),
-    ("environment.session", "model.client", "model.conversation", "telemetry.tally"),
+    ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
     (
         "config",
         "environment.verification",
@@ -25,6 +25,7 @@ FLOORS = (
         "model.metrics",
         "model.tokens",
         "plan",
+        "tally",
         "telemetry.metrics",
     ),
 )

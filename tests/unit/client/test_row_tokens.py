@@ -1,4 +1,4 @@
-"""Tokens in rows: whole again, as lists, with the item that ends each answer."""
+"""Tokens in rows of NeMo Gym's form: whole again, with the item that ends each answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import completed_row, fold
-from gymmesh_client.rollout import call_tokens
-from gymmesh_client.rows import row_to_json
-from gymmesh_responses import function_call_output, item_from_json, loads
+from gymmesh_client import fold
+from gymmesh_client.rollout import RolloutParts, call_tokens
+from gymmesh_client.rows import completed_line
+from gymmesh_responses import function_call_output, item_from_json
+from gymmesh_rows import nemo_row, read_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 CALL = {"type": "function_call", "call_id": "f1", "name": "add", "arguments": "{}"}
@@ -45,8 +46,8 @@ def rollout(*captures: tokens_pb2.TokenCapture) -> pb.Rollout:
 
 
 def row_of(folded: pb.Rollout) -> dict[str, Any]:
-    row: Any = loads(row_to_json(completed_row(make_task(), folded)))
-    return dict(row)
+    """The row in NeMo Gym's form."""
+    return nemo_row(read_row(completed_line(make_task(), RolloutParts.of(folded))[0]))
 
 
 def test_prompts_are_whole_again() -> None:

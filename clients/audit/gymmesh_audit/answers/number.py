@@ -74,7 +74,8 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     yield from _formula_clothes(answer)
     if not _PLAIN.fullmatch(answer):
         return
-    yield Variant("a trailing dot", f"{answer}.")
+    # A verifier of whole numbers may read no points at all.
+    yield Variant("a trailing dot", f"{answer}.", where=r"\d\.\d|\\")
     yield Variant("full-width digits", answer.translate(_FULL_WIDTH), usual=False)
     if answer.startswith("-"):
         minus = answer.replace("-", "−")

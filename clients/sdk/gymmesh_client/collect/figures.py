@@ -12,19 +12,6 @@ from gymmesh_client.summary import Tally
 _WINDOW: Final = 30
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLoad:
-    """What the agents together say of this collector's rollouts.
-
-    Attributes:
-        target: the most that should run side by side; None: they say nothing.
-        waiting: rollouts that wait for a place there.
-    """
-
-    target: int | None = None
-    waiting: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """How far a run is.

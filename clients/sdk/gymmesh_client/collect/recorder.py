@@ -13,13 +13,14 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
-from gymmesh_client.boundaries import BOUNDARIES
+from gymmesh_client.boundaries import BOUNDARIES, boundary_name
 from gymmesh_client.collect import metrics
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
-from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
+from gymmesh_client.rows import FailedAttempt, completed_line, failure_line
 from gymmesh_client.summary import Counted, Tally
+from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
@@ -71,9 +72,9 @@ class Recorder:
         self.stored(rollout_id, attempt)
         self._tell_new_version(counted)
         self.tally.add(counted)
-        self._completed.value += 1.0
-        self._input.value += counted.input_tokens
-        self._output.value += counted.output_tokens
+        self._completed.inc()
+        self._input.inc(counted.input_tokens)
+        self._output.inc(counted.output_tokens)
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
 
@@ -107,11 +108,11 @@ class Recorder:
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> None:
         """Record the failure of a rollout that is not tried again."""
         rollout, boundary = failed.partial, failed.failure.boundary
-        row = failure_row(task, failed)
-        line = row_to_json(row)
+        line = failure_line(task, failed)
         await self.output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
         self.stored(rollout.rollout_id, rollout.attempt)
-        self.tally.add_failure(row)
+        error = from_status(failed.failure.status)
+        self.tally.add_cause(boundary_name(boundary), error.reason_name, error.message)
         metrics.COLLECTOR_ROLLOUTS.labels("failed", _label(boundary)).inc()
         if self.groups is not None:
             if not rollout.HasField("failed"):

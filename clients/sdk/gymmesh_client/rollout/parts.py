@@ -49,11 +49,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     started_unix_nano: int = 0
     calls: list[pb.ModelCallCompleted] = []  # in the order in which they completed
     tools: list[ToolRecord] = []
-    # Tuples: most rollouts have none of these, and thousands of them are in flight.
-    turns: tuple[pb.TurnCompleted, ...] = ()
-    annotations: tuple[pb.Annotation, ...] = ()
-    media: tuple[pb.Media, ...] = ()
-    sandboxes: tuple[pb.SandboxOpened, ...] = ()
+    turns: list[pb.TurnCompleted] = []
+    annotations: list[pb.Annotation] = []
+    media: list[pb.Media] = []
+    sandboxes: list[pb.SandboxOpened] = []
     program: pb.ProgramEnded | None = None
     verified: pb.Verified | None = None  # the verdict, of which are the next three
     verification: pb.Verification = _NOTHING
@@ -74,10 +73,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             rollout.repeat_index,
             started_unix_nano=rollout.started_unix_nano,
             calls=rollout.model_calls[:],
-            turns=tuple(rollout.turns),
-            annotations=tuple(rollout.annotations),
-            media=tuple(rollout.media),
-            sandboxes=tuple(rollout.sandboxes),
+            turns=rollout.turns[:],
+            annotations=rollout.annotations[:],
+            media=rollout.media[:],
+            sandboxes=rollout.sandboxes[:],
             ended_unix_nano=rollout.ended_unix_nano,
         )
         for call in rollout.tool_calls[:]:

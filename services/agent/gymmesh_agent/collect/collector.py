@@ -122,9 +122,7 @@ class CollectorClient:
         elif self.stream.buffer.unsent:
             self.connection.send_within()
 
-    def outgoing(
-        self, connection: CollectorConnection
-    ) -> Iterator[agent_pb2.CollectResponse | bytes]:
+    def outgoing(self, connection: CollectorConnection) -> Iterator[agent_pb2.CollectResponse]:
         """What is to leave on a connection now; nothing when it is not the last one."""
         if self.connection is connection:
             yield from self.stream.outgoing()

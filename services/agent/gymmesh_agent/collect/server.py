@@ -49,8 +49,8 @@ class CollectServer:
 
     async def serve(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], identity: str = ""
-    ) -> AsyncGenerator[agent_pb2.CollectResponse | bytes, None]:
-        """One connection of a collector, from hello to its end; batches come as bytes.
+    ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
+        """One connection of a collector, from hello to its end.
 
         Streams belong to the caller's identity.
 

@@ -79,11 +79,11 @@ class PoolEndpoint:
 
     def begin(self) -> None:
         self.in_flight += 1
-        self.gauge.value += 1.0
+        self.gauge.inc()
 
     def end(self) -> None:
         self.in_flight -= 1
-        self.gauge.value -= 1.0
+        self.gauge.dec()
 
     def at(self, path: str) -> str:
         """The URL of a path below the base, or, as `/../path`, beside it; whole URLs stay."""

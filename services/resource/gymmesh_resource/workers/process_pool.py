@@ -177,6 +177,9 @@ class ProcessPool:
         metrics.WORKERS.labels().inc(workers)
         metrics.WORKERS_BUSY.labels()
         metrics.WORKER_WAIT_SECONDS.labels()
+        # 0 from the start: the first one that is lost shows as growth.
+        for cause in ("cancelled", "timeout", "crashed"):
+            metrics.WORKER_KILLS.labels(cause)
 
     async def run(
         self,

@@ -51,7 +51,7 @@ class MathEnvironment(Environment[None]):
     model `judge` has the last word on answers that are rejected.
     """
 
-    version = "2"
+    version = "3"
     references = ("nemo",)
     verify_needs_session = False
     in_order = False

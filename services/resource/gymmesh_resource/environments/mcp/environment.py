@@ -59,7 +59,7 @@ class McpEnvironment(Environment[_Servers]):
     Verdicts compare the model's last message with `expected_answer`, if there are any.
     """
 
-    version = "2"
+    version = "3"
     state = _Servers
     verify_needs_session = False
     examples = "tasks.jsonl"

@@ -24,8 +24,8 @@ _NUMBER = re.compile(r"(?<![0-9])[0-9]++")
 _NUMBERS = re.compile(
     r"(?<![\w.,])[0-9]++(?:[.,][0-9]++)*+(?:(?:[\s,;|*+-]|and\b)++[0-9]++(?:[.,][0-9]++)*+)++"
 )
-_OR_BEFORE = re.compile(r"(?:\bor |[/|] ?)$")
-_OR_AFTER = re.compile(r",? or\b ?| ?[/|] ?")
+_OR_BEFORE = re.compile(r"(?:(?:\b|\\l)or |[/|∨] ?)$")
+_OR_AFTER = re.compile(r",? \\?l?or\b ?| ?[/|∨] ?")
 # Characters beside a text that are looked at.
 _SEEN = 60
 _EDGES = frozenset(" .,;:!\"'`*_()[]{}")

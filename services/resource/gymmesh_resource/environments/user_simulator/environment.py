@@ -67,7 +67,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
     forbidden one was, and the judge, where one is asked, agrees.
     """
 
-    version = "2"
+    version = "3"
     keep_state = False  # it has the simulated user's items, which JSON cannot hold
     examples = "tasks.jsonl"
     models = ("user", "judge")

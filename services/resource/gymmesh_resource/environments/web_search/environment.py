@@ -51,7 +51,7 @@ class WebSearchEnvironment(Environment[None]):
     having found the `relevant_documents`.
     """
 
-    version = "2"
+    version = "3"
     examples = "tasks.jsonl"
     models = ("judge",)
 

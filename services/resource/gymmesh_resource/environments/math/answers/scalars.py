@@ -21,7 +21,7 @@ _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven
 _LONGEST_BASED = 300
 _TAIL = re.compile(
     r"(?:(?:\\text\s?\{(?:[^{}]|\{[^{}]*\})*\}"
-    r"|(?<![A-Za-z\\])[A-Za-z\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
+    r"|(?<![A-Za-z\\])[A-Za-z$\N{EURO SIGN}\N{POUND SIGN}\N{YEN SIGN}]+)"
     r"(?:\s?\^\s?(?:\{\s?-?\d\s?\}|-?\d))?\s*(?:(?:/|\\cdot)\s*)?)+$"
 )
 _TEXT = re.compile(r"\\text\s?\{((?:[^{}]|\{[^{}]*\})*)\}")
