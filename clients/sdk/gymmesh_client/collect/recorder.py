@@ -14,12 +14,12 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
 from gymmesh_client.boundaries import BOUNDARIES, boundary_name
+from gymmesh_client.collect import metrics
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_line
 from gymmesh_client.summary import Counted, Tally
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 
