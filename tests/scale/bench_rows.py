@@ -117,7 +117,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, nargs="*", default=[2, 8, 32, 128, 512])
     parser.add_argument("--events", type=int, default=0)
     options = parser.parse_args()
-    print(f"{'rollout':>16} {'row KB':>9} {'fold ms':>9} {'row ms':>9} {'stop ms':>9} {'read ms':>9}")
+    print(
+        f"{'rollout':>16} {'row KB':>9} {'fold ms':>9} {'row ms':>9} {'stop ms':>9} {'read ms':>9}"
+    )
     named = [(f"{calls} calls", events_of(calls)) for calls in options.calls]
     if options.events:
         named.append((f"{options.events} events", notes_of(options.events)))

@@ -181,7 +181,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "completed_row",
             "open_run",
             "open_trace",
-                    "run_attempt",
+            "run_attempt",
         ),
         "gymmesh_client.tasks": ("TaskFile",),
         "gymmesh_mesh": ("Mesh", "MeshConfig", "connect", "discovered", "embedded", "remote", "up"),
