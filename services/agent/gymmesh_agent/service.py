@@ -19,7 +19,7 @@ from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.events import EventQueue, EventSink
 from gymmesh_agent.model.client import ModelServices
 from gymmesh_agent.plan import RolloutPlans
-from gymmesh_agent.telemetry import RolloutMetrics
+from gymmesh_agent.telemetry.rollouts import RolloutMetrics
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext

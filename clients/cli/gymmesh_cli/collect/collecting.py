@@ -38,6 +38,7 @@ from gymmesh_client import (
     render,
     summarize,
 )
+from gymmesh_client.collect import metrics
 from gymmesh_client.collect.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
@@ -50,7 +51,6 @@ from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
 from gymmesh_mesh.described import describe_services, environment_versions
 from gymmesh_responses import dumps
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving import run as run_loop

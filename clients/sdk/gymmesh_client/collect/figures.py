@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from gymmesh_client.collect import metrics
 from gymmesh_client.summary import Tally
-from gymmesh_runtime import metrics
 
 _WINDOW: Final = 30
 

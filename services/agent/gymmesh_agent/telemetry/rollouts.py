@@ -25,7 +25,7 @@ from gymmesh_agent.loop import Completion
 from gymmesh_agent.model.answer import ModelCall
 from gymmesh_agent.plan import AttemptId
 from gymmesh_agent.tally import AttemptTally
-from gymmesh_runtime import metrics
+from gymmesh_agent.telemetry import metrics
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
 
