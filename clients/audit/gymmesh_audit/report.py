@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .attack import KINDS, MEANS
-from .judgement import Report, Weakness
+from gymmesh_audit.attack import KINDS, MEANS
+from gymmesh_audit.judgement import Report, Weakness
 
 # From so many on, attacks that came out alike are one line.
 _MANY = 6

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
+from gymmesh_resource.tools.other_types import value_of_other
 from gymmesh_responses import CodecError, loads
-
-from .other_types import value_of_other
 
 # More than this of a schema is no help to a model that is being corrected.
 _MAX_PARAMETERS = 12

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
+from gymmesh_resource.environments.calendar.clock import read_clock, read_time
+from gymmesh_resource.environments.calendar.listing import first_list, last_list
 from gymmesh_resource.errors import TaskInvalid
-
-from .clock import read_clock, read_time
-from .listing import first_list, last_list
 
 
 @dataclass(frozen=True, slots=True)

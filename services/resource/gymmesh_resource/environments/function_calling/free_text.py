@@ -14,7 +14,7 @@ import re
 import unicodedata
 from typing import Final
 
-from .comparison import equal_text
+from gymmesh_resource.environments.function_calling.comparison import equal_text
 
 _WORD = re.compile(r"\w+(?:'\w+)?|\?")
 _EDGES: Final = ".,;:!?\"'()"

@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gymmesh_resource.environments.function_calling.comparison import difference, equal_text
+from gymmesh_resource.environments.function_calling.free_text import says_the_same
 from gymmesh_resource.errors import TaskInvalid
-
-from .comparison import difference, equal_text
-from .free_text import says_the_same
 
 _DIFFERENCES = {
     "type": "has another type",

@@ -7,8 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .language import split_sentences
-from .registry import count, instruction, text, word
+from gymmesh_resource.environments.instruction_following.language import split_sentences
+from gymmesh_resource.environments.instruction_following.registry import (
+    count,
+    instruction,
+    text,
+    word,
+)
 
 # Emphasis as Markdown has it: nothing blank beside the marks, inside.
 _HIGHLIGHT = re.compile(r"(?<!\*)(\*{1,3})(?=[^\s*])[^\n*]*(?<=[^\s*])\1(?!\*)")

@@ -10,9 +10,18 @@ import re
 from itertools import chain
 from typing import Final
 
-from .formats import OPTIONS, bracketed, unfenced
-from .language import language_of, split_sentences, tokens
-from .registry import count, reference, text, word
+from gymmesh_resource.environments.instruction_following.formats import OPTIONS, bracketed, unfenced
+from gymmesh_resource.environments.instruction_following.language import (
+    language_of,
+    split_sentences,
+    tokens,
+)
+from gymmesh_resource.environments.instruction_following.registry import (
+    count,
+    reference,
+    text,
+    word,
+)
 
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
 _HIGHLIGHT = re.compile(r"\*([^\n*]*)\*")

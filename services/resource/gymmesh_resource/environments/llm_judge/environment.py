@@ -12,20 +12,15 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.expected import ANSWER, Expected, is_number
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
-from gymmesh_resource.workers import AnswerTooMuch
-from gymmesh_responses import dumps
-
-from . import prompts, rows, texts
-from .control import AnswerUnjudged
-from .judge import Equivalence, Judge, JudgeDecision, UnreadableReply
-from .verdicts import (
+from gymmesh_resource.environments.llm_judge import prompts, rows, texts
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged
+from gymmesh_resource.environments.llm_judge.judge import (
+    Equivalence,
+    Judge,
+    JudgeDecision,
+    UnreadableReply,
+)
+from gymmesh_resource.environments.llm_judge.verdicts import (
     NO,
     SCORE_LABEL,
     YES,
@@ -37,6 +32,15 @@ from .verdicts import (
     read_score,
     without_thoughts,
 )
+from gymmesh_resource.environments.nemo_rows import refuse_others
+from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.expected import ANSWER, Expected, is_number
+from gymmesh_resource.rollout import Rollout
+from gymmesh_resource.session import Session
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
+from gymmesh_resource.workers import AnswerTooMuch
+from gymmesh_responses import dumps
 
 T = TypeVar("T")
 _Regex = str | None

@@ -10,13 +10,17 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.environments.mcqa import nemo, verdict
+from gymmesh_resource.environments.mcqa.question import (
+    MODES,
+    ChoiceQuestion,
+    ReadingMode,
+    question_of,
+)
 from gymmesh_resource.environments.row_fields import filled_text, one_of
 from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
-
-from . import nemo, verdict
-from .question import MODES, ChoiceQuestion, ReadingMode, question_of
 
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 

@@ -18,9 +18,14 @@ from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
 from gymmesh_resource.environments._quantities import quantity
-
-from .question import LETTERS, LOCALIZED, ChoiceQuestion, ReadingMode, last_box
-from .sentences import Named, affirmed
+from gymmesh_resource.environments.mcqa.question import (
+    LETTERS,
+    LOCALIZED,
+    ChoiceQuestion,
+    ReadingMode,
+    last_box,
+)
+from gymmesh_resource.environments.mcqa.sentences import Named, affirmed
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from . import duck
-from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
-from .guard import guarded, open_file, open_setup
-from .results import ComparisonRules, QueryResult, compare
+from gymmesh_resource.environments.sql import duck
+from gymmesh_resource.environments.sql.bounds import (
+    Database,
+    QueryError,
+    QueryLimits,
+    any_rows,
+    fetch,
+    quoted,
+)
+from gymmesh_resource.environments.sql.guard import guarded, open_file, open_setup
+from gymmesh_resource.environments.sql.results import ComparisonRules, QueryResult, compare
 
 # What SQLite says of a statement that would do more than read.
 _REFUSALS = ("not authorized", "authorization denied", "prohibited", "readonly")

@@ -14,7 +14,11 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-from .extraction import ExtractionMode, last_box, last_line
+from gymmesh_resource.environments.string_match.extraction import (
+    ExtractionMode,
+    last_box,
+    last_line,
+)
 
 CLOSE: Final = 0.98
 """The reward of a number that is nearly right."""

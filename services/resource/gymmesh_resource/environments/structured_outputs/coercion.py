@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .references import referred
+from gymmesh_resource.environments.structured_outputs.references import referred
 
 # Schemas that are looked through for the types of one value.
 _MOST: Final = 100

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from .ecma import python_pattern
-from .references import referred
+from gymmesh_resource.environments.structured_outputs.ecma import python_pattern
+from gymmesh_resource.environments.structured_outputs.references import referred
 
 # Keywords with one schema, a list of schemas, and schemas by name.
 _ONE: Final = (

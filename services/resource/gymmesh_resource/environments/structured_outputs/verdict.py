@@ -21,13 +21,22 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from . import nemo
-from .coercion import columns, typed_rows, typed_tree
-from .ecma import PatternError
-from .parsing import CsvTable, ParseError, TextFormat, parse
-from .references import reference_problem
-from .strictness import current, strict
-from .xml_root import root_problem
+from gymmesh_resource.environments.structured_outputs import nemo
+from gymmesh_resource.environments.structured_outputs.coercion import (
+    columns,
+    typed_rows,
+    typed_tree,
+)
+from gymmesh_resource.environments.structured_outputs.ecma import PatternError
+from gymmesh_resource.environments.structured_outputs.parsing import (
+    CsvTable,
+    ParseError,
+    TextFormat,
+    parse,
+)
+from gymmesh_resource.environments.structured_outputs.references import reference_problem
+from gymmesh_resource.environments.structured_outputs.strictness import current, strict
+from gymmesh_resource.environments.structured_outputs.xml_root import root_problem
 
 # Characters of an explanation.
 MESSAGE: Final = 200

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from .references import referred
+from gymmesh_resource.environments.structured_outputs.references import referred
 
 # What no parser takes for a name: spaces and signs in it; a digit, a hyphen or a dot in front.
 _NO_NAME = re.compile(r"\A(?:[\d.-]|\Z)|[\s<>&\"'/=;,!?()\[\]{}@#$%^*+|~`\\]")

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from mpmath import mp, mpc, mpf
 
-from .evaluation import (
+from gymmesh_resource.environments.math.answers.evaluation import (
     DIGITS,
     TINY,
     MpNumber,
@@ -27,7 +27,7 @@ from .evaluation import (
     is_measured,
     symbols,
 )
-from .expressions import Node, walk
+from gymmesh_resource.environments.math.answers.expressions import Node, walk
 
 TOLERANCE = Fraction(1, 10**6)
 # A whole number is exact: a decimal near it must be it but for errors of calculation.
