@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect.recorder import Turns, completed_line_of
+from gymmesh_client.collect.row_maker import RowMaker
 from gymmesh_client.rollout import Fold
 from gymmesh_responses import function_call_output, new_message
 from gymmesh_rows import read_row
@@ -87,11 +87,15 @@ def notes_of(events: int) -> list[pb.RolloutEvent]:
 
 
 async def recorded(events: Sequence[pb.RolloutEvent]) -> tuple[bytes, float, float, float]:
-    """The row; the CPU seconds of the fold and of the row, and the loop's longest stop."""
+    """The row; the CPU seconds of the fold and of the row, and the loop's longest stop in seconds,
+    which counts what other programs take of a busy machine, too.
+    """
     begun = time.process_time()
     fold = Fold("ro-1", 1, "run-1", "t-1")
     for event in events:
         fold.add(event)
+    parts = fold.parts()
+    parts.size = sum(event.ByteSize() for event in events)
     folded = time.process_time() - begun
     longest, ended = 0.0, False
 
@@ -99,13 +103,13 @@ async def recorded(events: Sequence[pb.RolloutEvent]) -> tuple[bytes, float, flo
         nonlocal longest
         while not ended:
             at = time.perf_counter()
-            await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - at)
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - at - 0.001)
 
     ticker = asyncio.create_task(tick())
     await asyncio.sleep(0)
-    begun = time.thread_time()
-    line, _ = await completed_line_of(make_task(), fold.parts(), Turns(64))
+    begun = time.process_time()
+    line, _ = await RowMaker().completed(make_task(), parts)
     ended = True
     await ticker
     return line, folded, time.process_time() - begun, longest

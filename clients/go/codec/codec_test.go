@@ -55,7 +55,7 @@ func TestVectors(t *testing.T) {
 
 func TestErrorsNameThePlace(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"output": [{"type": "message"}, NaN]}`: "not valid JSON at byte 34: invalid character 'N' looking for beginning of value",
+		`{"output": [{"type": "message"}, NaN]}`: "not valid JSON at byte 33: invalid character 'N' at start of value",
 		`[]`:                                     "Response is not read from an array",
 	} {
 		if err := Unmarshal([]byte(text), &responsesv1.Response{}); err == nil || err.Error() != want {

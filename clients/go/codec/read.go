@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"strconv"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -245,12 +246,17 @@ func (f *field) readSingle(value any, empty protoreflect.Value) (protoreflect.Va
 	return none, nil
 }
 
+// readEnum reads a name, or the number of a value that this contract does not have.
 func (f *field) readEnum(value any) protoreflect.Value {
-	text, ok := value.(string)
-	if known := f.Enum().Values().ByName(protoreflect.Name(prefixOf(f.Enum()) + text)); ok && known != nil {
+	text, _ := value.(string)
+	if known := f.Enum().Values().ByName(protoreflect.Name(prefixOf(f.Enum()) + text)); known != nil {
 		return protoreflect.ValueOfEnum(known.Number())
 	}
-	return none
+	number, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return none
+	}
+	return protoreflect.ValueOfEnum(protoreflect.EnumNumber(number))
 }
 
 func (f *field) readNumber(value any) protoreflect.Value {

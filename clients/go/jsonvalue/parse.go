@@ -2,13 +2,15 @@ package jsonvalue
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Integers of more digits are refused: their conversion takes quadratic time.
@@ -28,17 +30,23 @@ func (e *SyntaxError) Error() string {
 // Parse reads one JSON text, which is UTF-8 or WTF-8. Of several equal keys the last one counts.
 // The error is a *SyntaxError.
 func Parse(text []byte) (any, error) {
-	// Reads no more than the syntax, and knows where it breaks.
-	if err := json.Unmarshal(text, &json.RawMessage{}); err != nil {
-		var broken *json.SyntaxError
-		if !errors.As(err, &broken) {
-			return nil, &SyntaxError{Problem: err.Error()}
+	p := parser{jsontext.NewDecoder(bytes.NewBuffer(text),
+		jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
+	value, err := p.value(0)
+	if err == nil {
+		if _, err = p.tokens.ReadToken(); errors.Is(err, io.EOF) {
+			return value, nil
+		} else if err == nil {
+			err = p.fail("more text after the value")
 		}
-		return nil, &SyntaxError{Offset: broken.Offset, Problem: broken.Error()}
 	}
-	p := parser{text: text, tokens: json.NewDecoder(bytes.NewReader(text))}
-	p.tokens.UseNumber()
-	return p.value(0)
+	var library *jsontext.SyntacticError
+	if errors.As(err, &library) {
+		return nil, &SyntaxError{Offset: library.ByteOffset, Problem: library.Err.Error()}
+	} else if errors.Is(err, io.EOF) {
+		return nil, p.fail("the text is empty")
+	}
+	return nil, err
 }
 
 // ParseObject reads a text that must hold an object.
@@ -54,43 +62,46 @@ func ParseObject(text []byte) (*Object, error) {
 	return object, nil
 }
 
-// parser reads a text whose syntax is right.
-type parser struct {
-	text   []byte
-	tokens *json.Decoder
-}
+// parser reads values from a decoder that checks the syntax.
+type parser struct{ tokens *jsontext.Decoder }
 
 func (p *parser) fail(format string, args ...any) error {
 	return &SyntaxError{Offset: p.tokens.InputOffset(), Problem: fmt.Sprintf(format, args...)}
 }
 
 func (p *parser) value(depth int) (any, error) {
-	before := p.tokens.InputOffset()
-	token, err := p.tokens.Token()
-	if err != nil {
-		return nil, p.fail("%v", err)
-	}
-	switch token := token.(type) {
-	case json.Delim:
+	kind := p.tokens.PeekKind()
+	if kind == '{' || kind == '[' {
 		if depth >= MaxDepth {
 			return nil, p.fail("nested deeper than %d levels", MaxDepth)
 		}
-		if token == '{' {
+		if _, err := p.tokens.ReadToken(); err != nil {
+			return nil, err
+		}
+		if kind == '{' {
 			return p.object(depth + 1)
 		}
 		return p.array(depth + 1)
-	case json.Number:
-		return p.number(string(token))
-	case string:
-		return p.string(token, before)
-	default: // nil and bool
-		return token, nil
+	}
+	raw, err := p.tokens.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case '"':
+		return p.string(raw[1 : len(raw)-1])
+	case '0':
+		return p.number(string(raw))
+	case 'n':
+		return nil, nil
+	default:
+		return kind == 't', nil
 	}
 }
 
 func (p *parser) object(depth int) (any, error) {
 	object := &Object{}
-	for p.tokens.More() {
+	for p.tokens.PeekKind() != '}' {
 		key, err := p.value(depth)
 		if err != nil {
 			return nil, err
@@ -101,20 +112,20 @@ func (p *parser) object(depth int) (any, error) {
 		}
 		object.Set(key.(string), value)
 	}
-	_, err := p.tokens.Token()
+	_, err := p.tokens.ReadToken()
 	return object, err
 }
 
 func (p *parser) array(depth int) (any, error) {
 	array := []any{}
-	for p.tokens.More() {
+	for p.tokens.PeekKind() != ']' {
 		value, err := p.value(depth)
 		if err != nil {
 			return nil, err
 		}
 		array = append(array, value)
 	}
-	_, err := p.tokens.Token()
+	_, err := p.tokens.ReadToken()
 	return array, err
 }
 
@@ -136,26 +147,23 @@ func (p *parser) number(literal string) (any, error) {
 	return number, nil
 }
 
-// string gives a text that begins at or after an offset. The library replaces unpaired surrogates by
-// U+FFFD, so a text that holds that is read again.
-func (p *parser) string(decoded string, from int64) (any, error) {
-	if !strings.ContainsRune(decoded, utf8.RuneError) {
-		return decoded, nil
+// string reads what stands between quotes. The library would replace unpaired surrogates.
+func (p *parser) string(raw []byte) (any, error) {
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw), nil
 	}
-	raw := p.text[from:p.tokens.InputOffset()]
-	raw = raw[bytes.IndexByte(raw, '"')+1 : len(raw)-1]
 	var read []byte
 	for len(raw) > 0 {
 		r, size := decode(raw)
 		switch {
+		case size == 0:
+			return nil, p.fail("a string that is not UTF-8")
 		case raw[0] == '\\' && raw[1] == 'u':
 			code, _ := strconv.ParseUint(string(raw[2:6]), 16, 16)
 			r, size = rune(code), 6
 		case raw[0] == '\\':
 			const names, meant = "\"\\/bfnrt", "\"\\/\b\f\n\r\t"
 			r, size = rune(meant[strings.IndexByte(names, raw[1])]), 2
-		case size == 0:
-			return nil, p.fail("a string that is not UTF-8")
 		}
 		read = appendRune(read, r)
 		raw = raw[size:]

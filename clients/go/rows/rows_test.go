@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+	rowv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/row/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/codec"
 	"github.com/gymmesh/gymmesh/clients/go/internal/vectors"
@@ -49,6 +50,17 @@ func TestRowVectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			vectors.SameDocument(t, text, one.Row)
+			again := &rowv1.Row{}
+			if err := codec.Unmarshal(one.Row, again); err != nil {
+				t.Fatal(err)
+			}
+			if text, err = codec.Marshal(again); err != nil {
+				t.Fatal(err)
+			}
+			vectors.SameDocument(t, text, one.Row)
+			if len(again.GetCalls()) != len(row.GetCalls()) {
+				t.Errorf("%d calls were read", len(again.GetCalls()))
+			}
 		})
 	}
 }

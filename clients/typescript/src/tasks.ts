@@ -23,13 +23,7 @@ import {
 
 const PARAMS = "responses_create_params";
 const PROMPT = "prompt";
-const OWN_KEYS: ReadonlySet<string> = new Set([
-  "task_id",
-  "environment",
-  "agent",
-  "seed",
-  "tags",
-]);
+const OWN_KEYS: ReadonlySet<string> = new Set(["task_id", "environment", "agent", "seed", "tags"]);
 const NEWLINE = 0x0a;
 /** What some editors put before the first line. */
 const MARK = Buffer.from([0xef, 0xbb, 0xbf]);

@@ -14,6 +14,7 @@ import {
 import type { JsonObject, JsonValue } from "@gymmesh/client";
 import * as gymmesh from "@gymmesh/client";
 import { Code } from "@gymmesh/client/gen/google/rpc/code_pb";
+import { ErrorInfoSchema } from "@gymmesh/client/gen/google/rpc/error_details_pb";
 import { ModelUsageSchema } from "@gymmesh/client/gen/gymmesh/errors/v1/errors_pb";
 import * as responses from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
 import {
@@ -25,7 +26,7 @@ import {
 } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
 
 /** What details of a status there are in the vectors. */
-const DETAILS = createRegistry(ModelUsageSchema);
+const DETAILS = createRegistry(ModelUsageSchema, ErrorInfoSchema);
 const CONTRACT = fileURLToPath(new URL("../../../../tests/contract/", import.meta.url));
 const NOUNS: Readonly<Record<string, DescMessage>> = {
   response: responses.ResponseSchema,

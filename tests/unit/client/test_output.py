@@ -409,3 +409,23 @@ async def test_a_row_that_was_changed_is_refused_and_run_again(
     again = resume(files)
     assert await collect(again, jobs) == []
     await again.close()
+
+
+@pytest.mark.parametrize("name", ["summary", "run", "task_lines", "trace", "index", "log"])
+async def test_a_derived_file_that_is_damaged_does_not_stop_a_resumption(
+    tmp_path: Path, name: str
+) -> None:
+    files = files_in(tmp_path)
+    output = begin(files, trace=True)
+    await collect(output, THREE)
+    await output.close()
+    path: Path = getattr(files, name)
+    path.write_bytes(b"\x00 of somebody else's")
+    again = resume(files, trace=True)
+    assert await collect(again, THREE) == []
+    await again.close()
+    assert [notice for notice in again.notices if path.name in notice]
+    aside = tmp_path / f"{path.name}.damaged"
+    assert aside.read_bytes() == b"\x00 of somebody else's"
+    with open_run(files.rows) as run:
+        assert (run.completed, run.failed) == (1, 2)

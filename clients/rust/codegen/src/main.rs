@@ -36,7 +36,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut plain = protox::Compiler::new([&proto, &google])?;
     plain
         .include_imports(true)
-        .open_files(protos(&proto.join("gymmesh"))?)?;
+        .open_files(protos(&proto.join("gymmesh"))?)?
+        // No message has a field of these: they are the details of a status.
+        .open_file(google.join("google/rpc/error_details.proto"))?;
     fs::write(
         out.join("descriptors.bin"),
         plain.encode_file_descriptor_set(),

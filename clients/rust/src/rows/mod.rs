@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use prost::{Message, Name};
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, ReflectMessage};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind as Type, ReflectMessage};
 
 use self::metadata::metadata;
 use self::response::{response, usage};
@@ -115,7 +115,7 @@ fn copied<M: Message + Name + Default>(sources: &[DynamicMessage]) -> M {
 fn is_same(one: &FieldDescriptor, other: &FieldDescriptor) -> bool {
     match (one.kind(), other.kind()) {
         // Each map has a type of entry of its own.
-        (Kind::Message(mine), Kind::Message(theirs)) if one.is_map() && other.is_map() => {
+        (Type::Message(mine), Type::Message(theirs)) if one.is_map() && other.is_map() => {
             mine.map_entry_value_field().kind() == theirs.map_entry_value_field().kind()
         }
         (mine, theirs) => mine == theirs && one.is_list() == other.is_list(),

@@ -1,6 +1,7 @@
 package io.gymmesh.client;
 
 import com.google.protobuf.ByteString;
+import com.google.protobuf.Descriptors.EnumDescriptor;
 import com.google.protobuf.Descriptors.EnumValueDescriptor;
 import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.Message;
@@ -229,16 +230,24 @@ final class JsonReader {
         return value instanceof Boolean ? value : null;
       }
       case ENUM -> {
-        EnumValueDescriptor known =
-            field
-                .of()
-                .getEnumType()
-                .findValueByName(Plan.prefixOf(field.of().getEnumType()) + value);
-        return value instanceof String ? known : null;
+        return value instanceof String text ? enumValue(field.of().getEnumType(), text) : null;
       }
       default -> {
         return number(field.of().getType(), value);
       }
+    }
+  }
+
+  /** The value of a name, or of the number of one that this contract does not have. */
+  private static EnumValueDescriptor enumValue(EnumDescriptor type, String text) {
+    EnumValueDescriptor known = type.findValueByName(Plan.prefixOf(type) + text);
+    if (known != null) {
+      return known;
+    }
+    try {
+      return type.findValueByNumberCreatingIfUnknown(Integer.parseInt(text));
+    } catch (NumberFormatException otherwise) {
+      return null;
     }
   }
 

@@ -190,6 +190,9 @@ class VectorsTest {
                       Object written = Codec.write(row);
                       assertEquals(one.get("row"), written);
                       assertEquals(written, Json.parse(Json.write(written)));
+                      Row again = Codec.read(written, Row.newBuilder()).build();
+                      assertEquals(written, Codec.write(again));
+                      assertEquals(row.getCallsCount(), again.getCallsCount());
                     }));
   }
 
