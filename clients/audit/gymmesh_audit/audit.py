@@ -187,7 +187,8 @@ class _Audit:
 
     async def _retargeted(self, tried: Sequence[Tried]) -> list[Tried]:
         """For each kind and form, other expected answers, each on the first task that has one of
-        its shape."""
+        its shape.
+        """
         if self._options.cheap or not self._options.retarget:
             return []
         more: list[Tried] = []

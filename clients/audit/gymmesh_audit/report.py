@@ -128,7 +128,8 @@ def _unplayed(report: Report) -> str:
 
 def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
     """Weaknesses of one kind that came out the same on the same tasks, together; what is meant
-    for one reason, too."""
+    for one reason, too.
+    """
     groups: dict[tuple[object, ...], list[Weakness]] = {}
     for one in found:
         alike = (one.kind, one.problem, one.task_id, one.count, one.detail)

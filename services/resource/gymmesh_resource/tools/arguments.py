@@ -111,7 +111,7 @@ def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, A
 
 
 def describe_parameters(schema: Mapping[str, Any]) -> str:
-    """One sentence on what a tool takes, such as `Send {"x": integer, "y": string (optional)}.`"""
+    """One sentence on what a tool takes, as `Send {"x": integer, "y": string (optional)}`."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     required = schema.get("required", ())
     shown = [

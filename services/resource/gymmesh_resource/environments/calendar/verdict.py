@@ -73,7 +73,8 @@ def read_expected(
     state: Mapping[str, Any], reading: CalendarReading = RIGHT
 ) -> dict[str, WantedEvent]:
     """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`, also for a
-    constraint that is not understood unless NeMo Gym's rule leaves it out."""
+    constraint that is not understood unless NeMo Gym's rule leaves it out.
+    """
     return {event_id: _expected(entry, event_id, reading) for event_id, entry in state.items()}
 
 

@@ -89,7 +89,8 @@ class FunctionCallingEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have `expected_answers` or `expected_action`, well formed, and all that
-        they call among its tools."""
+        they call among its tools.
+        """
         for key, server in _FOREIGN.items():
             if key in task.payload:
                 raise TaskInvalid(

@@ -209,7 +209,8 @@ def _between(text: str, first: str, last: str) -> list[str]:
 @instruction("startend:end_checker", end_phrase=text)
 def ends_with(text: str, end_phrase: str) -> bool:
     """The response ends with the phrase, not in a longer word; case, and quotes or emphasis around
-    it, aside."""
+    it, aside.
+    """
     said, phrase = text.rstrip(_AROUND).lower(), end_phrase.strip().rstrip(_AROUND).lower()
     if not phrase or not said.endswith(phrase):
         return False

@@ -105,7 +105,8 @@ def bullets(text: str, num_bullets: int) -> bool:
 
 def _bullets(text: str, mark: str) -> int:
     """Lines that start with the mark. A lone asterisk takes the next line as its own, and two
-    asterisks are no bullet."""
+    asterisks are no bullet.
+    """
     found, position = 0, 0
     while position < len(text):
         start = position
@@ -160,7 +161,8 @@ def ends_with(text: str, end_phrase: str) -> bool:
 @reference("language:response_language", language=text)
 def response_language(text: str, language: str) -> bool:
     """By the detector alone; a text in which it finds no language passes, and a code that it does
-    not know fails every response."""
+    not know fails every response.
+    """
     found = language_of(text)
     return found is None or found == language or found.partition("-")[0] == language
 

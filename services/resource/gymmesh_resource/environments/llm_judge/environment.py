@@ -152,7 +152,8 @@ class LlmJudgeEnvironment(Environment[None]):
 
     def expected(self, task: Task) -> Expected | None:
         """The reference; for a rubric, which criteria an answer meets, as a JSON object, which
-        a scripted judge can read."""
+        a scripted judge can read.
+        """
         mode = rows.mode_of(task, self._mode)
         if mode == "rubric":
             # What must not apply comes first, so that an answer without its last key is worse.

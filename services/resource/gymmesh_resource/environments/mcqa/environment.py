@@ -61,7 +61,8 @@ class McqaEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have `options` and, among their letters, the `expected_answer`; and its
-        prompt must ask for the answer in the form that its mode reads."""
+        prompt must ask for the answer in the form that its mode reads.
+        """
         expected, question = _expected(task), _question(task)
         if len(expected) != 1 or not expected.isalpha():
             raise TaskInvalid("expected_answer", "must be a single letter")
@@ -131,7 +132,8 @@ class McqaEnvironment(Environment[None]):
         self, text: str, task: Task, question: ChoiceQuestion, patterns: list[str]
     ) -> str | None:
         """The letter that the task's patterns find. Raises `AnswerTooMuch` where they cannot read
-        this response, and TimeoutError where they can read none."""
+        this response, and TimeoutError where they can read none.
+        """
         options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
@@ -151,7 +153,8 @@ def _read(form: str, letter: str, patterns: list[str], options: dict[str, str]) 
 
 def _fitting(task: Task, mode: ReadingMode) -> None:
     """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
-    answer would be judged wrong."""
+    answer would be judged wrong.
+    """
     params = task.message.params
     texts = (params.instructions, params.input_text, *map(text_of, params.input))
     prompt = "\n".join(texts).strip()

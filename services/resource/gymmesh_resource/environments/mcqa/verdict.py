@@ -264,7 +264,8 @@ def _mentions(text: str, letters: frozenset[str]) -> list[Named]:
 
 def _lists_options(text: str, mentions: Sequence[Named], question: ChoiceQuestion) -> bool:
     """Whether another option stands there with its text ("A: Venus, B: Mercury"), or the first
-    letter with the text of another."""
+    letter with the text of another.
+    """
     first = mentions[0]
     other = question.named_by(text[first.end :].lstrip(" )]*_.:,;-"))
     return other not in (None, first.letter) or any(

@@ -42,7 +42,8 @@ _NAN = float("nan")
 
 def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
-    be had."""
+    be had.
+    """
     import duckdb
 
     with _connected(database, limits) as connection:

@@ -53,7 +53,8 @@ def warm_up() -> None:
 
 def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
-    be had."""
+    be had.
+    """
     if database.engine == "duckdb":
         return duck.has_rows(database, limits)
     try:

@@ -167,7 +167,8 @@ def _without_units(text: str) -> str:
 
 def _nearly(answer: str, gold: str) -> bool:
     """Whether both are numbers, units and currency aside, and the square of 1 less the relative
-    error is over 0.98."""
+    error is over 0.98.
+    """
     try:
         value, right = float(_bare(answer)), float(_bare(gold))
     except ValueError:

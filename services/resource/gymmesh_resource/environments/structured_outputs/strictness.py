@@ -122,7 +122,8 @@ def _closed(schema: Any, root: dict[str, Any], known: Iterable[str] = ()) -> Any
 
 def _opened(schema: Any, root: dict[str, Any]) -> Any:
     """The strict schema of a value that other schemas speak of as well: it allows further
-    properties, which the others may name."""
+    properties, which the others may name.
+    """
     if not isinstance(schema, dict):
         return schema
     new: dict[str, Any] = {}

@@ -18,7 +18,8 @@ _ADVICE: Final = "; put the properties below one, the root element's"
 
 def root_problem(schema: dict[str, Any]) -> str | None:
     """What keeps all documents of XML from fitting a strict schema, as a clause about it; None
-    where nothing is found that does."""
+    where nothing is found that does.
+    """
     needed = _needed(schema, schema, {})
     least = schema.get("minProperties", 0)
     if len(needed) > 1:

@@ -163,7 +163,8 @@ class UserSimulatorEnvironment(Environment[Chat]):
 
     def expected(self, task: Task) -> Expected | None:
         """The row's expected actions, then all that is to be said; None where only the wanted
-        state is known, or a judge decides."""
+        state is known, or a judge decides.
+        """
         wanted = task.require("expected")
         if "state" in wanted or wanted.get("criteria"):
             return None

@@ -108,7 +108,8 @@ class WorkplaceEnvironment(
 
     def _replay(self, task: Task, calls: list[WrittenCall]) -> tuple[Office, dict[int, str]]:
         """A fresh office after the calls, and what went wrong by the position of the call; one
-        that fails changes nothing, and the next follows."""
+        that fails changes nothing, and the next follows.
+        """
         office = Office(self.office_data)
         session = Session("replay", task, 0, office)
         problems: dict[int, str] = {}

@@ -161,7 +161,7 @@ def _is_written_out(node: Node) -> bool:
 
 
 def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:
-    """Whether the two agree wherever both are defined: on the reals, or for counters on 1, 2, …"""
+    """Whether the two agree wherever both are defined: the reals, or for counters 1, 2 and on."""
     complex_too = any(
         one.op == "constant" and one.name == "i"
         for side in (expected, answer)
