@@ -12,8 +12,9 @@ from .judgement import Report, Weakness
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
 _GIVE = (
-    "Define expected(task) in the environment, or name the key of the answer in the rows with "
-    "--gold KEY."
+    "Define expected(task) in the environment (a service in another language answers "
+    "AuditService.GetExpected, which its operator permits), or name the key of the answer in the "
+    "rows with --gold KEY."
 )
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gymmesh_runtime import metrics
+from gymmesh_resource.serving import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import Service

@@ -12,13 +12,13 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
 from gymmesh_client.boundaries import BOUNDARIES, boundary_name
+from gymmesh_client.collect import metrics
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.row_maker import RowMaker
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.summary import Counted, Tally
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 
@@ -68,9 +68,9 @@ class Recorder:
         self.stored(rollout_id, attempt)
         self._tell_new_version(counted)
         self.tally.add(counted)
-        self._completed.value += 1.0
-        self._input.value += counted.input_tokens
-        self._output.value += counted.output_tokens
+        self._completed.inc()
+        self._input.inc(counted.input_tokens)
+        self._output.inc(counted.output_tokens)
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
 

@@ -187,6 +187,6 @@ function lost(error: unknown): unknown {
   return new MeshError("PEER_UNAVAILABLE", sentence, { metadata, retryAfterMs, cause: error });
 }
 
-function keyOf(attempt: AttemptKey): string {
+export function keyOf(attempt: AttemptKey): string {
   return `${attempt.rolloutId}#${attempt.attempt}`;
 }

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from gymmesh_runtime import metrics
+from gymmesh_resource.sandbox import metrics
 
 from .base import Launch, LocalSandbox, limits_script
 from .cgroups import Cgroup, make_group, remove_stale

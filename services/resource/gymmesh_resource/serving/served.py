@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime import metrics
+from gymmesh_resource.serving import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text.authors_code import as_exception

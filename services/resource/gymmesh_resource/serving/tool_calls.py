@@ -16,6 +16,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.serving import metrics
 from gymmesh_responses import (
     TOOL_NAME_RULE,
     CodecError,
@@ -24,7 +25,6 @@ from gymmesh_responses import (
     text_to_bytes,
     tool_from_json,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
-from gymmesh_runtime import metrics
+from gymmesh_resource.workers import metrics
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Final
 
-from gymmesh_runtime import metrics
+from gymmesh_resource.workers import metrics
 from gymmesh_runtime.errors import queue_full
 
 from .call_timer import caller_waits_s, limit_paused

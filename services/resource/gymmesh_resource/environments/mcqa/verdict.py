@@ -24,6 +24,8 @@ from .sentences import Named, affirmed
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
+# Characters of a response that are read, its last: reading holds up the other rollouts.
+_READ: Final = 200_000
 # Characters beside a letter that say whether it is meant.
 _BESIDE: Final = 60
 # Tokens of an option's text, and of a box, that are looked for in each other.
@@ -67,6 +69,7 @@ def choose(
     `label_in_box`: whether ``\boxed{C: its text}`` chooses C in the strict boxed mode.
     `answer_prefix`: in lenient_answer_colon_md, what may stand in place of "Answer:".
     """
+    text = text[-_READ:]
     match mode:
         case "strict_single_letter_boxed":
             return _boxed(last_box(text), question, label_in_box)

@@ -44,7 +44,7 @@ class ReasoningGymEnvironment(Environment[None]):
     The reward is the dataset's own score of the answer, from 0.0 to 1.0.
     """
 
-    version = "2"
+    version = "3"
     references = ("nemo",)
     verify_needs_session = False
     in_order = False

@@ -21,7 +21,7 @@ from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
 
 from .bounds import QueryError, QueryLimits
-from .execution import Judged, check_query, gives_nothing, has_rows, judge, run_query, warm_up
+from .execution import Judged, check_query, find_empty, has_rows, judge, run_query, warm_up
 from .reading import find_query, find_query_as_nemo
 from .rows import Question, read_question
 from .table import shown
@@ -106,27 +106,33 @@ class SqlEnvironment(Environment[None]):
         right, now rather than at the end.
         """
         question = self._question(task)
+        if question.may_be_empty:
+            await self._check_database(question)
+            return
         limits = self._verdict_limits
         try:
-            filled = await self._run(has_rows, question.database, limits, seconds=limits.seconds)
-        except (QueryError, AnswerTooMuch) as error:
-            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
-        if question.may_be_empty:
-            return
-        if not filled:
-            raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
-        try:
-            nothing = await self._run(
-                gives_nothing, question.database, question.query, limits, seconds=limits.seconds
+            empty = await self._run(
+                find_empty, question.database, question.query, limits, seconds=2 * limits.seconds
             )
         except QueryError as error:
             if error.kind == "time":
                 return  # the verdict will say so, and fail
             raise _fault(question, error) from None
         except AnswerTooMuch:
-            return
-        if nothing:
+            await self._check_database(question)
+            return  # of the query the verdict will say so
+        if empty == "database":
+            raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
+        if empty:
             raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
+
+    async def _check_database(self, question: Question) -> None:
+        """Raises `TaskInvalid` for a database that cannot be made."""
+        limits = self._verdict_limits
+        try:
+            await self._run(has_rows, question.database, limits, seconds=limits.seconds)
+        except (QueryError, AnswerTooMuch) as error:
+            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
 
     @tool
     async def query(self, session: Session[None], sql: str) -> dict[str, Any]:
