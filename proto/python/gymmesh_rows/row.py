@@ -181,8 +181,8 @@ class Row(Columns, dict=True):
 
 
 def parsed(text: Raw | bytes) -> JsonValue:
-    """What JSON text of a row says. Raises RowError for a number that no double holds: reading a row
-    finds all else.
+    """What JSON text of a row says. Raises RowError for a number that no double holds: reading the
+    row has found all else.
     """
     try:
         return loads(bytes(text))

@@ -13,7 +13,7 @@ import gymmesh_responses as codec
 from gymmesh.json.v1 import json_pb2
 
 RESPONSES = "gymmesh.responses.v1"
-CODED = {
+CODED: dict[str, Any] = {
     "Item": codec.item_to_dict,
     "Usage": codec.usage_to_dict,
     "IncompleteDetails": codec.incomplete_details_to_dict,
@@ -53,7 +53,8 @@ def key_of(field: Any) -> str:
     options = field.GetOptions().Extensions[json_pb2.field]
     if options.key:
         return str(options.key)
-    return field.name.removesuffix("_json") if field.type == field.TYPE_BYTES else field.name
+    name = str(field.name)
+    return name.removesuffix("_json") if field.type == field.TYPE_BYTES else name
 
 
 def list_or_value(field: Any, value: Any) -> Any:
