@@ -32,6 +32,8 @@ def read_row(line: bytes) -> Row:
         RowError: it is not a row; the text names the key and what is wrong.
     """
     try:
+        if not line.isascii():
+            line.decode()  # of what stays JSON text, msgspec does not look at the bytes
         row = _DECODER.decode(line)
     except _REFUSED:
         row = _read_slowly(line)
