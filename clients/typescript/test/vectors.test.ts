@@ -24,6 +24,7 @@ import {
   RolloutSchema,
   TaskSchema,
 } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
+import { jsonEqual } from "./json_equal.js";
 
 /** What details of a status there are in the vectors. */
 const DETAILS = createRegistry(ModelUsageSchema, ErrorInfoSchema);
@@ -37,7 +38,7 @@ const NOUNS: Readonly<Record<string, DescMessage>> = {
 };
 
 function assertSameJson(got: JsonValue, expected: JsonValue): void {
-  if (gymmesh.jsonEqual(got, expected)) return;
+  if (jsonEqual(got, expected)) return;
   assert.equal(spelled(got), spelled(expected));
   assert.fail("the documents differ");
 }

@@ -73,28 +73,6 @@ export function storeJson(value: JsonValue): Uint8Array {
   return textToBytes(write(value, MAX_DEPTH));
 }
 
-/** Whether two values are equal: integers and reals differ, the order of keys does not count. */
-export function jsonEqual(left: JsonValue, right: JsonValue): boolean {
-  if (Array.isArray(left)) {
-    return (
-      Array.isArray(right) &&
-      left.length === right.length &&
-      left.every((value, at) => jsonEqual(value, right[at] as JsonValue))
-    );
-  }
-  if (isObject(left)) {
-    if (!isObject(right)) return false;
-    const keys = Object.keys(left);
-    return (
-      keys.length === Object.keys(right).length &&
-      keys.every(
-        (key) => Object.hasOwn(right, key) && jsonEqual(left[key] ?? null, right[key] ?? null),
-      )
-    );
-  }
-  return Object.is(left, right);
-}
-
 /** What a JSON value is called in an error. */
 export function nameOf(value: JsonValue): string {
   if (value === null) return "null";
