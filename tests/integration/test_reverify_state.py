@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from gymmesh_data.exports import HUB
 from gymmesh_data.exports.formats import FORMATS
-from gymmesh_data.exports.run import HUB
 from tests.support.cli import Ended, gym, rows_of
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "first_environment"

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::codec::{CodecError, params_from_json};
+use crate::codec::{self, CodecError};
 use crate::json::{Json, Object, Text, object_bytes};
 use crate::proto::rollout::v1::Task;
 
@@ -142,7 +142,7 @@ pub fn task_from_json(row: &[u8], defaults: &TaskDefaults) -> Result<Task, TaskP
         task_id: task_id(&row)?,
         environment: named(&row, "environment", &defaults.environment)?,
         agent: named(&row, "agent", &defaults.agent)?,
-        params: Some(params_from_json(params)?),
+        params: Some(codec::read(params)?),
         ..Default::default()
     };
     match row.get(&Text::from("seed")) {

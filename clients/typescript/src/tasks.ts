@@ -6,9 +6,10 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { create } from "@bufbuild/protobuf";
-import { isInt64, isText } from "./codec/fields.js";
-import { CodecError, paramsFromJson } from "./codec/index.js";
+import { ResponseParamsSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
 import { type Task, TaskSchema } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
+import { CodecError } from "./json/errors.js";
+import { isInt64, isText, readDocument } from "./json/read.js";
 import {
   isObject,
   type JsonObject,
@@ -18,17 +19,11 @@ import {
   parseJson,
   storeJson,
   writeJson,
-} from "./json.js";
+} from "./json/value.js";
 
 const PARAMS = "responses_create_params";
 const PROMPT = "prompt";
-const OWN_KEYS: ReadonlySet<string> = new Set([
-  "task_id",
-  "environment",
-  "agent",
-  "seed",
-  "tags",
-]);
+const OWN_KEYS: ReadonlySet<string> = new Set(["task_id", "environment", "agent", "seed", "tags"]);
 const NEWLINE = 0x0a;
 /** What some editors put before the first line. */
 const MARK = Buffer.from([0xef, 0xbb, 0xbf]);
@@ -68,7 +63,7 @@ export function taskFromRow(
       taskId: idOf(row),
       environment: named(row, "environment") || (defaults.environment ?? ""),
       agent: named(row, "agent") || (defaults.agent ?? ""),
-      params: paramsFromJson(params),
+      params: readDocument(ResponseParamsSchema, params),
       payloadJson: storeJson(jsonObject(payload)),
       tags: tagsOf(row["tags"] ?? null),
     });

@@ -20,7 +20,6 @@ from gymmesh_client.summary import counted
 from gymmesh_responses import (
     CodecError,
     dumps,
-    dumps_sorted,
     items_from_json,
     loads,
     new_message,

@@ -29,6 +29,11 @@ pub mod gymmesh {
             include!("gymmesh.errors.v1.rs");
         }
     }
+    pub mod json {
+        pub mod v1 {
+            include!("gymmesh.json.v1.rs");
+        }
+    }
     pub mod model {
         pub mod v1 {
             include!("gymmesh.model.v1.rs");
@@ -52,6 +57,11 @@ pub mod gymmesh {
     pub mod rollout {
         pub mod v1 {
             include!("gymmesh.rollout.v1.rs");
+        }
+    }
+    pub mod row {
+        pub mod v1 {
+            include!("gymmesh.row.v1.rs");
         }
     }
     pub mod run {
