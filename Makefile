@@ -169,7 +169,8 @@ bench-xds: setup ## measure how soon gRPC clients follow the registry through xD
 scaling: setup ## print the capacity model of docs/scaling.md (ARGS=--write writes the page)
 	$(BIN)/python -m tests.scale.scaling_sim $(ARGS)
 
-chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
+chaos: setup ## hurt 20 runs of 500 rollouts in every way, damage 250 files, and judge them (ARGS=…)
+	$(BIN)/python -m tests.chaos.damage
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)

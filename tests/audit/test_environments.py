@@ -22,6 +22,8 @@ from gymmesh_responses import loads
 from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
+# The attacks that stall are judged to their limits, which takes a busy machine many minutes.
+pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "reasoning_gym": {"datasets": ["puzzle24", "complex_arithmetic", "leg_counting"], "count": 3},
 }

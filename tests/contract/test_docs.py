@@ -20,6 +20,7 @@ import click
 import msgspec
 import pytest
 
+from deploy.observe.families import declared
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
@@ -40,11 +41,9 @@ from gymmesh_model.convert import ChatOptions
 from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_rows import COLUMNS as ROW_KEYS
-from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
-from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.cli import run
 from tests.support.docs import (
     ANSWERS,
@@ -410,11 +409,10 @@ def test_every_metric_is_documented() -> None:
     )
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     real = {}
-    for metric in vars(metrics).values():
-        if isinstance(metric, Family):
-            about = next(iter(metric.describe()))
-            name = about.name + ("_total" if about.type == "counter" else "")
-            real[name] = (about.type, set(metric.label_names))
+    for metric in declared().values():
+        about = next(iter(metric.describe()))
+        name = about.name + ("_total" if about.type == "counter" else "")
+        real[name] = (about.type, set(metric.label_names))
     assert len(real) > 10
     assert documented == real
 

@@ -101,7 +101,7 @@ class CollectAgent:
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
-    ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
+    ) -> AsyncIterator[agent_pb2.CollectResponse]:
         """Serves a collector."""
         if not self.offers:
             raise MeshError(errors_pb2.ERROR_REASON_NOT_OFFERED, "no Collect here")

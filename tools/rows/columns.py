@@ -9,8 +9,8 @@ source has are copied of it, and all others are arguments.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gymmesh.json.v1 import json_pb2
@@ -39,6 +39,21 @@ _CODEC: Final = {
 }
 _OPTIONS: Final = "kw_only=True, omit_defaults=True"
 _EMPTY: Final = {"str": '""', "bool": "False", "int": "0"}
+
+
+@dataclass(frozen=True)
+class _Value:
+    """The code of a column's value.
+
+    Attributes:
+        code: where there is something.
+        condition: whether there is.
+        whole: in either case.
+    """
+
+    code: str
+    condition: str
+    whole: str
 
 
 @dataclass(frozen=True)
@@ -206,10 +221,31 @@ class ColumnsWriter:
         kind = self._stub(message)
         yield from ("", "    @staticmethod", f"    def of(message: {kind}) -> {message.name}:")
         yield '        """The columns of a message."""'
-        yield f"        return {message.name}("
-        for column in message.columns:
-            yield f"            {column.key_in_python}={self._copied('message', column)},"
+        yield from self._made_of(message.name, message.columns, self._values("message", message))
+        yield "        return made"
+
+    def _values(self, name: str, message: Message) -> dict[str, _Value]:
+        """How each column of a message is copied of a message of the same kind."""
+        return {column.name: self._copied(name, column, column) for column in message.columns}
+
+    def _made_of(
+        self, kind: str, columns: Sequence[Column], found: Mapping[str, _Value]
+    ) -> Iterator[str]:
+        """Makes a Struct of what is always written, and sets the other columns where there is
+        something: most have nothing, and each argument costs.
+        """
+        yield f"        made = {kind}("
+        rest = []
+        for column in columns:
+            value = found[column.name]
+            if self._default(column):
+                rest.append((column.key_in_python, value))
+            else:
+                yield f"            {column.key_in_python}={value.whole},"
         yield "        )"
+        for key, value in rest:
+            yield f"        if {value.condition}:"
+            yield f"            made.{key} = {value.code}"
 
     def _maker(self, message: Message) -> Iterator[str]:
         """`of`: a Struct made of its sources, and of arguments for what none of them has."""
@@ -221,11 +257,15 @@ class ColumnsWriter:
         yield from (f"        {one}," for one in [*arguments, *star, *named])
         yield f"    ) -> {message.name}:"
         yield '        """The columns of what it is made of, and those that are computed."""'
-        yield f"        return {message.name}("
-        for column in message.columns:
-            value = copied.get(column.name, column.key_in_python)
-            yield f"            {column.key_in_python}={value},"
-        yield "        )"
+        found = {**copied, **{one.name: self._given(one) for one in given}}
+        yield from self._made_of(message.name, message.columns, found)
+        yield "        return made"
+
+    def _given(self, column: Column) -> _Value:
+        """The value of a column that is an argument."""
+        name = column.key_in_python
+        unset = self._default(column) == "UNSET"
+        return _Value(name, f"{name} is not UNSET" if unset else name, name)
 
     def _line(self, row: Message) -> Iterator[str]:
         """`row_line`, and the Struct that it writes: long lists and objects with an overlay are
@@ -264,14 +304,13 @@ class ColumnsWriter:
         yield "    `metadata` are JSON text with what stands in their overlays; `overlay` is an"
         yield "    object. Raises ValueError for what JSON does not have."
         yield '    """'
-        yield "    line = _Line("
+        found = {**copied, **{one.name: self._given(one) for one in given}}
         for column in columns:
-            value = copied.get(column.name, column.key_in_python)
             if column.repeated and column.is_message:
-                value = f"values.listed({value})"
-            yield f"        {column.key_in_python}={value},"
-        yield "    )"
-        yield "    return values.with_overlay(values.encode(line), overlay)"
+                value = found[column.name]
+                found[column.name] = replace(value, code=f"values.listed({value.code})")
+        yield from (line[4:] for line in self._made_of("_Line", columns, found))
+        yield "    return values.with_overlay(values.encode(made), overlay)"
 
     def _fields_of_rollout(self, row: Message) -> Iterator[str]:
         """The protocol of what has a rollout's fields."""
@@ -291,60 +330,69 @@ class ColumnsWriter:
             yield "    @property"
             yield f"    def {column.name}(self) -> {kind}: ..."
 
-    def _shared(self, message: Message) -> tuple[dict[str, str], list[Column]]:
+    def _shared(self, message: Message) -> tuple[dict[str, _Value], list[Column]]:
         """The code of each column that is copied of a source, and the columns of which none is."""
-        copied: dict[str, str] = {}
+        copied: dict[str, _Value] = {}
         given: list[Column] = []
         for column in message.columns:
             having = []
             for source in SOURCES[message.name]:
                 theirs = self._contract.messages[source.message].column(column.name)
                 if theirs is not None and _same_type(column, theirs):
-                    having.append((source, theirs))
+                    having.append(self._copied_of(source, theirs, column))
             if having and column.name not in _BY_HAND.get(message.name, ()):
                 copied[column.name] = self._first_set(column, having)
             else:
                 given.append(column)
         return copied, given
 
-    def _first_set(self, column: Column, having: Sequence[tuple[Source, Column]]) -> str:
-        codes = [self._copied_of(source, theirs, column) for source, theirs in having]
-        if len(codes) > 1 and column.proto.type not in (Proto.TYPE_STRING, *_INTEGERS):
+    def _first_set(self, column: Column, having: Sequence[_Value]) -> _Value:
+        if len(having) == 1:
+            return having[0]
+        if column.proto.type not in (Proto.TYPE_STRING, *_INTEGERS) or column.has_presence:
             raise ContractError(f"{column.name}: several sources have it")
-        return " or ".join(codes)
+        either = " or ".join(one.code for one in having)
+        return _Value(either, either, either)
 
-    def _copied_of(self, source: Source, theirs: Column, column: Column) -> str:
-        if source.of:
-            place = f"{source.name}.{theirs.name}"
-            if theirs.has_presence:
-                return f"UNSET if {place} is None else {self._made(place, column)}"
-            return self._value(place, column)
-        if not source.maybe:
-            return self._copied(source.name, column, theirs)
-        unset = "UNSET" if column.has_presence else self._default(column)
-        return f"{unset} if {source.name} is None else {self._copied(source.name, column, theirs)}"
+    def _copied_of(self, source: Source, theirs: Column, column: Column) -> _Value:
+        """A column of one of its message's sources."""
+        if not source.of:
+            value = self._copied(source.name, column, theirs)
+            if not source.maybe:
+                return value
+            there = f"{source.name} is not None"
+            if not self._default(column):
+                raise ContractError(f"{column.name}: is always written, and may have no source")
+            return replace(value, condition=f"{there} and {value.condition}")
+        place = f"{source.name}.{theirs.name}"
+        if theirs.has_presence:
+            made = self._made(place, column)
+            return _Value(made, f"{place} is not None", f"{made} if {place} is not None else None")
+        return self._plain(place, column)
 
-    def _copied(self, name: str, column: Column, theirs: Column | None = None) -> str:
-        """A column's value of a message that has it as a field."""
-        theirs = theirs or column
+    def _copied(self, name: str, column: Column, theirs: Column) -> _Value:
+        """A column of a message that has it as a field."""
         place = f"{name}.{theirs.name}"
-        value = self._value(place, column)
-        if column.has_presence:
-            unset = "None" if column.options.always else "UNSET"
-            if theirs.has_presence:
-                return f'{value} if {name}.HasField("{theirs.name}") else {unset}'
-        return value
+        if theirs.has_presence and column.has_presence:
+            made = self._made(place, column)
+            condition = f'{name}.HasField("{theirs.name}")'
+            return _Value(made, condition, f"{made} if {condition} else None")
+        return self._plain(place, column)
 
-    def _value(self, place: str, column: Column) -> str:
+    def _plain(self, place: str, column: Column) -> _Value:
+        """A field that is set when it is not empty."""
         if column.is_map:
-            return f"dict(sorted({place}.items()))"
+            code = f"dict(sorted({place}.items()))"
+            return _Value(code, place, f"{code} if {place} else {{}}")
         if column.repeated:
             made = self._made("one", column)
-            return f"list({place})" if made == "one" else f"[{made} for one in {place}]"
-        if column.holds_json and not column.has_presence:
-            empty = 'Raw(b"{}")' if column.options.always else "UNSET"
-            return f"{self._made(place, column)} if {place} else {empty}"
-        return self._made(place, column)
+            # By a copy: protobuf's own iteration over a list is slower.
+            code = f"{place}[:]" if made == "one" else f"[{made} for one in {place}[:]]"
+            return _Value(code, place, f"{code} if {place} else []")
+        code = self._made(place, column)
+        if column.holds_json:
+            return _Value(code, place, f'{code} if {place} else Raw(b"{{}}")')
+        return _Value(code, place, code)
 
     def _made(self, place: str, column: Column) -> str:
         """The code that makes JSON of one value."""

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"math/big"
 	"slices"
 	"unicode/utf8"
@@ -235,7 +234,7 @@ func taskID(row *jsonvalue.Object, copies map[string]int) (string, error) {
 
 // contentID makes an id of the row's content; identical rows are told apart by a suffix.
 func contentID(row *jsonvalue.Object, copies map[string]int) (string, error) {
-	text, err := jsonvalue.Write(sorted(row))
+	text, err := jsonvalue.Write(jsonvalue.Sorted(row))
 	if err != nil {
 		return "", err
 	}
@@ -250,27 +249,6 @@ func contentID(row *jsonvalue.Object, copies map[string]int) (string, error) {
 		return fmt.Sprintf("%s-%d", name, count), nil
 	}
 	return name, nil
-}
-
-// sorted gives the value with its objects' keys in order, so that equal rows give equal bytes.
-func sorted(value any) any {
-	switch value := value.(type) {
-	case *jsonvalue.Object:
-		values := maps.Collect(value.All())
-		made := &jsonvalue.Object{}
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			made.Set(key, sorted(values[key]))
-		}
-		return made
-	case []any:
-		made := make([]any, len(value))
-		for i, element := range value {
-			made[i] = sorted(element)
-		}
-		return made
-	default:
-		return value
-	}
 }
 
 // seedStep lies between the seeds of a task's repeats.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, gauges, number, p95_of, rates
 from deploy.observe.promql import AUTO
-from gymmesh_runtime import metrics as m
 from gymmesh_runtime.contract import methods_of
 
 _JOB: Final = Variable("job", m.EVENT_LOOP_LAG_SECONDS)

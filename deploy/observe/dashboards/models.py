@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, gauges, number, percentiles, rates, waits
-from gymmesh_runtime import metrics as m
 
 _MODEL: Final = Variable("model", m.MODEL_CALLS)
 _scope: Final = chosen(_MODEL)

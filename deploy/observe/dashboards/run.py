@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, number, percentiles, rates
-from gymmesh_runtime import metrics as m
 
 # Only collectors have series of it; of metrics without labels every process has one.
 _INSTANCE: Final = Variable("instance", m.COLLECTOR_ROLLOUTS)

@@ -43,7 +43,7 @@ from gymmesh_rows.columns import (
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
 from gymmesh_rows.reading import read_row
-from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError
+from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, parsed
 
 __all__ = [
     "COLUMNS",
@@ -81,6 +81,7 @@ __all__ = [
     "VerificationStage",
     "WeightsSpan",
     "nemo_row",
+    "parsed",
     "read_row",
     "row_line",
 ]

@@ -117,11 +117,13 @@ class RewardComponent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
     @staticmethod
     def of(message: rollout_pb2.RewardComponent) -> RewardComponent:
         """The columns of a message."""
-        return RewardComponent(
+        made = RewardComponent(
             name=message.name,
             value=values.finite(message.value, "value"),
-            weight=values.finite(message.weight, "weight") if message.HasField("weight") else UNSET,
         )
+        if message.HasField("weight"):
+            made.weight = values.finite(message.weight, "weight")
+        return made
 
 
 class VerificationStage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -140,11 +142,12 @@ class VerificationStage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fal
     @staticmethod
     def of(message: rollout_pb2.VerificationStage) -> VerificationStage:
         """The columns of a message."""
-        return VerificationStage(
+        made = VerificationStage(
             name=message.name,
             duration_us=message.duration_us,
             note=message.note,
         )
+        return made
 
 
 class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -165,12 +168,13 @@ class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False)
     @staticmethod
     def of(message: rollout_pb2.ModelCallUsage) -> ModelCallUsage:
         """The columns of a message."""
-        return ModelCallUsage(
+        made = ModelCallUsage(
             model=message.model,
             calls=message.calls,
             input_tokens=message.input_tokens,
             output_tokens=message.output_tokens,
         )
+        return made
 
 
 class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -199,15 +203,22 @@ class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.RewardSpan) -> RewardSpan:
         """The columns of a message."""
-        return RewardSpan(
-            name=message.name,
+        made = RewardSpan(
             value=values.finite(message.value, "value"),
-            actor=message.actor,
-            first_call_id=message.first_call_id,
-            last_call_id=message.last_call_id,
-            first_token=message.first_token if message.HasField("first_token") else UNSET,
-            end_token=message.end_token if message.HasField("end_token") else UNSET,
         )
+        if message.name:
+            made.name = message.name
+        if message.actor:
+            made.actor = message.actor
+        if message.first_call_id:
+            made.first_call_id = message.first_call_id
+        if message.last_call_id:
+            made.last_call_id = message.last_call_id
+        if message.HasField("first_token"):
+            made.first_token = message.first_token
+        if message.HasField("end_token"):
+            made.end_token = message.end_token
+        return made
 
 
 class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -253,23 +264,33 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.Verification) -> Verification:
         """The columns of a message."""
-        return Verification(
+        made = Verification(
             status=_VerificationStatusNames[message.status],
             reward=values.finite(message.reward, "reward") if message.HasField("reward") else None,
-            components=[RewardComponent.of(one) for one in message.components],
+            components=[RewardComponent.of(one) for one in message.components[:]]
+            if message.components
+            else [],
             evidence=values.json_text(message.evidence_json, "evidence")
             if message.evidence_json
             else Raw(b"{}"),
             verifier=message.verifier,
             verifier_version=message.verifier_version,
-            stages=[VerificationStage.of(one) for one in message.stages],
+            stages=[VerificationStage.of(one) for one in message.stages[:]]
+            if message.stages
+            else [],
             reason=message.reason,
-            model_usage=[ModelCallUsage.of(one) for one in message.model_usage],
-            awaits_group=message.awaits_group,
-            explanation=message.explanation,
-            compat=message.compat,
-            spans=[RewardSpan.of(one) for one in message.spans],
         )
+        if message.model_usage:
+            made.model_usage = [ModelCallUsage.of(one) for one in message.model_usage[:]]
+        if message.awaits_group:
+            made.awaits_group = message.awaits_group
+        if message.explanation:
+            made.explanation = message.explanation
+        if message.compat:
+            made.compat = message.compat
+        if message.spans:
+            made.spans = [RewardSpan.of(one) for one in message.spans[:]]
+        return made
 
 
 class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -287,10 +308,12 @@ class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.FinalState) -> FinalState:
         """The columns of a message."""
-        return FinalState(
-            state=values.json_text(message.state_json, "state") if message.state_json else UNSET,
-            omitted=message.omitted,
-        )
+        made = FinalState()
+        if message.state_json:
+            made.state = values.json_text(message.state_json, "state")
+        if message.omitted:
+            made.omitted = message.omitted
+        return made
 
 
 class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -389,11 +412,13 @@ class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: tokens_pb2.Fork) -> Fork:
         """The columns of a message."""
-        return Fork(
+        made = Fork(
             reason=_ForkReasonNames[message.reason],
             common_tokens=message.common_tokens,
-            detail=message.detail,
         )
+        if message.detail:
+            made.detail = message.detail
+        return made
 
 
 class WeightsSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -413,11 +438,13 @@ class WeightsSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: tokens_pb2.WeightsSpan) -> WeightsSpan:
         """The columns of a message."""
-        return WeightsSpan(
+        made = WeightsSpan(
             version=message.version,
             first_token=message.first_token,
-            adapter=message.adapter,
         )
+        if message.adapter:
+            made.adapter = message.adapter
+        return made
 
 
 class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -437,11 +464,13 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
     @staticmethod
     def of(message: tokens_pb2.ConstrainedSpan) -> ConstrainedSpan:
         """The columns of a message."""
-        return ConstrainedSpan(
+        made = ConstrainedSpan(
             first_token=message.first_token,
             tokens=message.tokens,
-            constraint=_ConstraintNames[message.constraint],
         )
+        if message.constraint:
+            made.constraint = _ConstraintNames[message.constraint]
+        return made
 
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -474,16 +503,24 @@ class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: tokens_pb2.SideData) -> SideData:
         """The columns of a message."""
-        return SideData(
-            name=message.name,
-            dtype=message.dtype,
-            shape=list(message.shape),
-            first_token=message.first_token,
-            tokens=message.tokens,
-            data=values.base64_text(message.data),
-            location=message.location,
-            digest=bytes.hex(message.digest),
-        )
+        made = SideData()
+        if message.name:
+            made.name = message.name
+        if message.dtype:
+            made.dtype = message.dtype
+        if message.shape:
+            made.shape = message.shape[:]
+        if message.first_token:
+            made.first_token = message.first_token
+        if message.tokens:
+            made.tokens = message.tokens
+        if message.data:
+            made.data = values.base64_text(message.data)
+        if message.location:
+            made.location = message.location
+        if message.digest:
+            made.digest = bytes.hex(message.digest)
+        return made
 
 
 class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -522,18 +559,27 @@ class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: tokens_pb2.TokenCapture) -> TokenCapture:
         """The columns of a message."""
-        return TokenCapture(
+        made = TokenCapture(
             prompt_token_ids=values.ids(message.prompt_token_ids),
             output_token_ids=values.ids(message.output_token_ids),
-            logprobs=values.logprobs(message.logprobs),
-            weights=[WeightsSpan.of(one) for one in message.weights],
-            fork=Fork.of(message.fork) if message.HasField("fork") else UNSET,
-            prompt_prefix_tokens=message.prompt_prefix_tokens,
-            tokenizer_digest=bytes.hex(message.tokenizer_digest),
-            logprob_distribution=_LogprobDistributionNames[message.logprob_distribution],
-            constrained=[ConstrainedSpan.of(one) for one in message.constrained],
-            side_data=[SideData.of(one) for one in message.side_data],
         )
+        if message.logprobs:
+            made.logprobs = values.logprobs(message.logprobs)
+        if message.weights:
+            made.weights = [WeightsSpan.of(one) for one in message.weights[:]]
+        if message.HasField("fork"):
+            made.fork = Fork.of(message.fork)
+        if message.prompt_prefix_tokens:
+            made.prompt_prefix_tokens = message.prompt_prefix_tokens
+        if message.tokenizer_digest:
+            made.tokenizer_digest = bytes.hex(message.tokenizer_digest)
+        if message.logprob_distribution:
+            made.logprob_distribution = _LogprobDistributionNames[message.logprob_distribution]
+        if message.constrained:
+            made.constrained = [ConstrainedSpan.of(one) for one in message.constrained[:]]
+        if message.side_data:
+            made.side_data = [SideData.of(one) for one in message.side_data[:]]
+        return made
 
 
 class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -555,12 +601,16 @@ class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.CallTimings) -> CallTimings:
         """The columns of a message."""
-        return CallTimings(
-            queue_us=message.queue_us,
-            total_us=message.total_us,
-            endpoint_us=message.endpoint_us,
-            retry_us=message.retry_us,
-        )
+        made = CallTimings()
+        if message.queue_us:
+            made.queue_us = message.queue_us
+        if message.total_us:
+            made.total_us = message.total_us
+        if message.endpoint_us:
+            made.endpoint_us = message.endpoint_us
+        if message.retry_us:
+            made.retry_us = message.retry_us
+        return made
 
 
 class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -577,10 +627,12 @@ class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: retries_pb2.CallRetries) -> CallRetries:
         """The columns of a message."""
-        return CallRetries(
-            reason=message.reason,
-            count=message.count,
-        )
+        made = CallRetries()
+        if message.reason:
+            made.reason = message.reason
+        if message.count:
+            made.count = message.count
+        return made
 
 
 class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -651,35 +703,50 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         items: list[Raw],
     ) -> ModelCall:
         """The columns of what it is made of, and those that are computed."""
-        return ModelCall(
+        made = ModelCall(
             call_id=call.call_id,
-            parent_call_id=call.parent_call_id,
-            detached=call.detached,
-            actor=call.actor,
             model=call.model or answer.model,
             trainable=call.trainable,
-            link=_CallLinkNames[call.link],
-            side_call=call.side_call,
-            fork=Fork.of(call.fork) if call.HasField("fork") else UNSET,
-            id=answer.id if answer.HasField("id") else UNSET,
-            status=answer.status if answer.HasField("status") else UNSET,
-            usage=values.usage(answer.usage) if answer.HasField("usage") else UNSET,
-            incomplete_details=values.incomplete_details(answer.incomplete_details)
-            if answer.HasField("incomplete_details")
-            else UNSET,
-            error=values.response_error(answer.error) if answer.HasField("error") else UNSET,
-            first_item=first_item,
             item_count=item_count,
-            context_count=context_count,
             answer_count=answer_count,
-            items=items,
-            tokens=TokenCapture.of(call.tokens) if call.HasField("tokens") else UNSET,
-            timings=CallTimings.of(call.timings) if call.HasField("timings") else UNSET,
-            retries=[CallRetries.of(one) for one in call.retries],
-            replaced_params=values.json_text(call.replaced_params_json, "replaced_params")
-            if call.replaced_params_json
-            else UNSET,
         )
+        if call.parent_call_id:
+            made.parent_call_id = call.parent_call_id
+        if call.detached:
+            made.detached = call.detached
+        if call.actor:
+            made.actor = call.actor
+        if call.link:
+            made.link = _CallLinkNames[call.link]
+        if call.side_call:
+            made.side_call = call.side_call
+        if call.HasField("fork"):
+            made.fork = Fork.of(call.fork)
+        if answer.HasField("id"):
+            made.id = answer.id
+        if answer.HasField("status"):
+            made.status = answer.status
+        if answer.HasField("usage"):
+            made.usage = values.usage(answer.usage)
+        if answer.HasField("incomplete_details"):
+            made.incomplete_details = values.incomplete_details(answer.incomplete_details)
+        if answer.HasField("error"):
+            made.error = values.response_error(answer.error)
+        if first_item is not UNSET:
+            made.first_item = first_item
+        if context_count:
+            made.context_count = context_count
+        if items:
+            made.items = items
+        if call.HasField("tokens"):
+            made.tokens = TokenCapture.of(call.tokens)
+        if call.HasField("timings"):
+            made.timings = CallTimings.of(call.timings)
+        if call.retries:
+            made.retries = [CallRetries.of(one) for one in call.retries[:]]
+        if call.replaced_params_json:
+            made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
+        return made
 
 
 class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -708,15 +775,20 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         done: rollout_pb2.ToolCallCompleted,
     ) -> ToolCall:
         """The columns of what it is made of, and those that are computed."""
-        return ToolCall(
+        made = ToolCall(
             call_id=done.call_id,
             name=done.name,
-            model_call_id=done.model_call_id,
-            actor=done.actor,
             outcome=_ToolOutcomeNames[done.outcome],
-            timings=CallTimings.of(done.timings) if done.HasField("timings") else UNSET,
-            reward=values.finite(done.reward, "reward") if done.HasField("reward") else UNSET,
         )
+        if done.model_call_id:
+            made.model_call_id = done.model_call_id
+        if done.actor:
+            made.actor = done.actor
+        if done.HasField("timings"):
+            made.timings = CallTimings.of(done.timings)
+        if done.HasField("reward"):
+            made.reward = values.finite(done.reward, "reward")
+        return made
 
 
 class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -739,12 +811,16 @@ class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         taken: rollout_pb2.TurnCompleted,
     ) -> Turn:
         """The columns of what it is made of, and those that are computed."""
-        return Turn(
+        made = Turn(
             turn=taken.turn,
-            model_call_id=taken.model_call_id,
-            reward=values.finite(taken.reward, "reward") if taken.HasField("reward") else UNSET,
-            done=taken.done,
         )
+        if taken.model_call_id:
+            made.model_call_id = taken.model_call_id
+        if taken.HasField("reward"):
+            made.reward = values.finite(taken.reward, "reward")
+        if taken.done:
+            made.done = taken.done
+        return made
 
 
 class RowStatus(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -797,13 +873,15 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.Annotation) -> Annotation:
         """The columns of a message."""
-        return Annotation(
+        made = Annotation(
             key=message.key,
             value=values.json_text(message.value_json, "value")
             if message.value_json
             else Raw(b"{}"),
-            model_call_id=message.model_call_id,
         )
+        if message.model_call_id:
+            made.model_call_id = message.model_call_id
+        return made
 
 
 class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -823,11 +901,14 @@ class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.Media) -> Media:
         """The columns of a message."""
-        return Media(
-            digest=message.digest,
-            media_type=message.media_type,
-            data=values.base64_text(message.data),
-        )
+        made = Media()
+        if message.digest:
+            made.digest = message.digest
+        if message.media_type:
+            made.media_type = message.media_type
+        if message.data:
+            made.data = values.base64_text(message.data)
+        return made
 
 
 class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -851,13 +932,18 @@ class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: grant_pb2.SandboxRef) -> SandboxRef:
         """The columns of a message."""
-        return SandboxRef(
-            sandbox_id=message.sandbox_id,
-            service=message.service,
-            instance_id=message.instance_id,
-            image=message.image,
-            image_digest=message.image_digest,
-        )
+        made = SandboxRef()
+        if message.sandbox_id:
+            made.sandbox_id = message.sandbox_id
+        if message.service:
+            made.service = message.service
+        if message.instance_id:
+            made.instance_id = message.instance_id
+        if message.image:
+            made.image = message.image
+        if message.image_digest:
+            made.image_digest = message.image_digest
+        return made
 
 
 class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -874,10 +960,12 @@ class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.SandboxOpened) -> SandboxOpened:
         """The columns of a message."""
-        return SandboxOpened(
-            sandbox=SandboxRef.of(message.sandbox) if message.HasField("sandbox") else UNSET,
-            role=message.role,
-        )
+        made = SandboxOpened()
+        if message.HasField("sandbox"):
+            made.sandbox = SandboxRef.of(message.sandbox)
+        if message.role:
+            made.role = message.role
+        return made
 
 
 class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -898,12 +986,16 @@ class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(message: rollout_pb2.ProgramEnded) -> ProgramEnded:
         """The columns of a message."""
-        return ProgramEnded(
-            exit_code=message.exit_code if message.HasField("exit_code") else UNSET,
-            signal=message.signal,
-            detail=message.detail,
-            output_tail=values.cut_text(message.output_tail),
-        )
+        made = ProgramEnded()
+        if message.HasField("exit_code"):
+            made.exit_code = message.exit_code
+        if message.signal:
+            made.signal = message.signal
+        if message.detail:
+            made.detail = message.detail
+        if message.output_tail:
+            made.output_tail = values.cut_text(message.output_tail)
+        return made
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -1067,9 +1159,8 @@ def row_line(
     `metadata` are JSON text with what stands in their overlays; `overlay` is an
     object. Raises ValueError for what JSON does not have.
     """
-    line = _Line(
+    made = _Line(
         responses_create_params=responses_create_params,
-        first_items=values.listed(first_items),
         response=response,
         reward=reward,
         task_id=rollout.task_id or task.task_id,
@@ -1079,31 +1170,42 @@ def row_line(
         attempt=rollout.attempt,
         environment=environment,
         agent=agent,
-        seed=task.seed if task.HasField("seed") else UNSET,
-        tags=dict(sorted(task.tags.items())),
-        verification=UNSET
-        if verified is None
-        else Verification.of(verified.verification)
-        if verified.HasField("verification")
-        else UNSET,
-        final_state=UNSET
-        if verified is None
-        else FinalState.of(verified.final_state)
-        if verified.HasField("final_state")
-        else UNSET,
-        stop_reason="UNSPECIFIED" if completed is None else _StopReasonNames[completed.stop_reason],
-        stop_detail="" if completed is None else completed.stop_detail,
         metadata=metadata,
-        model_usage=values.listed(model_usage),
-        actors=values.listed(actors),
-        calls=values.listed(calls),
-        tool_calls=values.listed(tool_calls),
-        turns=values.listed(turns),
-        failure=failure,
-        annotations=values.listed([Annotation.of(one) for one in rollout.annotations]),
-        media=values.listed([Media.of(one) for one in rollout.media]),
-        sandboxes=values.listed([SandboxOpened.of(one) for one in rollout.sandboxes]),
-        program=UNSET if rollout.program is None else ProgramEnded.of(rollout.program),
-        task_extras=task_extras,
     )
-    return values.with_overlay(values.encode(line), overlay)
+    if first_items:
+        made.first_items = values.listed(first_items)
+    if task.HasField("seed"):
+        made.seed = task.seed
+    if task.tags:
+        made.tags = dict(sorted(task.tags.items()))
+    if verified is not None and verified.HasField("verification"):
+        made.verification = Verification.of(verified.verification)
+    if verified is not None and verified.HasField("final_state"):
+        made.final_state = FinalState.of(verified.final_state)
+    if completed is not None and completed.stop_reason:
+        made.stop_reason = _StopReasonNames[completed.stop_reason]
+    if completed is not None and completed.stop_detail:
+        made.stop_detail = completed.stop_detail
+    if model_usage:
+        made.model_usage = values.listed(model_usage)
+    if actors:
+        made.actors = values.listed(actors)
+    if calls:
+        made.calls = values.listed(calls)
+    if tool_calls:
+        made.tool_calls = values.listed(tool_calls)
+    if turns:
+        made.turns = values.listed(turns)
+    if failure is not UNSET:
+        made.failure = failure
+    if rollout.annotations:
+        made.annotations = values.listed([Annotation.of(one) for one in rollout.annotations[:]])
+    if rollout.media:
+        made.media = values.listed([Media.of(one) for one in rollout.media[:]])
+    if rollout.sandboxes:
+        made.sandboxes = values.listed([SandboxOpened.of(one) for one in rollout.sandboxes[:]])
+    if rollout.program is not None:
+        made.program = ProgramEnded.of(rollout.program)
+    if task_extras is not UNSET:
+        made.task_extras = task_extras
+    return values.with_overlay(values.encode(made), overlay)

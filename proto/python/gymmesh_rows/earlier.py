@@ -25,8 +25,10 @@ _ALWAYS: Final = ("reward", "rollout_id", "metadata")
 _USAGE: Final = ("input_tokens", "output_tokens", "total_tokens")
 # Of `metadata`: what it has now, and had in version 0.1.
 _METADATA: Final = {*RowMetadata.__struct_encode_fields__, "token_forks", "model_calls"}
-# Columns of this contract that neither form had: a key of that name is the task's own.
-_NEW: Final = (*("calls", "tool_calls", "turns", "annotations", "media", "sandboxes", "program"),)
+NEW_COLUMNS: Final = (
+    *("calls", "tool_calls", "turns", "annotations", "media", "sandboxes", "program"),
+)
+"""Columns that neither form had: a key of that name is the task's own there."""
 
 
 def is_earlier(document: Json) -> bool:
@@ -44,7 +46,7 @@ def is_earlier(document: Json) -> bool:
 
 def own_keys(row: Json) -> Json:
     """The keys that are no columns in an earlier form."""
-    return {key: value for key, value in row.items() if key in _NEW or key not in COLUMNS}
+    return {key: value for key, value in row.items() if key in NEW_COLUMNS or key not in COLUMNS}
 
 
 def own_metadata(row: Json) -> Json:
@@ -57,7 +59,7 @@ def of_this_contract(row: Json) -> Json:
     """The row with `calls`, and with whatever else this contract always has. Raises RowError."""
     given = row["response"]
     output = _items(given.get("output") or [], "response.output")
-    made = {key: value for key, value in row.items() if key not in (*_NEW, "actors")}
+    made = {key: value for key, value in row.items() if key not in (*NEW_COLUMNS, "actors")}
     metadata = _object(row.get("metadata"))
     calls = _Calls(row, metadata)
     calls.add_root(output)

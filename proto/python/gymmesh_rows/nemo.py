@@ -10,20 +10,21 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gymmesh_responses import JsonValue, loads
+from gymmesh_responses import JsonValue
 from gymmesh_rows.columns import Actor, ModelCall
-from gymmesh_rows.earlier import is_earlier
-from gymmesh_rows.row import Row
+from gymmesh_rows.earlier import NEW_COLUMNS, is_earlier
+from gymmesh_rows.row import Row, parsed
 
 Json = dict[str, Any]
 
 
 def nemo_row(row: Row) -> Json:
     """The row in that form; a row that was read in it, as it is. Raises RowError."""
-    document: Json = loads(row.line)
+    document: Json = parsed(row.line)
     if is_earlier(document):
         return document
-    document.pop("calls", None)
+    for key in NEW_COLUMNS:
+        document.pop(key, None)
     final = row.final_call
     path = [] if final is None else row.path(final)
     output = document["response"]["output"]
@@ -68,12 +69,12 @@ def _actor(row: Row, actor: Actor, said: Json, placed: set[str]) -> Json:
         items: list[JsonValue] = []
         for call in one.calls:
             begins = len(items)
-            items += [loads(bytes(item)) for item in row.part(call)]
+            items += [parsed(item) for item in row.part(call)]
             if call.answer_count and (call.trainable or not learned):
                 _put(row, call, items, begins + call.context_count + call.answer_count - 1, placed)
         conversation: Json = {"after": one.after} if one.after else {}
         if one.before:
-            conversation["first_items"] = [loads(bytes(item)) for item in one.before]
+            conversation["first_items"] = [parsed(item) for item in one.before]
         conversations.append(conversation | {"items": items})
     return said | {"conversations": conversations}
 

@@ -57,7 +57,7 @@ class Row(Columns, dict=True):
     @cached_property
     def params(self) -> Mapping[str, Any]:
         """`responses_create_params`, parsed."""
-        params: dict[str, Any] = loads(bytes(self.responses_create_params))
+        params: dict[str, Any] = parsed(self.responses_create_params)
         return params
 
     @cached_property
@@ -180,6 +180,16 @@ class Row(Columns, dict=True):
             yield ActorConversation(before, after, path[begins:])
 
 
+def parsed(text: Raw | bytes) -> JsonValue:
+    """What JSON text of a row says. Raises RowError for a number that no double holds: reading the
+    row has found all else.
+    """
+    try:
+        return loads(bytes(text))
+    except CodecError as error:
+        raise RowError(str(error)) from None
+
+
 def members_of(text: bytes) -> Mapping[str, Raw]:
     """The members of a JSON object, not parsed. Raises RowError for what is no object."""
     try:
@@ -192,14 +202,11 @@ def raw_members(text: bytes) -> Mapping[str, Raw]:
     """As `members_of`, for what msgspec does not read: unpaired surrogates."""
     from gymmesh_responses import dumps
 
-    try:
-        value = loads(text)
-    except CodecError as error:
-        raise RowError(str(error)) from None
+    value = parsed(text)
     if type(value) is not dict:
         raise RowError("must be a JSON object")
     return {key: Raw(dumps(one)) for key, one in value.items()}
 
 
 def _others(text: bytes, known: frozenset[str]) -> Mapping[str, JsonValue]:
-    return {key: loads(bytes(value)) for key, value in members_of(text).items() if key not in known}
+    return {key: parsed(value) for key, value in members_of(text).items() if key not in known}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import (
@@ -82,9 +82,32 @@ def item(message: responses_pb2.Item) -> Raw:
     return Raw(item_to_json(message))
 
 
-def usage(message: responses_pb2.Usage) -> Raw:
-    """The tokens of an answer."""
-    return Raw(usage_to_json(message))
+class _Usage(msgspec.Struct, omit_defaults=True, gc=False):
+    """The tokens of an answer that says nothing else of them: each call has one."""
+
+    input_tokens: int | UnsetType = UNSET
+    output_tokens: int | UnsetType = UNSET
+    total_tokens: int | UnsetType = UNSET
+    input_tokens_details: dict[str, int] | UnsetType = UNSET
+    output_tokens_details: dict[str, int] | UnsetType = UNSET
+
+
+def usage(message: responses_pb2.Usage) -> Any:
+    """The tokens of an answer, for `encode`."""
+    if message.overlay_json:
+        return Raw(usage_to_json(message))
+    made = _Usage()
+    if message.HasField("input_tokens"):
+        made.input_tokens = message.input_tokens
+    if message.HasField("output_tokens"):
+        made.output_tokens = message.output_tokens
+    if message.HasField("total_tokens"):
+        made.total_tokens = message.total_tokens
+    if message.HasField("cached_tokens"):
+        made.input_tokens_details = {"cached_tokens": message.cached_tokens}
+    if message.HasField("reasoning_tokens"):
+        made.output_tokens_details = {"reasoning_tokens": message.reasoning_tokens}
+    return made
 
 
 def incomplete_details(message: responses_pb2.IncompleteDetails) -> Raw:

@@ -19,7 +19,7 @@ from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.events import EventQueue, EventSink
 from gymmesh_agent.model.client import ModelServices
 from gymmesh_agent.plan import RolloutPlans
-from gymmesh_agent.telemetry import RolloutMetrics
+from gymmesh_agent.telemetry.rollouts import RolloutMetrics
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -174,7 +174,7 @@ class AgentService(Service):
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
-    ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
+    ) -> AsyncIterator[agent_pb2.CollectResponse]:
         """Run many attempts over one stream; see agent.proto."""
         self._opened()
         async with aclosing(self._collectors.serve(requests, context.identity)) as responses:

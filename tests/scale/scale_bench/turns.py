@@ -22,7 +22,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import embedded
 from gymmesh_model import ModelConfig, service
 from gymmesh_model.backends.base import Backend, BackendCall, Features
@@ -118,9 +118,7 @@ async def main(turns: int, rollouts: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for number in (0, 1):  # the first run warms up
                 rows = Path(folder) / f"{number}.jsonl"
-                output = prepare(
-                    OutputFiles(rows), RunIdentity("", ""), overwrite=False, resume=False
-                )
+                output = RunOutput.open(OutputFiles(rows), RunIdentity("", ""))
                 options = CollectOptions(repeats=rollouts if number else 4, concurrency=64)
                 _bytes.update(calls=0, model=0, events=0)
                 before = time.process_time()

@@ -12,26 +12,34 @@ from typing import Any
 import pytest
 
 from gymmesh_client import (
+    OpenOptions,
     OutputFiles,
     RetryChoice,
     RunIdentity,
     RunOutput,
     UserError,
     open_run,
-    prepare,
 )
 from gymmesh_client.journal.format.keys import rollout_id
+from gymmesh_client.output.opening import OnRow
 
 ONE = RunIdentity("t", "c", "1.0")
 Done = Iterable[tuple[str, int, str]]
+
+
+def ignore(row: Any) -> None:
+    """Take no notice."""
 
 
 def files_in(folder: Path, **layout: Any) -> OutputFiles:
     return OutputFiles(folder / "rollouts.jsonl", **layout)
 
 
-def begin(files: OutputFiles, **more: Any) -> RunOutput:
-    return prepare(files, ONE, **{"overwrite": False, "resume": False, "repeats": 2} | more)
+def begin(
+    files: OutputFiles, on_row: OnRow = ignore, on_failure: OnRow = ignore, **more: Any
+) -> RunOutput:
+    options = OpenOptions(**{"repeats": 2} | more)
+    return RunOutput.open(files, ONE, options, on_row=on_row, on_failure=on_failure)
 
 
 def resume(files: OutputFiles, *retry: str, **more: Any) -> RunOutput:
@@ -190,7 +198,8 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     output = resume(files)
-    for more in ({"resume": True}, {"overwrite": True}):
+    again: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}]
+    for more in again:
         with pytest.raises(UserError, match="another collector is writing to it"):
             begin(files, **more)
     output.abandon()
@@ -229,14 +238,14 @@ async def test_another_run_is_refused_unless_the_change_is_named(
     await collect(begin(files), THREE)
     for short in [set[str](), *({one} for one in accept if len(accept) > 1)]:
         with pytest.raises(UserError, match="--accept-change"):
-            prepare(files, identity, overwrite=False, resume=True, accept=short)
+            RunOutput.open(files, identity, OpenOptions(resume=True, accept=short))
     with pytest.raises(UserError, match=words):
-        prepare(files, identity, overwrite=False, resume=True)
-    output = prepare(files, identity, overwrite=False, resume=True, accept=accept)
+        RunOutput.open(files, identity, OpenOptions(resume=True))
+    output = RunOutput.open(files, identity, OpenOptions(resume=True, accept=accept))
     assert output.outcomes == 3
     await output.close()
     # From now on that is what the run is made of.
-    await prepare(files, identity, overwrite=False, resume=True).close()
+    await RunOutput.open(files, identity, OpenOptions(resume=True)).close()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +335,7 @@ async def test_a_run_that_was_killed_before_its_first_row_is_the_same_run(tmp_pa
     await first.tried(name, attempt, 1)
     first.abandon()
     with pytest.raises(UserError, match="tasks"):
-        prepare(files, RunIdentity("u", "c", "1.0"), overwrite=False, resume=True)
+        RunOutput.open(files, RunIdentity("u", "c", "1.0"), OpenOptions(resume=True))
     again = resume(files)
     assert again.run_id == first.run_id
     assert await collect(again, THREE[:1]) == [2]
@@ -401,3 +410,23 @@ async def test_a_row_that_was_changed_is_refused_and_run_again(
     again = resume(files)
     assert await collect(again, jobs) == []
     await again.close()
+
+
+@pytest.mark.parametrize("name", ["summary", "run", "task_lines", "trace", "index", "log"])
+async def test_a_derived_file_that_is_damaged_does_not_stop_a_resumption(
+    tmp_path: Path, name: str
+) -> None:
+    files = files_in(tmp_path)
+    output = begin(files, trace=True)
+    await collect(output, THREE)
+    await output.close()
+    path: Path = getattr(files, name)
+    path.write_bytes(b"\x00 of somebody else's")
+    again = resume(files, trace=True)
+    assert await collect(again, THREE) == []
+    await again.close()
+    assert [notice for notice in again.notices if path.name in notice]
+    aside = tmp_path / f"{path.name}.damaged"
+    assert aside.read_bytes() == b"\x00 of somebody else's"
+    with open_run(files.rows) as run:
+        assert (run.completed, run.failed) == (1, 2)

@@ -91,8 +91,7 @@ async def test_events_are_sent_before_replies_and_on_the_last_connection_only() 
     collector.stream.report_load(0.0, target=7, capacity=9)
     assert list(collector.outgoing(first)) == []
     events, load = collector.outgoing(second)
-    assert isinstance(events, bytes)
-    batch = agent_pb2.CollectResponse.FromString(events).events
+    batch = events.events
     assert ([one.sequence for one in batch.events], batch.cursor) == ([1, 2, 3], 3)
     assert load == agent_pb2.CollectResponse(load=agent_pb2.CollectLoad(target=7))
     assert list(collector.outgoing(second)) == []
@@ -116,7 +115,6 @@ async def test_nothing_follows_the_end_of_an_attempt() -> None:
     collector.connect(CollectorConnection(LONG))
     assert collector.connection is not None
     (data,) = collector.outgoing(collector.connection)
-    assert isinstance(data, bytes)
-    events = agent_pb2.CollectResponse.FromString(data).events.events
+    events = data.events.events
     assert [one.sequence for one in events] == [1, 2, 3]
     assert events[-1].WhichOneof("event") == "failed"

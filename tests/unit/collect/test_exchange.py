@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.collect.send_buffer import SendBuffer
+from gymmesh_agent.collect.stream import batch_of
 from gymmesh_client.collect_stream.state import ClientState, StreamedAttempt
-from gymmesh_runtime.wire.event_batches import EventBatch, pack_events, read_response
 
 _BOUND = 8_000
 _LENGTH = 6  # events of an attempt
@@ -42,11 +42,10 @@ def _event(attempt: _Attempt) -> pb.RolloutEvent:
     return event
 
 
-def _message(batch: list[tuple[int, bytes]]) -> EventBatch:
+def _message(batch: list[tuple[int, bytes]]) -> agent_pb2.CollectEvents:
     """A batch of events, each with its cursor, as it crosses the wire."""
-    events = read_response(pack_events([data for _, data in batch], batch[-1][0]))
-    assert not isinstance(events, agent_pb2.CollectResponse)
-    return events
+    packed = batch_of([data for _, data in batch], batch[-1][0]).SerializeToString()
+    return agent_pb2.CollectEvents.FromString(packed)
 
 
 class Exchange(RuleBasedStateMachine):
@@ -64,7 +63,7 @@ class Exchange(RuleBasedStateMachine):
 
     def _connect(self, credit: int, *, resumed: bool) -> None:
         self.wire: list[tuple[int, bytes]] = []
-        self.sent_before: list[EventBatch] = []
+        self.sent_before: list[agent_pb2.CollectEvents] = []
         self.granted, self.spent = credit, 0
         starts, _ = self.state.connected(resumed=resumed, address="a:1")
         for asked in starts:

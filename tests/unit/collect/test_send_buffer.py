@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.collect.send_buffer import SendBuffer
+from gymmesh_agent.collect.stream import batch_of
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.event_batches import pack_events
 
 
 def sent(buffer: SendBuffer, max_events: int = 100, max_bytes: int = 10_000) -> list[int]:
@@ -139,8 +139,5 @@ def test_a_batch_has_its_events_as_they_were(payloads: list[bytes], first: int) 
     ]
     for event, payload in zip(events, payloads, strict=True):
         event.model_call_completed.tokens.prompt_token_ids = payload
-    packed = pack_events([event.SerializeToString() for event in events], first)
-    message = agent_pb2.CollectResponse.FromString(packed)
-    assert list(message.events.events) == events
-    assert message.events.cursor == first
-    assert message.SerializeToString(deterministic=True) == packed
+    batch = batch_of([event.SerializeToString() for event in events], first)
+    assert batch == agent_pb2.CollectEvents(events=events, cursor=first)

@@ -47,17 +47,15 @@ class Talk:
     async def welcome(self) -> bool:
         """Whether the stream goes on."""
         response = await anext(self._heard)
-        assert isinstance(response, agent_pb2.CollectResponse)
         return response.welcome.resumed
 
     async def rollout(self, number: int) -> int:
         """The cursor after the last event of a rollout."""
         async for response in self._heard:
-            if isinstance(response, bytes):
-                batch = agent_pb2.CollectResponse.FromString(response).events
-                if any(one.HasField("completed") for one in batch.events):
-                    assert {one.rollout_id for one in batch.events} == {f"ro-{number}"}
-                    return batch.cursor
+            batch = response.events
+            if any(one.HasField("completed") for one in batch.events):
+                assert {one.rollout_id for one in batch.events} == {f"ro-{number}"}
+                return batch.cursor
         raise AssertionError("the stream ended")
 
     async def end(self) -> None:

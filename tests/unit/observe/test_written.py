@@ -16,15 +16,25 @@ from deploy.observe import written
 from deploy.observe.alerts import RUNBOOK, alerts
 from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
+from deploy.observe.families import declared
 from deploy.observe.rules import Times, recordings
 from gymmesh_mesh.processes.prometheus import RULES
-from gymmesh_runtime import metrics
-from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.docs import ROOT, read_page
 
-NAMES = {one.name for one in vars(metrics).values() if isinstance(one, Family)}
+NAMES = {one.name for one in declared().values()}
 RECORDED = {one.name for one in recordings()}
 every_dashboard = pytest.mark.parametrize("dashboard", ALL, ids=lambda one: one.name)
+
+
+def test_metrics_are_declared_where_they_are_collected() -> None:
+    declares = re.compile(
+        r"^from gymmesh_runtime\.metrics import .*(counter|gauge|histogram)", re.M
+    )
+    rooms = [one for floor in ("services", "clients") for one in (ROOT / floor).rglob("*.py")]
+    found = [one for one in rooms if declares.search(one.read_text(encoding="utf-8"))]
+    assert len(found) > 10
+    assert {one.name for one in found} == {"metrics.py"}
+    assert len(declared()) > 80
 
 
 def queries() -> Iterator[str]:

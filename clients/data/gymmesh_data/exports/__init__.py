@@ -21,6 +21,7 @@ from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 __all__ = [
     "EXPORTS",
     "FORMATS",
+    "HUB",
     "ExportOptions",
     "ExportSummary",
     "export",

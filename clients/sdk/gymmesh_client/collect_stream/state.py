@@ -16,7 +16,6 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import EventSink
 from gymmesh_runtime.errors import MeshError, copy_of, from_status
-from gymmesh_runtime.wire.event_batches import EventBatch
 
 Key = tuple[str, int]
 """An attempt: the rollout's id and the attempt's number."""
@@ -127,20 +126,19 @@ class ClientState:
             sorted(self._abandoned),
         )
 
-    def take(self, batch: EventBatch) -> int:
-        """Hand a batch's events to the attempts' sinks; returns how many it had.
-
-        Raises DecodeError when one is no event; nothing of the batch is taken then.
-        """
+    def take(self, batch: agent_pb2.CollectEvents) -> int:
+        """Hand a batch's events to the attempts' sinks; returns how many it had."""
         count = len(batch.events)
         if batch.cursor <= self.received:
             return count
-        events = list(map(pb.RolloutEvent.FromString, batch.events[:]))
         self.received = batch.cursor
         came = _Batch(batch.cursor)
         self._batches.append(came)
-        for event in events:
-            self._take_event(event, came)
+        for event in batch.events:
+            # Copied, since each event of a message holds the memory of all of them.
+            own = pb.RolloutEvent()
+            own.CopyFrom(event)
+            self._take_event(own, came)
         self._advance()
         return count
 

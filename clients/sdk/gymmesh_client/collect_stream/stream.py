@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from random import Random
 from typing import Final, Protocol
 
-from google.protobuf.message import DecodeError
-
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.agents import EventSink
+from gymmesh_client.collect_stream import metrics
 from gymmesh_client.collect_stream.connection import Connection, StreamLimits
 from gymmesh_client.collect_stream.state import (
     TRIED_S,
@@ -22,12 +21,9 @@ from gymmesh_client.collect_stream.state import (
     StreamedAttempt,
     key_of,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 from gymmesh_runtime.errors import MeshError, copy_of, unavailable, unforeseen
-from gymmesh_runtime.wire.event_batches import EventBatch, read_response
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
-from gymmesh_runtime.wire.sizes import too_large
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES, too_large
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 # In a message of its own, beside what the message adds to it.
@@ -52,8 +48,6 @@ _FINAL: Final = {
     errors_pb2.ERROR_REASON_CALLER_CANCELLED,
 }
 
-Response = agent_pb2.CollectResponse | EventBatch
-
 
 class CollectPeer(Protocol):
     """What a stream needs of an agent service."""
@@ -63,9 +57,8 @@ class CollectPeer(Protocol):
         requests: AsyncIterator[agent_pb2.CollectRequest],
         *,
         timeout: float,
-        read: Callable[[bytes], Response],
-    ) -> AsyncGenerator[Response, None]:
-        """One connection; MeshError when it breaks. `read` makes the responses of their bytes."""
+    ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
+        """One connection; MeshError when it breaks."""
         ...
 
 
@@ -249,21 +242,16 @@ class CollectStream:
     async def _read(self, connection: Connection) -> None:
         """Say hello on a new connection and do what the agent says."""
         hello = self._state.hello(self._id, self._limits.credit, CONTRACT_VERSION)
-        responses = self._peer.Collect(
-            connection.requests(hello), timeout=_LONGEST_S, read=read_response
-        )
-        try:
-            async with aclosing(responses):
-                await self._read_welcome(responses, connection)
-                async for response in responses:
-                    self._heard_at = asyncio.get_running_loop().time()
-                    self._progressed = True
-                    self._receive(response, connection)
-        except DecodeError:
-            raise _violation("a CollectResponse", "bytes that are none") from None
+        responses = self._peer.Collect(connection.requests(hello), timeout=_LONGEST_S)
+        async with aclosing(responses):
+            await self._read_welcome(responses, connection)
+            async for response in responses:
+                self._heard_at = asyncio.get_running_loop().time()
+                self._progressed = True
+                self._receive(response, connection)
 
     async def _read_welcome(
-        self, responses: AsyncGenerator[Response, None], connection: Connection
+        self, responses: AsyncGenerator[agent_pb2.CollectResponse, None], connection: Connection
     ) -> None:
         try:
             async with asyncio.timeout(self._limits.hello_s):
@@ -272,7 +260,7 @@ class CollectStream:
             raise self._unavailable("did not answer hello") from None
         except StopAsyncIteration:
             raise _violation("welcome", "the end of the stream") from None
-        if not isinstance(first, agent_pb2.CollectResponse) or not first.HasField("welcome"):
+        if not first.HasField("welcome"):
             raise _violation("welcome", _kind(first))
         welcome = first.welcome
         check_contract(welcome.contract_version, self._address)
@@ -291,10 +279,10 @@ class CollectStream:
             connection.cancel(key)
         self._acknowledge()
 
-    def _receive(self, response: Response, connection: Connection) -> None:
+    def _receive(self, response: agent_pb2.CollectResponse, connection: Connection) -> None:
         """Do what a message says. Raises MeshError when it breaks the contract."""
-        if not isinstance(response, agent_pb2.CollectResponse):
-            self._take(response, connection)
+        if response.HasField("events"):
+            self._take(response.events, connection)
         elif response.HasField("start_refused"):
             self._state.refused(response.start_refused)
         elif response.HasField("load"):
@@ -302,7 +290,7 @@ class CollectStream:
         else:
             raise _violation("events, start_refused or load", _kind(response))
 
-    def _take(self, batch: EventBatch, connection: Connection) -> None:
+    def _take(self, batch: agent_pb2.CollectEvents, connection: Connection) -> None:
         state = self._state
         stale = state.stale
         self._owed += state.take(batch)
@@ -337,10 +325,8 @@ class CollectStream:
         return unavailable(f"the agent at {self._address} {what}", self._address)
 
 
-def _kind(response: Response) -> str:
+def _kind(response: agent_pb2.CollectResponse) -> str:
     """What a message is, for an error."""
-    if not isinstance(response, agent_pb2.CollectResponse):
-        return "events"
     return response.WhichOneof("message") or "an unknown message"
 
 

@@ -71,7 +71,6 @@ class Fold(RolloutParts):
     @property
     def rollout(self) -> pb.Rollout:
         """The rollout as far as it has come, for reports on one that broke off."""
-        self._order_tools()  # in their order they stay, whatever comes
         return self.message()
 
     @property
@@ -121,20 +120,19 @@ class Fold(RolloutParts):
         return self.parts().message()
 
     def parts(self) -> RolloutParts:
-        """The whole rollout, without a copy; raises as `finish`."""
+        """The whole rollout, without a copy, its tool calls as they came; raises as `finish`."""
         if not self.ended:
             raise StreamViolation(
                 "truncated",
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
-        if len(self.tools) > 1:
-            self._order_tools()
         return self
 
-    def _order_tools(self) -> None:
-        """Put tool calls in the order of model calls and, within one, of its function calls."""
-        self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
+    def order(self) -> None:
+        """See RolloutParts; in their order they stay, whatever comes."""
+        if len(self.tools) > 1:
+            self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
 
     # -- what is taken of each kind ----------------------------------------------------------------
 

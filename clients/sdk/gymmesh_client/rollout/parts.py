@@ -61,6 +61,7 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     completed: pb.Completed | None = None  # its end is this or `failed`
     failed: pb.Failed | None = None
     ended_unix_nano: int = 0
+    size: int = 0  # bytes of its events, where they were counted
 
     @classmethod
     def of(cls, rollout: pb.Rollout) -> RolloutParts:
@@ -98,8 +99,12 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         self.reward = reward if reward or said.HasField("reward") else None
         self.components = said.components
 
+    def order(self) -> None:
+        """Put tool calls in the order of model calls and, within one, of its function calls."""
+
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""
+        self.order()
         rollout = pb.Rollout(
             run_id=self.run_id,
             task_id=self.task_id,

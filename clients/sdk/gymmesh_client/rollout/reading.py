@@ -43,7 +43,8 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
 
 
 def read(parts: RolloutParts) -> RolloutReading:
-    """Look at all calls of a rollout."""
+    """Look at all calls of a rollout, whose tool calls are put in their order."""
+    parts.order()
     found = RolloutReading(parts)
     for call in parts.calls:
         call_id = call.call_id

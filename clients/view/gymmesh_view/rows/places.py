@@ -73,11 +73,16 @@ def read_row(place: RowPlace) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from None
     if path.name.endswith(".zst"):
-        data = _unpacked(path, data, place.offset)[place.inner : place.inner + place.length]
-    if len(data) != place.length:
-        raise UserError(f"{path}: is shorter than it was; reload to read it anew")
+        try:
+            data = Zstd().decompress(data)[place.inner : place.inner + place.length]
+        except ValueError as error:
+            if place.crc is not None:
+                raise damaged_row(path, place.number) from None
+            raise UserError(f"{path}: byte {place.offset}: {error}") from None
     if place.crc is not None and zlib.crc32(data + b"\n") != place.crc:
         raise damaged_row(path, place.number)
+    if len(data) != place.length:
+        raise UserError(f"{path}: is shorter than it was; reload to read it anew")
     return data
 
 
@@ -124,10 +129,3 @@ def _in_frame(content: bytes, offset: int, extent: int) -> Iterator[Placed]:
         if line.strip():
             yield Placed(line, offset, inner, len(line), extent, offset + extent)
         inner += len(line) + 1
-
-
-def _unpacked(path: Path, data: bytes, offset: int) -> bytes:
-    try:
-        return Zstd().decompress(data)
-    except ValueError as error:
-        raise UserError(f"{path}: byte {offset}: {error}") from None

@@ -20,7 +20,6 @@ from gymmesh_agent.collect.send_buffer import Key, SendBuffer
 from gymmesh_runtime.contract import required_fields
 from gymmesh_runtime.errors import MeshError, field_missing, queue_full, to_status
 from gymmesh_runtime.wire.batch import KIB
-from gymmesh_runtime.wire.event_batches import pack_events
 
 _MAX_EVENTS: Final = 1024  # of a message
 _MAX_BYTES: Final = 256 * KIB
@@ -149,12 +148,12 @@ class ServedStream:
             message = agent_pb2.CollectLoad(running=running, waiting=waiting, target=target)
             self.replies.append(agent_pb2.CollectResponse(load=message))
 
-    def outgoing(self) -> Iterator[agent_pb2.CollectResponse | bytes]:
+    def outgoing(self) -> Iterator[agent_pb2.CollectResponse]:
         """Take what is to be sent now; what happens meanwhile is sent the next time."""
         replies, self.replies = self.replies, []
         until = self.buffer.last
         while events := self.buffer.take(until, max_events=_MAX_EVENTS, max_bytes=_MAX_BYTES):
-            yield pack_events(events, self.buffer.sent)
+            yield agent_pb2.CollectResponse(events=batch_of(events, self.buffer.sent))
         yield from replies
 
     def _start(self, starts: Sequence[agent_pb2.CollectStart], now: float) -> None:
@@ -199,6 +198,14 @@ class ServedStream:
             record_time_unix_nano=time.time_ns(),
             failed=rollout_pb2.Failed(failure=failure, events=sequence),
         )
+
+
+def batch_of(events: Iterable[bytes], cursor: int) -> agent_pb2.CollectEvents:
+    """A batch of events, each a RolloutEvent in its bytes; the last one has the cursor."""
+    batch = agent_pb2.CollectEvents(cursor=cursor)
+    for event in events:
+        batch.events.add().MergeFromString(event)
+    return batch
 
 
 def _key(one: agent_pb2.AttemptRef | agent_pb2.RunRolloutRequest) -> Key:

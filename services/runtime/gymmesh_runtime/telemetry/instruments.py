@@ -1,10 +1,4 @@
-"""Counters, gauges and histograms whose update costs a fraction of a microsecond.
-
-A rollout with two model calls updates some 40 of them. prometheus_client guards each update with a
-lock, which takes five to eight times as long, 36 µs of a rollout's 1,450. These are plain numbers
-that the registry reads when it is scraped; exposition stays prometheus_client's.
-
-Updates belong to the thread of the event loop; a scrape, in a thread of its own, changes nothing.
+"""Counters, gauges and histograms of prometheus_client, exported once there is something to tell.
 
 What counts for a rollout takes its id as well. Scraped as OpenMetrics, a counter and each bucket of
 a histogram then name the last rollout that they counted, as an exemplar.
@@ -12,101 +6,64 @@ a histogram then name the last rollout that they counted, as an exemplar.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from time import time
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+import prometheus_client
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
-from prometheus_client.utils import floatToGoString
 
 _ROLLOUT_ID: Final = "rollout_id"
 # What OpenMetrics allows the labels of an exemplar, names and values together, in characters.
 _EXEMPLAR_CHARACTERS: Final = 128
 
 
-#: What was counted last for a rollout: the value, the rollout's id, and seconds of Unix time.
-_Example = tuple[float, str, float]
-
-
-def _exemplar(example: _Example | None) -> Exemplar | None:
-    """For prometheus_client; None for an id that is longer than OpenMetrics allows."""
-    if example is None or len(_ROLLOUT_ID) + len(example[1]) > _EXEMPLAR_CHARACTERS:
+def _exemplar(rollout_id: str) -> dict[str, str] | None:
+    """For prometheus_client; None for no id, or one that is longer than OpenMetrics allows."""
+    if not rollout_id or len(_ROLLOUT_ID) + len(rollout_id) > _EXEMPLAR_CHARACTERS:
         return None
-    value, rollout_id, at = example
-    return Exemplar({_ROLLOUT_ID: rollout_id}, value, at)
+    return {_ROLLOUT_ID: rollout_id}
 
 
-class CounterChild:
+def _number(child: Collector) -> float:
+    """The first sample of a counter or gauge."""
+    (metric,) = child.collect()
+    return metric.samples[0].value
+
+
+class CounterChild(prometheus_client.Counter):
     """One number that only grows."""
 
-    __slots__ = ("example", "value")
+    @property
+    def value(self) -> float:
+        """What a scrape reads."""
+        return _number(self)
 
-    def __init__(self) -> None:
-        self.value = 0.0
-        self.example: _Example | None = None
-
-    def inc(self, amount: float = 1.0, rollout_id: str = "") -> None:
+    def inc(self, amount: float = 1.0, rollout_id: str = "") -> None:  # type: ignore[override]  # an id makes the exemplar
         """Adds `amount`, which is not negative; rollout_id: the rollout that it counts."""
-        self.value += amount
-        if rollout_id:
-            self.example = (amount, rollout_id, time())
+        super().inc(amount, _exemplar(rollout_id))
 
 
-class GaugeChild:
+class GaugeChild(prometheus_client.Gauge):
     """One number that goes up and down."""
 
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def inc(self, amount: float = 1.0) -> None:
-        self.value += amount
-
-    def dec(self, amount: float = 1.0) -> None:
-        self.value -= amount
-
-    def set(self, value: float) -> None:
-        self.value = value
+    @property
+    def value(self) -> float:
+        """What a scrape reads."""
+        return _number(self)
 
 
-class HistogramChild:
+class HistogramChild(prometheus_client.Histogram):
     """How observations are spread over buckets."""
 
-    __slots__ = ("_bounds", "_counts", "_examples", "_total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)  # of each bucket, the infinite one last
-        self._total = 0.0
-        self._examples: dict[int, _Example] = {}  # by bucket
-
-    def observe(self, value: float, rollout_id: str = "") -> None:
-        """Counts `value`, a number, in the first bucket whose upper bound it does not exceed.
+    def observe(self, amount: float, rollout_id: str = "") -> None:  # type: ignore[override]  # as above
+        """Counts `amount` in the first bucket whose upper bound it does not exceed.
 
         rollout_id: the rollout that it was observed of.
         """
-        place = bisect_left(self._bounds, value)
-        self._counts[place] += 1
-        self._total += value
-        if rollout_id:
-            self._examples[place] = (value, rollout_id, time())
-
-    def read(self) -> tuple[list[int], float]:
-        """The count of each bucket, the infinite one last, and the sum of what was observed."""
-        return self._counts.copy(), self._total
-
-    def exemplars(self) -> list[Exemplar | None]:
-        """The last one observed of a rollout, for each bucket, the infinite one last."""
-        examples = self._examples.copy()
-        return [_exemplar(examples.get(place)) for place in range(len(self._bounds) + 1)]
+        super().observe(amount, _exemplar(rollout_id))
 
 
 ChildT = TypeVar("ChildT", CounterChild, GaugeChild, HistogramChild)
@@ -119,14 +76,13 @@ class Family(Collector, Generic[ChildT]):
     What must be there as zero from the start, its service asks for with `labels`.
     """
 
-    _make: Callable[[], ChildT]
-
     def __init__(
-        self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
+        self, metric: ChildT, name: str, labels: Sequence[str], registry: CollectorRegistry
     ) -> None:
+        """metric: the library's, in no registry."""
         self.name = name
-        self.documentation = documentation
         self.label_names = tuple(labels)
+        self._metric: ChildT = metric
         self._children: dict[tuple[str, ...], ChildT] = {}
         registry.register(self)
 
@@ -139,41 +95,48 @@ class Family(Collector, Generic[ChildT]):
         if child is None:
             if len(values) != len(self.label_names):
                 raise ValueError(f"{self.name} has the labels {self.label_names}, not {values}")
-            child = self._children[values] = self._make()
+            child = self._metric.labels(*values) if values else self._metric
+            self._children[values] = child
         return child
 
     def collect(self) -> Iterable[Metric]:
         """For prometheus_client."""
-        return self.describe() if self._children else []
+        if not self._children:
+            return
+        for metric in self._metric.collect():
+            # When a number was begun says nothing that the process's own start does not.
+            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+            yield metric
 
     def describe(self) -> Iterable[Metric]:
         """The same, without children, too: for the registry's check of names."""
-        return [self._read()]
-
-    @abstractmethod
-    def _read(self) -> Metric: ...
+        described: Iterable[Metric] = self._metric.describe()
+        return described
 
 
 class Counter(Family[CounterChild]):
     """Numbers that only grow. The name ends in `_total`."""
 
-    _make = CounterChild
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
+    ) -> None:
+        super().__init__(
+            CounterChild(name, documentation, labels, registry=None), name, labels, registry
+        )
 
     def inc(self, amount: float = 1.0) -> None:
         """Adds to the one number of a counter without labels."""
         self.labels().inc(amount)
 
-    def _read(self) -> Metric:
-        family = CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
-        for values, child in list(self._children.items()):
-            family.add_metric(values, child.value, exemplar=_exemplar(child.example))
-        return family
-
 
 class Gauge(Family[GaugeChild]):
     """Numbers that go up and down."""
 
-    _make = GaugeChild
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
+    ) -> None:
+        self._make = partial(GaugeChild, name, documentation, labels, registry=None)
+        super().__init__(self._make(), name, labels, registry)
 
     def set(self, value: float) -> None:
         """Sets the one number of a gauge without labels."""
@@ -181,16 +144,11 @@ class Gauge(Family[GaugeChild]):
 
     def replace(self, values: Mapping[tuple[str, ...], int]) -> None:
         """Has these children, by their label values, and no others, from one moment to the next."""
-        children = {labels: GaugeChild() for labels in values}
+        metric = self._make()
+        children = {labels: metric.labels(*labels) for labels in values}
         for labels, value in values.items():
             children[labels].set(value)
-        self._children = children
-
-    def _read(self) -> Metric:
-        family = GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
-        for values, child in list(self._children.items()):
-            family.add_metric(values, child.value)
-        return family
+        self._metric, self._children = metric, children
 
 
 class Histogram(Family[HistogramChild]):
@@ -204,11 +162,9 @@ class Histogram(Family[HistogramChild]):
         registry: CollectorRegistry,
         buckets: Sequence[float],
     ) -> None:
-        go_string: Any = floatToGoString  # the library has no type for it
-        self._bounds = tuple(buckets)
-        self._marks = [*map(go_string, buckets), "+Inf"]
-        self._make = partial(HistogramChild, self._bounds)
-        super().__init__(name, documentation, labels, registry)
+        self._lowest = buckets[0] if buckets else 0.0
+        metric = HistogramChild(name, documentation, labels, registry=None, buckets=buckets)
+        super().__init__(metric, name, labels, registry)
 
     @property
     def has_sum(self) -> bool:
@@ -217,17 +173,4 @@ class Histogram(Family[HistogramChild]):
         OpenMetrics forbids them where a bucket lies below 0: a sum that goes down looks like a
         restart. prometheus_client leaves both out then.
         """
-        return not self._bounds or self._bounds[0] >= 0
-
-    def _read(self) -> Metric:
-        """With cumulative counts, as prometheus_client wants them."""
-        family = HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)
-        for values, child in list(self._children.items()):
-            counts, total = child.read()
-            seen = 0
-            buckets: list[Any] = []  # the library's type has no exemplar that is None
-            for mark, count, exemplar in zip(self._marks, counts, child.exemplars(), strict=True):
-                seen += count
-                buckets.append((mark, seen, exemplar))
-            family.add_metric(values, buckets, total)
-        return family
+        return self._lowest >= 0

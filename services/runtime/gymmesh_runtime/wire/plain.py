@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import grpc
@@ -11,16 +11,12 @@ import grpc
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout, connection_closed
+from gymmesh_runtime.sizes import PackedRequests, packed_request
 from gymmesh_runtime.wire.channels import PeerChannel
-from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 
 
 class PlainPeer:
-    """Has the methods of one gRPC service at one address.
-
-    A method with streams both ways takes ``read``: what makes a response of its bytes, where the
-    caller wants another form of it than the contract's message.
-    """
+    """Has the methods of one gRPC service at one address."""
 
     def __init__(self, channel: PeerChannel, service: str) -> None:
         for name, spec in methods_of(service).items():
@@ -56,11 +52,7 @@ def _unary(channel: PeerChannel, spec: MethodSpec) -> Any:
 
 def _stream(channel: PeerChannel, spec: MethodSpec) -> Any:
     async def call(
-        request: Any,
-        *,
-        timeout: float,
-        metadata: Mapping[str, str] = NO_METADATA,
-        read: Callable[[bytes], Any] | None = None,
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         timeout = bounded_timeout(timeout, spec.full_name)
         carried = (*metadata.items(), *channel.metadata())
@@ -77,7 +69,7 @@ def _stream(channel: PeerChannel, spec: MethodSpec) -> Any:
                 sent.give_up = rpc.cancel
             async for data in rpc:
                 channel.reached()
-                yield spec.response_of(data, channel.address) if read is None else read(data)
+                yield spec.response_of(data, channel.address)
         except grpc.aio.AioRpcError as exc:
             raise await channel.failure(exc, spec.full_name) from None
         except asyncio.CancelledError:

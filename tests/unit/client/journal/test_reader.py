@@ -30,6 +30,7 @@ from gymmesh_client.journal.format.records import (
 )
 from gymmesh_client.journal.index.seal import seal, unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.stored_rows import stored_rows
 
 
 def name(number: int) -> str:
@@ -101,6 +102,17 @@ def test_a_torn_tail_is_left_alone_by_readers(tmp_path: Path) -> None:
         assert [row["rollout_id"] for row in run.rows()] == [name(1)]
         assert run.line(name(2)) is None
     assert files.journal.read_bytes() == torn
+
+
+def test_a_journal_that_lost_its_first_commit_is_damaged(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1)])
+    journal.close()
+    files.journal.write_bytes(files.journal.read_bytes()[:40])
+    with pytest.raises(UserError, match="does not say what run it is of"):
+        open_run(files.rows)
+    with pytest.raises(UserError, match="does not say what run it is of"):
+        list(stored_rows(files, ROWS))
 
 
 @pytest.mark.parametrize("zstd", [False, True])

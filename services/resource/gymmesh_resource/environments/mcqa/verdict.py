@@ -18,12 +18,19 @@ from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
 from gymmesh_resource.environments._quantities import quantity
-
-from .question import LETTERS, LOCALIZED, ChoiceQuestion, ReadingMode, last_box
-from .sentences import Named, affirmed
+from gymmesh_resource.environments.mcqa.question import (
+    LETTERS,
+    LOCALIZED,
+    ChoiceQuestion,
+    ReadingMode,
+    last_box,
+)
+from gymmesh_resource.environments.mcqa.sentences import Named, affirmed
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
+# Characters of a response that are read, its last: reading holds up the other rollouts.
+_READ: Final = 200_000
 # Characters beside a letter that say whether it is meant.
 _BESIDE: Final = 60
 # Tokens of an option's text, and of a box, that are looked for in each other.
@@ -67,6 +74,7 @@ def choose(
     `label_in_box`: whether ``\boxed{C: its text}`` chooses C in the strict boxed mode.
     `answer_prefix`: in lenient_answer_colon_md, what may stand in place of "Answer:".
     """
+    text = text[-_READ:]
     match mode:
         case "strict_single_letter_boxed":
             return _boxed(last_box(text), question, label_in_box)
@@ -256,7 +264,8 @@ def _mentions(text: str, letters: frozenset[str]) -> list[Named]:
 
 def _lists_options(text: str, mentions: Sequence[Named], question: ChoiceQuestion) -> bool:
     """Whether another option stands there with its text ("A: Venus, B: Mercury"), or the first
-    letter with the text of another."""
+    letter with the text of another.
+    """
     first = mentions[0]
     other = question.named_by(text[first.end :].lstrip(" )]*_.:,;-"))
     return other not in (None, first.letter) or any(
