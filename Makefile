@@ -88,8 +88,9 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: setup ## regenerate the Python stubs from proto/gymmesh
+proto: setup ## regenerate the Python stubs and the columns of rows from proto/gymmesh
 	$(BIN)/python tools/generate.py
+	$(BIN)/python -m tools.rows
 
 view: ## build the page of gym-cli view into clients/view/gymmesh_view/static (needs npm)
 	@tools/setup-view-page.sh
@@ -168,7 +169,8 @@ bench-xds: setup ## measure how soon gRPC clients follow the registry through xD
 scaling: setup ## print the capacity model of docs/scaling.md (ARGS=--write writes the page)
 	$(BIN)/python -m tests.scale.scaling_sim $(ARGS)
 
-chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
+chaos: setup ## hurt 20 runs of 500 rollouts in every way, damage 250 files, and judge them (ARGS=…)
+	$(BIN)/python -m tests.chaos.damage
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)

@@ -33,7 +33,7 @@ done
 for language in "${languages[@]}"; do
     echo "== $language: its collector"
     case $language in
-    go) go -C clients/go build -o ../../.cache/clients/go/collect ./cmd/collect ;;
+    go) go -C clients/go build -o ../../.cache/clients/go/collect ./examples/collect ;;
     typescript)
         make --no-print-directory -C clients/typescript setup build
         npm --prefix clients/typescript run build:dev

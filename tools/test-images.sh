@@ -65,7 +65,7 @@ in_image gym-cli --version
     fail "it has a compiler or pip"
 ! in_image touch /opt/gymmesh/touched 2>/dev/null || fail "it can change its own programs"
 said=$(in_image gym-cli serve environment nobody 2>&1 || true)
-[[ $said == *"there is no environment 'nobody'"* ]] || fail "gym-cli serve said: $said"
+[[ $said == *"no environment 'nobody'"* ]] || fail "gym-cli serve said: $said"
 in_image python -c 'import consul, envoy.config, mcp, openai'
 
 say "the sandbox's image under runc, with what the chart gives its pod"

@@ -1,9 +1,10 @@
 """Dashboards for Grafana, and recording rules and alerts for Prometheus, as code.
 
-Every metric's name comes from gymmesh_runtime.metrics, and labels are checked against it, so that
+Every metric's name comes from the room that declares it, and labels are checked against it, so that
 a name that changes there changes here. `python -m deploy.observe` writes what it makes to where it
 is used; `make check` fails while that differs.
 
+    families.py     all metrics that the rooms declare
     promql.py       queries over our metrics
     rewards.py      the mean reward, which takes two metrics
     dashboard.py    panels and dashboards, and their JSON by Grafana's own SDK

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.promql import Scope
 from deploy.observe.rules import AS_SAID, FAILED_SHARE, QUEUE_P95, Times
 from gymmesh_mesh.processes.prometheus import JOB
-from gymmesh_runtime import metrics as m
 
 RUNBOOK: Final = "docs/alerts.md"
 #: critical: rollouts are not made, or must not be trained on. warning: it costs, or soon will.

@@ -1,6 +1,6 @@
 """PromQL over the project's metrics.
 
-A query names a metric by its object in gymmesh_runtime.metrics, and labels are checked against it.
+A query names a metric by its object in families.py, and labels are checked against it.
 """
 
 from __future__ import annotations

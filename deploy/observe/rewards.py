@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.promql import Scope
-from gymmesh_runtime import metrics as m
 
 
 def mean_reward(scope: Scope, *by: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.promql import Scope
 from deploy.observe.rewards import mean_reward
-from gymmesh_runtime import metrics as m
 
 _FAILED: Final = 'outcome="failed"'
 _JUDGED: Final = 'outcome!="cancelled"'

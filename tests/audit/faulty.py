@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_resource import Rollout
-
-from .reading import boxed, document, fenced, last_line, normal, number, rows, tagged
-from .small import Small
+from tests.audit.reading import boxed, document, fenced, last_line, normal, number, rows, tagged
+from tests.audit.small import Small
 
 BOX: Final = "The answer is \\boxed{{answer}}."
 TAG: Final = "<answer>{answer}</answer>"
@@ -461,7 +460,7 @@ FAULTY: Final[tuple[Small, ...]] = (
         "nearly/a pair in place of a set",
     ),
     Small("capitals_matter", _exact, WORDS, found="clothes/in small letters"),
-    Small("no_trailing_dot", _number_text, NUMBERS, "number", BOX, "clothes/a trailing dot"),
+    Small("no_trailing_dot", _number_text, ("10.8", "36"), "number", BOX, "clothes/a trailing dot"),
     Small("whole_message", _whole_message, WORDS, "text", BOX, "clothes/after a paragraph"),
     Small("json_as_text", _json_text, RECORDS, "json", found="clothes/keys in another order"),
     Small(

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_resource import Rollout
-
-from .faulty import BOX, CALLS, NUMBERS, PROGRAMS, QUERIES, RECORDS, TAG, WORDS
-from .reading import boxed, document, fenced, last_line, normal, number, rows, tagged
-from .small import Small
+from tests.audit.faulty import BOX, CALLS, NUMBERS, PROGRAMS, QUERIES, RECORDS, TAG, WORDS
+from tests.audit.reading import boxed, document, fenced, last_line, normal, number, rows, tagged
+from tests.audit.small import Small
 
 Row = Mapping[str, Any]
 
@@ -194,6 +193,13 @@ SOUND: Final[tuple[Small, ...]] = (
     Small("plain_equality_of_whole_numbers", _equal(boxed), ("36", "7", "112"), "number", BOX),
     Small("plain_equality_of_negatives", _equal(tagged), ("-36", "-7"), "number", TAG),
     Small("plain_equality_of_decimals", _equal(tagged), ("0.25", "12.75"), "number", TAG),
+    Small(
+        "the_same_digits",
+        lambda row, rollout: boxed(rollout.text).strip() == row["gold"],
+        ("36", "7", "112"),
+        "number",
+        BOX,
+    ),
     Small(
         "number_alone",
         lambda row, rollout: rollout.answer.strip() == row["gold"],

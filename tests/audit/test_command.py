@@ -69,6 +69,31 @@ def test_what_is_deliberate_is_listed_with_its_reason_and_does_not_fail(folder: 
     assert done.returncode == 1
 
 
+def test_an_entry_of_what_is_deliberate_without_a_finding_fails(folder: Path) -> None:
+    entries = ('{attack: "*", reason: it is a demo}', "{attack: nearly/no such, reason: x}")
+    (folder / "deliberate.yaml").write_text("".join(f"- {one}\n" for one in entries))
+    done = command("audit", "contains.py", folder=folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "deliberate entry nearly/no such has no finding" in done.stdout
+    report = json.loads(command("audit", "contains.py", "--json", folder=folder).stdout)["Contains"]
+    assert report["deliberate_without_a_finding"] == ["nearly/no such"]
+    assert not report["passed"]
+    # The cheap part does not try all that entries may name.
+    assert command("audit", "contains.py", "--cheap", folder=folder).returncode == 0
+
+
+def test_an_entry_may_be_for_some_options_alone(folder: Path) -> None:
+    (folder / "deliberate.yaml").write_text(
+        '- {attack: "*", reason: it is a demo}\n'
+        "- {attack: nearly/no such, options: {strict: true}, reason: x}\n"
+    )
+    assert command("audit", "contains.py", folder=folder).returncode == 0
+    (folder / "deliberate.yaml").write_text(
+        '- {attack: "*", options: {strict: true}, reason: it is a demo}\n'
+    )
+    assert command("audit", "contains.py", folder=folder).returncode == 1
+
+
 def test_a_list_of_what_is_deliberate_that_is_wrong_is_named(folder: Path) -> None:
     (folder / "deliberate.yaml").write_text("- {attack: nothing/*}\n")
     done = command("audit", "contains.py", folder=folder)

@@ -22,6 +22,8 @@ from gymmesh_responses import loads
 from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
+# The attacks that stall are judged to their limits, which takes a busy machine many minutes.
+pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "reasoning_gym": {"datasets": ["puzzle24", "complex_arithmetic", "leg_counting"], "count": 3},
 }
@@ -38,7 +40,7 @@ async def audited(
 
 
 def check(report: Report) -> None:
-    assert not report.open_weaknesses, "\n".join(lines(report))
+    assert report.passed, "\n".join(lines(report))
     assert report.measured.verdicts > 0
 
 

@@ -11,10 +11,9 @@ from gymmesh_audit import AuditOptions, lines, to_html, to_json
 from gymmesh_mesh.authoring.auditing import audit_here
 from gymmesh_resource import Rollout
 from gymmesh_resource.config import EnvironmentConfig
-
-from .faulty import FAULTY
-from .small import Small, small_environment
-from .sound import SOUND
+from tests.audit.faulty import FAULTY
+from tests.audit.small import Small, small_environment
+from tests.audit.sound import SOUND
 
 
 @pytest.mark.parametrize("faulty", FAULTY, ids=lambda one: one.name)
@@ -33,7 +32,7 @@ async def test_a_sound_verifier_is_not_accused(sound: Small) -> None:
 
 def test_there_are_enough_of_them() -> None:
     assert len(FAULTY) >= 60
-    assert len(SOUND) >= 38
+    assert len(SOUND) >= 39
     assert len({one.name for one in (*FAULTY, *SOUND)}) == len(FAULTY) + len(SOUND)
 
 
@@ -75,6 +74,7 @@ async def test_a_report_with_all_expected_answers_does_not() -> None:
         ("ascii_whole", "full-width digits"),
         ("ascii_whole_with_a_sign", "the minus sign of typography"),
         ("ascii_whole", "with .0"),
+        ("the_same_digits", "a trailing dot"),
         ("exact_option_in_a_box", "bold in the box"),
     ],
 )

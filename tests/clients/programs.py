@@ -23,7 +23,7 @@ COMMANDS: Final[Mapping[str, list[str]]] = {
     "rust": [str(CLIENTS / "rust/target/debug/examples/collect")],
 }
 _BOUND_S: Final = 240.0
-_TIMES: Final = ("timings", "stages", "model_calls")
+_TIMES: Final = ("timings", "stages", "response_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +124,11 @@ def comparable(row: Any) -> Any:
     left["response"] = {key: response[key] for key in response if key not in ("id", "created_at")}
     for part in ("metadata", "verification"):
         if part in left:
-            left[part] = {key: one for key, one in left[part].items() if key not in _TIMES}
+            left[part] = _timeless(left[part])
+    for part in ("calls", "tool_calls"):
+        left[part] = [_timeless(call) for call in left.get(part, ())]
     return left
+
+
+def _timeless(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: one for key, one in part.items() if key not in _TIMES}

@@ -17,12 +17,12 @@ import pytest
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.consul import ConsulRegistry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serving

@@ -20,29 +20,30 @@ import click
 import msgspec
 import pytest
 
+from deploy.observe.families import declared
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
 from gymmesh_cli.terminal import exits
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader
-from gymmesh_client.rows import OWN_KEYS as ROW_KEYS
 from gymmesh_client.tasks import OWN_KEYS as TASK_KEYS
 from gymmesh_conformance import __main__ as conformance
 from gymmesh_conformance.suites import load_profile
+from gymmesh_data import EXPORTS
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
-from gymmesh_model.backends import BACKENDS
+from gymmesh_model.backends.facts import backend_kinds
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
 from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_runtime import metrics
+from gymmesh_rows import COLUMNS as ROW_KEYS
 from gymmesh_runtime.config import load_config
+from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
-from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.cli import run
 from tests.support.docs import (
     ANSWERS,
@@ -367,7 +368,23 @@ def test_every_key_of_the_rows_is_documented() -> None:
 def test_every_backend_is_documented() -> None:
     rows = BY_NAME["configuration.md"].text.splitlines()
     row = next(line for line in rows if line.startswith("| `backend` | text | `auto`"))
-    assert set(BACKENDS) <= set(re.findall(r"`(\w+)`", row))
+    assert set(backend_kinds()) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_every_export_is_documented() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| ", BY_NAME["export.md"].text, re.MULTILINE)
+    assert set(rows) >= set(EXPORTS)
+
+
+def test_every_permission_is_documented_with_what_it_lets_call() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", BY_NAME["security.md"].text, re.MULTILINE)
+    documented = {name: sorted(re.findall(r"`([A-Z]\w+)`", text)) for name, text in rows}
+    takes: dict[str, list[str]] = {}
+    for spec in methods_by_full_name().values():
+        takes.setdefault(spec.permission, []).append(spec.name)
+    assert len(takes) > 5
+    for permission, methods in takes.items():
+        assert documented[permission] == sorted(methods), permission
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -392,11 +409,10 @@ def test_every_metric_is_documented() -> None:
     )
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     real = {}
-    for metric in vars(metrics).values():
-        if isinstance(metric, Family):
-            about = next(iter(metric.describe()))
-            name = about.name + ("_total" if about.type == "counter" else "")
-            real[name] = (about.type, set(metric.label_names))
+    for metric in declared().values():
+        about = next(iter(metric.describe()))
+        name = about.name + ("_total" if about.type == "counter" else "")
+        real[name] = (about.type, set(metric.label_names))
     assert len(real) > 10
     assert documented == real
 

@@ -186,6 +186,16 @@ ROWS: Final = [
         '{"task_id":"c","environment":{"room":1},"agent":["x"],'
         '"responses_create_params":{"input":"hi"}}',
     ),
+    ("a prompt that is a text", '{"task_id":"e","prompt":"2+3?","expected_answer":"5"}'),
+    (
+        "a prompt that is a list of messages",
+        '{"task_id":"f","prompt":[{"role":"system","content":"Be short."},'
+        '{"role":"user","content":"2+3?"}]}',
+    ),
+    (
+        "a prompt beside parameters is the verifier's",
+        '{"task_id":"g","prompt":"2+3?","responses_create_params":{"input":"hi"}}',
+    ),
     ("a seed below zero", '{"task_id":"d","seed":-1,"responses_create_params":{"input":"hi"}}'),
 ]
 SEEDS: Final = [(7, 0), (7, 1), (-1, 3), (2**63 - 1, 1), (-(2**63), 2)]

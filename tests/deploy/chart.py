@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -108,6 +109,14 @@ class Chart:
         self.helm = helm
         self._home = folder / "helm"
         self._rendered: dict[str, Rendered] = {}
+
+    def later(self, folder: Path) -> Chart:
+        """The same in a later version, of a later application."""
+        found = Chart(self.helm, folder)
+        about = found.path / "Chart.yaml"
+        text = re.sub(r"(?m)^version: .*$", "version: 9.9.9", about.read_text())
+        about.write_text(re.sub(r"(?m)^appVersion: .*$", 'appVersion: "9.9.9"', text))
+        return found
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Helm, with no settings and no cache but its own here."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,7 @@ PINNED = ("--set=image.tag=1.2.3", "--set=sandbox.image.tag=1.2.3")
 
 @pytest.fixture(scope="module")
 def newer(chart: Chart, tmp_path_factory: pytest.TempPathFactory) -> Chart:
-    """The chart in a later version, of a later application."""
-    found = Chart(chart.helm, tmp_path_factory.mktemp("newer"))
-    shutil.rmtree(found.path)
-    shutil.copytree(chart.path, found.path)
-    about = found.path / "Chart.yaml"
-    text = re.sub(r"(?m)^version: .*$", "version: 9.9.9", about.read_text())
-    about.write_text(re.sub(r"(?m)^appVersion: .*$", 'appVersion: "9.9.9"', text))
-    return found
+    return chart.later(tmp_path_factory.mktemp("newer"))
 
 
 def pods(rendered: Rendered) -> dict[str, object]:

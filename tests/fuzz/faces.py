@@ -89,6 +89,7 @@ def _specs(module: Any, service: str) -> Iterable[MethodSpec]:
             response_class=response,
             client_streaming=method.client_streaming,
             server_streaming=method.server_streaming,
+            permission="",
             pack_request=request.SerializeToString,
             read_request=request.FromString,
             pack_response=response.SerializeToString,

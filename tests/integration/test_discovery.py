@@ -114,6 +114,19 @@ async def test_draining_is_not_undone_by_the_next_renewal() -> None:
         await kept.stop()
 
 
+async def test_a_registry_that_forgot_a_lease_hears_at_once_that_its_holder_drains() -> None:
+    async with registry() as (address, backend), calling(address) as peer:
+        kept = Registration(peer, INSTANCE)
+        await kept.start(BOUND_S)
+        await backend.deregister(kept._lease_id)  # as a registry that forgot does
+        await kept.drain()
+        # Whoever follows the registry may list it still, by what another registry said.
+        (listed,) = backend.snapshot("", "")[1]
+        assert listed.health == pb.HEALTH_DRAINING
+        await kept.stop()
+        assert ids(backend) == []
+
+
 async def test_a_registration_finds_the_registry_that_took_the_place_of_the_old() -> None:
     async with registry() as (address, backend):
         directory = PeerDirectory()
@@ -249,14 +262,16 @@ async def test_a_watch_follows_and_resyncs_after_a_restart(
         await until(lambda: directory.instances()[0].health == pb.HEALTH_DRAINING)
         await backend.deregister(lease)
         await until(lambda: known() == ["b", "here"])
+        assert not directory.outdated
     # Without a registry what is known stays in use.
-    await asyncio.sleep(0.3)
+    await until(lambda: directory.outdated)
     assert known() == ["b", "here"]
     async with registry(port_of(address)) as (_, backend):
         await backend.register(instance_at("127.0.0.1:3", instance_id="c"), 10, "")
         # It knows nobody yet who was there before: they have the time of a lease to register.
         await until(lambda: known() == ["c", "here"])
         assert {"b", "here"} <= set(seen[-1])
+        assert not directory.outdated
         await watch.stop()
         await backend.register(INSTANCE, 10, "")
         await asyncio.sleep(0.1)

@@ -14,8 +14,8 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.model import metrics
 from gymmesh_model import ModelConfig, ModelService
-from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.dialogue import ids_of

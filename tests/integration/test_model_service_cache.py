@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model import ModelConfig
+from gymmesh_model import ModelConfig, metrics
 from gymmesh_model.config import CacheConfig
 from gymmesh_responses import text_of
-from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from tests.integration.test_model_service import KEY, ask, failing, request, serving
 from tests.integration.test_model_service_faults import streamed

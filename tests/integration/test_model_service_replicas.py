@@ -11,11 +11,10 @@ from typing import Any, Literal
 import pytest
 from aiohttp import web
 
-from gymmesh_model import ModelConfig, ModelService
+from gymmesh_model import ModelConfig, ModelService, metrics
 from gymmesh_model.config import AdaptConfig
 from gymmesh_model.routing.breaker import RetryBudget
 from gymmesh_responses import text_of
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError, to_status
 from tests.integration.test_model_service import BOUND_S, KEY, ask, request, serving
 from tests.integration.test_model_service_faults import streamed

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from gymmesh_data.exports import HUB
+from gymmesh_data.exports.formats import FORMATS
 from tests.support.cli import Ended, gym, rows_of
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "first_environment"
@@ -53,6 +55,17 @@ class Ledger(Environment[sqlite3.Connection]):
         found = session.state.execute("select item, sum(count) from basket group by item")
         right = dict(found.fetchall()) == rollout.task.payload["wanted"]
         return float(right) if self.version == "1" else float(not right)
+'''
+TALKING: Final = '''
+from gymmesh import Turn
+from ledger import Ledger
+
+
+class Talking(Ledger):
+    """It has the last word."""
+
+    def next_turn(self, session, new):
+        return Turn("We close.", done=True)
 '''
 RANKED: Final = '''
 from gymmesh import Pending, Verdict
@@ -295,6 +308,37 @@ async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path
     assert (found["judged"], found["changed"], found["replayed_differing"]) == (2, 0, 1)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) -> None:
+    (folder / "talking.py").write_text(TALKING)
+    keep = f"environments.shop.keep_state={str(kept).lower()}"
+    await collect(folder, "talking.py:Talking", keep)
+    done = await reverify(folder, "talking.py:Talking", "--dry-run", "--set", keep)
+    assert done.code == 1
+    if kept:  # what could be kept: a rollout may have a state, of another version of the class
+        assert "left out      2 with turns of the environment, which are not replayed" in done.out
+    else:
+        done.said(
+            "environment 'shop' takes turns, which a replay of tool calls does not repeat",
+            "Set keep_state in its class",
+        )
+
+
+async def test_rollouts_of_several_actors_are_not_replayed(folder: Path) -> None:
+    rows = await collect(folder, "ledger.py:Ledger")
+    helper = {"reward": 1.0, "output": [], "usage": {}}
+    plain = folder / "rollouts.jsonl"
+    for name in ("rollouts.journal", "rollouts.run.json"):  # so that it may be edited
+        (folder / name).unlink(missing_ok=True)
+    plain.write_text(
+        json.dumps({**rows[0], "actors": {"helper": helper}}) + "\n" + json.dumps(rows[1]) + "\n"
+    )
+    done = await reverify(folder, "ledger.py:Ledger", "--dry-run")
+    assert done.code == 0, done.err
+    assert "replayed      1 rollouts, 0 with differences" in done.out
+    assert "left out      1 of several actors, whose calls have no order to replay them" in done.out
+
+
 async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None:
     await collect(folder, "shop.py:Shop")
     rows = folder / "rollouts.jsonl"
@@ -308,10 +352,11 @@ async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None
     formats = (
         *("messages", "sft", "dpo", "trl", "verl", "nemo-rl", "openrlhf", "openrlhf-sft"),
         *("openrlhf-dpo", "openai", "openai-dpo", "atif", "inspect", "otel", "hf"),
+        *("tokens", "verl-sft", "parquet", "arrow"),
     )
+    assert set(formats) == {*FORMATS, HUB}
     for number, name in enumerate(formats):
-        # Inspect's log is a compressed archive.
-        suffix = {"inspect": ".eval", "hf": ""}.get(name, ".jsonl")
+        suffix = "" if name == HUB else FORMATS[name].suffixes[0]
         asked = ("--format", name, "--output", f"export-{number}{suffix}")
         done = await gym("export", "plain.jsonl", *asked, cwd=folder)
         assert done.code in (0, 1), (name, done.err)

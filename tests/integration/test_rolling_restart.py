@@ -1,4 +1,5 @@
-"""Every service is replaced while a run goes on, as a Deployment does it: nothing of it shows.
+"""Every service is replaced while a run goes on, as a Deployment does it: nothing of it shows, but
+the verdicts of another version.
 
 The new instance is SERVING before the old one gets SIGTERM, except for the discovery service, whose
 registry is in memory: the old one goes before the new one comes, at the same address.
@@ -19,7 +20,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.cli import rows_of, start, write_tasks
+from tests.support.cli import gym, rows_of, start, write_tasks
 from tests.support.noted_tools import CALLS, calls_in
 from tests.support.ports import free_port
 from tests.support.served import ROOT, Served, serve
@@ -46,7 +47,21 @@ SERVICES: Final = {
 }
 
 
-def mesh_file(folder: Path, transport: str) -> Path:
+QUESTION: Final = {
+    "responses_create_params": {"input": [{"role": "user", "content": "Write."}]},
+}
+UPGRADED: Final = """
+from tests.support.noted_tools import NotedTools
+
+
+class Upgraded(NotedTools):
+    verifier_version = "{version}"
+"""
+
+
+def mesh_file(
+    folder: Path, transport: str, use: str = "tests.support.noted_tools:NotedTools"
+) -> Path:
     """A policy that takes its time, and calls the tool of the noted environment twice."""
     call = {"type": "function_call", "name": "write"}
     answers: list[dict[str, object]] = [
@@ -62,7 +77,7 @@ def mesh_file(folder: Path, transport: str) -> Path:
         "models": {"policy": {"backend": "replay", "path": str(recording)}},
         "environments": {
             "noted": {
-                "use": "tests.support.noted_tools:NotedTools",
+                "use": use,
                 "options": {"folder": str(folder / "noted")},
             }
         },
@@ -157,11 +172,42 @@ def lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines() if path.exists() else []
 
 
+async def test_verdicts_of_a_rolling_upgrade_are_counted_and_told(tmp_path: Path) -> None:
+    code = tmp_path / "upgraded.py"
+    code.write_text(UPGRADED.format(version="1"))
+    config = mesh_file(tmp_path, "auto", f"{code}:Upgraded")
+    tasks, output = write_tasks(tmp_path, [QUESTION]), tmp_path / "rows.jsonl"
+    async with (
+        deployed(config, tmp_path) as deployment,
+        collecting(
+            "--agent", f"discovery://{deployment.registry}/tool_loop", "-i", tasks, "-o", output,
+            "-n", "10000", "--concurrency", str(CONCURRENCY), "--max-attempts", "1",
+            "--grace", str(DRAIN_S),
+        ) as collect,
+    ):  # fmt: skip
+        await until_rows(output, BETWEEN, collect)
+        code.write_text(UPGRADED.format(version="2"))
+        await deployment.replace("environment")
+        await until_rows(output, len(lines_of(output)) + BETWEEN, collect)
+        collect.send_signal(signal.SIGINT)
+        async with asyncio.timeout(DRAIN_S + BOUND_S):
+            out, err = await collect.communicate()
+    assert collect.returncode == 130, err.decode()
+    assert rows_of(tmp_path / "rows.failures.jsonl") == []
+    judged = Counter(row["verification"]["version"] for row in rows_of(output))
+    assert judged.keys() == {"1", "2"}
+    assert json.loads(out)["verdicts"] == {"noted": judged}
+    told = (tmp_path / "rows.errors.log").read_text()
+    assert "a verdict of noted is of version 2, earlier ones of this run of 1" in told
+    profile = await gym("profile", output, cwd=ROOT)
+    mixed = f"noted: {judged['1']} of version 1, {judged['2']} of version 2"
+    assert f"verdicts of different versions: {mixed}" in profile.out
+
+
 @pytest.mark.parametrize("transport", ORDER)
 async def test_every_service_is_replaced_under_load(tmp_path: Path, transport: str) -> None:
     config = mesh_file(tmp_path, transport)
-    question = {"responses_create_params": {"input": [{"role": "user", "content": "Write."}]}}
-    tasks = write_tasks(tmp_path, [{"task_id": f"task-{n}", **question} for n in range(10)])
+    tasks = write_tasks(tmp_path, [{"task_id": f"task-{n}", **QUESTION} for n in range(10)])
     output = tmp_path / "rows.jsonl"
     async with (
         deployed(config, tmp_path) as deployment,

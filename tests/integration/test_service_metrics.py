@@ -113,9 +113,12 @@ async def test_how_programs_end() -> None:
 
 
 async def test_worker_processes_that_are_waited_for_and_lost() -> None:
-    counted = Counted()
+    counted, kills_total = Counted(), "gymmesh_worker_kills_total"
     async with ProcessPool(workers=1) as pool:
         assert counted.of("gymmesh_workers") == 1
+        # There from the start, so that the first loss shows as growth.
+        causes = {dict(key[1])["cause"] for key in samples() if key[0] == kills_total}
+        assert causes == {"cancelled", "timeout", "crashed"}
         async with asyncio.timeout(BOUND_S):
             results = await asyncio.gather(
                 pool.run(time.sleep, 30.0, timeout=0.1),
@@ -123,7 +126,7 @@ async def test_worker_processes_that_are_waited_for_and_lost() -> None:
                 return_exceptions=True,
             )
     assert [type(one) for one in results] == [WorkerTimeout, WorkerCrashed]
-    kills = counted.by("gymmesh_worker_kills_total", "cause")
+    kills = counted.by(kills_total, "cause")
     assert kills == {"timeout": 1, "crashed": 1}
     assert counted.of("gymmesh_worker_wait_seconds_count") == 1
     assert not counted.of("gymmesh_workers")

@@ -43,13 +43,13 @@ class Release:
     def __init__(self, cluster: Cluster, chart: Chart, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
-        self._chart = chart
+        self.chart = chart
 
     # ---- Helm
 
     def render(self, name: str, *more: str) -> Rendered:
         """What Helm makes of a value file for this namespace."""
-        return self._chart.render(name, "--namespace", self.namespace, *more)
+        return self.chart.render(name, "--namespace", self.namespace, *more)
 
     async def install(self, name: str, *more: str) -> None:
         """Installs a value file, and waits until Helm takes all of it for ready."""
@@ -66,11 +66,11 @@ class Release:
     async def helm(self, *arguments: str | Path) -> str:
         """Helm, in this namespace."""
         where = ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace]
-        done = await asyncio.to_thread(self._chart.run, *arguments, *where)
+        done = await asyncio.to_thread(self.chart.run, *arguments, *where)
         return _said(done)
 
     def _source(self, name: str) -> list[str | Path]:
-        return [self._chart.path, "--values", self._chart.values(name), "--timeout", f"{BOUND_S}s"]
+        return [self.chart.path, "--values", self.chart.values(name), "--timeout", f"{BOUND_S}s"]
 
     # ---- kubectl
 
@@ -78,7 +78,7 @@ class Release:
         """kubectl, in this namespace."""
         home = self.cluster.kubeconfig
         where = [f"--kubeconfig={home}", f"--cache-dir={home.parent / 'kubectl'}"]
-        program = str(self._chart.helm.parent / "kubectl")
+        program = str(self.chart.helm.parent / "kubectl")
 
         def run() -> subprocess.CompletedProcess[str]:
             return subprocess.run(

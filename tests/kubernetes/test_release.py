@@ -106,6 +106,29 @@ async def replaced(
     assert not healths(backend).keys() & old.keys()
 
 
+async def test_an_upgrade_passes_a_job_that_collects(release: Release, tmp_path: Any) -> None:
+    """The API server refuses every change of a Job's pods: one that is as it was stays and goes on,
+    and one that is not is followed by another, which goes on with the same volume.
+    """
+    pinned = ("--set", "image.tag=1.2.3")
+    later = Release(release.cluster, release.chart.later(tmp_path), release.namespace)
+    async with kubelet(release.cluster, release.namespace):
+        await release.install("small", *pinned)
+        pod = await comes(functools.partial(one_pod, release, "collector"))
+        (job,) = await release.get("jobs")
+        await later.upgrade("small", *pinned, "--set", "agents.tool_loop.config.max_steps=6")
+        (same,) = await release.get("jobs")
+        assert uid_of(same) == uid_of(job)
+        assert uid_of(await comes(functools.partial(one_pod, release, "collector"))) == uid_of(pod)
+        await later.upgrade("small", "--set", "image.tag=1.2.4")
+        had = frozenset({uid_of(pod)})
+        following = await comes(functools.partial(one_pod, release, "collector", had))
+        (other,) = await release.get("jobs")
+        assert other["metadata"]["name"] != job["metadata"]["name"]
+        assert following["spec"]["volumes"][0] == pod["spec"]["volumes"][0]
+        await release.uninstall()
+
+
 async def it_goes_with_all_it_had(release: Release, name: str, values: tuple[str, ...]) -> None:
     """A service that the values do not have any more."""
     assert any(name in one for one in await release.objects())

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client import OutputFiles, RunIdentity, RunOutput, open_run, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, open_run
 
 ONE: Final = RunIdentity("t", "c")
 ROW_BYTES: Final = 3000
@@ -90,7 +90,7 @@ async def rows_alone(folder: Path, count: int, total: int) -> float:
 
 
 def opened(path: Path) -> RunOutput:
-    return prepare(OutputFiles(path), ONE, overwrite=True, resume=False)
+    return RunOutput.open(OutputFiles(path), ONE, OpenOptions(overwrite=True))
 
 
 async def journalled(folder: Path, count: int, total: int) -> float:
@@ -156,7 +156,7 @@ async def _fill(path: Path, total: int) -> None:
 
 def _reopen(path: Path) -> None:
     before, cpu = rss(), time.process_time()
-    output = prepare(OutputFiles(path), ONE, overwrite=False, resume=True)
+    output = RunOutput.open(OutputFiles(path), ONE, OpenOptions(resume=True))
     print(
         f"  resumed       {time.process_time() - cpu:9.1f} s of CPU, memory grew by "
         f"{grown(before):.0f} MiB, {output.outcomes} outcomes (every row is read for the tally)"

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import MeshConfig, embedded
 from gymmesh_mesh.config import Defaults
 from gymmesh_model.config import ModelConfig
@@ -113,7 +113,7 @@ async def ours(arguments: argparse.Namespace, prompts: list[str], folder: Path) 
     ]
     rows = folder / f"{time.monotonic_ns()}.jsonl"
     async with embedded(config) as mesh:
-        output = prepare(OutputFiles(rows), RunIdentity("", ""), overwrite=False, resume=False)
+        output = RunOutput.open(OutputFiles(rows), RunIdentity("", ""))
         options = CollectOptions(concurrency=arguments.in_flight, timeout_s=_ROUND_S)
         connect = partial(mesh.agents.connect, held=True)
         collector = Collector(connect, output, options, stored=mesh.agents.stored)

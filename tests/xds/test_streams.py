@@ -16,8 +16,8 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.rpc import status_pb2
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_discovery import metrics
 from gymmesh_discovery.xds.names import CLUSTER, ENDPOINTS, LISTENER, ROUTE
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from tests.support.scraping import Counted
 from tests.unit.runtime.probe import until

@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import text_of
-from gymmesh_runtime.errors import MeshError
-
-from .answers import GENERATORS, Variant
-from .answers.pattern import AS_PATTERN
-from .attack import Attack, AttackKind
-from .deliberate import Meant, with_reasons
-from .gold import Gold
-from .hostile import hostile
-from .judgement import (
+from gymmesh_audit.answers import GENERATORS, Variant
+from gymmesh_audit.answers.pattern import AS_PATTERN
+from gymmesh_audit.attack import Attack, AttackKind
+from gymmesh_audit.deliberate import Meant, idle, with_reasons
+from gymmesh_audit.gold import Gold
+from gymmesh_audit.hostile import hostile
+from gymmesh_audit.judgement import (
     Report,
     Weakness,
     judged,
@@ -33,9 +30,11 @@ from .judgement import (
     unstable,
     without_echoes,
 )
-from .player import Played, Player
-from .policies import SILENCE, free_forms, from_elsewhere, from_nothing
-from .retarget import retargeted, with_patterns
+from gymmesh_audit.player import Played, Player
+from gymmesh_audit.policies import SILENCE, free_forms, from_elsewhere, from_nothing
+from gymmesh_audit.retarget import retargeted, with_patterns
+from gymmesh_responses import text_of
+from gymmesh_runtime.errors import MeshError
 
 _AT_ONCE: Final = 8
 _STABLE: Final = 20
@@ -62,7 +61,8 @@ class AuditOptions:
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
     so many. cheap: only what is made from nothing and the expected answers themselves. retarget:
     also the same tasks with other expected answers. deliberate: what the environment means;
-    None: nothing, or its own list.
+    None: nothing, or its own list. must_find: those of its entries of which a finding must come
+    where all is tried.
     """
 
     seed: int = 0
@@ -70,6 +70,7 @@ class AuditOptions:
     cheap: bool = False
     retarget: bool = True
     deliberate: Sequence[Meant] | None = None
+    must_find: Sequence[Meant] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,14 @@ class _Audit:
             notes=self._notes,
             live=() if self._scripted else tuple(about.models),
             unplayed=self._unplayed(tried),
+            idle=self._idle() if len(tried) == len(tasks) else (),
         )
+
+    def _idle(self) -> list[str]:
+        """Entries of what is deliberate without a finding, where everything was tried."""
+        if self._options.cheap or not self._options.retarget:
+            return []
+        return [str(one) for one in idle(self._findings, self._options.must_find)]
 
     async def _golds(self, task: rollout_pb2.Task) -> Sequence[Gold]:
         golds = await self._player.golds(task)
@@ -179,7 +187,8 @@ class _Audit:
 
     async def _retargeted(self, tried: Sequence[Tried]) -> list[Tried]:
         """For each kind and form, other expected answers, each on the first task that has one of
-        its shape."""
+        its shape.
+        """
         if self._options.cheap or not self._options.retarget:
             return []
         more: list[Tried] = []

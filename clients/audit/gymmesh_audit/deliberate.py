@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from gymmesh_audit.judgement import Weakness
 from gymmesh_runtime.config import ConfigError
-
-from .judgement import Weakness
 
 #: The file's name beside the module of an environment's class.
 FILE: Final = "deliberate.yaml"
 
 
 class Meant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """attack: `kind/name` as reports have it. task: a task's id. Both may have * and ?."""
+    """attack: `kind/name` as reports have it. task: a task's id. Both may have * and ?.
+
+    options: the entry is for an environment that is configured with these options, as they are.
+    """
 
     attack: str
     reason: str
     task: str = "*"
+    options: Mapping[str, Any] = {}
+
+    def __str__(self) -> str:
+        at = "" if self.task == "*" else f" on {self.task}"
+        return f"{self.attack}{at}"
+
+    def covers(self, found: Weakness) -> bool:
+        """Whether a weakness is one of those that the entry means."""
+        return fnmatchcase(found.key, self.attack) and fnmatchcase(found.task_id, self.task)
+
+    def applies_to(self, options: Mapping[str, Any]) -> bool:
+        """Whether the entry is for an environment with these options."""
+        return all(key in options and options[key] == self.options[key] for key in self.options)
 
 
 def read_deliberate(path: Path) -> list[Meant]:
-    """The entries of a YAML file: a list of objects with attack, reason and perhaps task.
+    """The entries of a YAML file: a list of objects with attack, reason, perhaps task and options.
 
     Raises ConfigError.
     """
@@ -36,7 +51,9 @@ def read_deliberate(path: Path) -> list[Meant]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}: {error}; write a list of attack, task and reason") from None
+        raise ConfigError(
+            f"{path}: {error}; write a list of attack and reason, perhaps with task and options"
+        ) from None
 
 
 def with_reasons(found: Iterable[Weakness], meant: Sequence[Meant]) -> list[Weakness]:
@@ -44,8 +61,10 @@ def with_reasons(found: Iterable[Weakness], meant: Sequence[Meant]) -> list[Weak
     return [replace(one, reason=_reason(one, meant)) for one in found]
 
 
+def idle(found: Sequence[Weakness], meant: Sequence[Meant]) -> list[Meant]:
+    """The entries that mean none of the weaknesses."""
+    return [one for one in meant if not any(map(one.covers, found))]
+
+
 def _reason(found: Weakness, meant: Sequence[Meant]) -> str:
-    for one in meant:
-        if fnmatchcase(found.key, one.attack) and fnmatchcase(found.task_id, one.task):
-            return one.reason
-    return ""
+    return next((one.reason for one in meant if one.covers(found)), "")

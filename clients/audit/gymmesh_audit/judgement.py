@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .attack import KINDS, AttackKind
-from .player import Played
-from .policies import CONTENT_FREE, SILENCE
+from gymmesh_audit.attack import KINDS, AttackKind
+from gymmesh_audit.player import Played
+from gymmesh_audit.policies import CONTENT_FREE, SILENCE
 
 _ROUNDING = 1e-9
 _SHOWN = 160
@@ -62,7 +62,8 @@ class Report:
 
     tasks: how many were tried; golds: for how many of them a right answer was known. notes: what
     was measured and is no fault. live: the models that were asked and are not scripted. unplayed:
-    the kinds that were not played on tasks without an expected answer.
+    the kinds that were not played on tasks without an expected answer. idle: entries of what is
+    deliberate that no finding came of.
     """
 
     environment: str
@@ -75,6 +76,12 @@ class Report:
     notes: Sequence[str] = ()
     live: Sequence[str] = ()
     unplayed: Sequence[AttackKind] = ()
+    idle: Sequence[str] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is to be mended, in the verifier or in the list of what is deliberate."""
+        return not self.open_weaknesses and not self.idle
 
     @property
     def open_weaknesses(self) -> list[Weakness]:

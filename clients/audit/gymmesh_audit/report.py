@@ -6,14 +6,15 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .attack import KINDS, MEANS
-from .judgement import Report, Weakness
+from gymmesh_audit.attack import KINDS, MEANS
+from gymmesh_audit.judgement import Report, Weakness
 
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
 _GIVE = (
-    "Define expected(task) in the environment, or name the key of the answer in the rows with "
-    "--gold KEY."
+    "Define expected(task) in the environment (a service in another language answers "
+    "AuditService.GetExpected, which its operator permits), or name the key of the answer in the "
+    "rows with --gold KEY."
 )
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
@@ -44,6 +45,8 @@ def lines(report: Report) -> Iterator[str]:
         yield f"  {'meant' if one.reason else 'BAD  '}  {_line(one, len(group))}"
         if one.reason:
             yield f"         because: {one.reason}"
+    for name in report.idle:
+        yield f"  BAD    deliberate entry {name} has no finding: remove it, or correct its attack"
     found = len(report.open_weaknesses)
     meant = len(report.findings) - found
     yield f"  {found} findings" + (f", {meant} deliberate" if meant else "")
@@ -54,7 +57,7 @@ def to_json(report: Report) -> dict[str, Any]:
     return {
         "environment": report.environment,
         "verifier_version": report.version,
-        "passed": not report.open_weaknesses,
+        "passed": report.passed,
         "tasks": report.tasks,
         "tasks_with_expected_answers": report.golds,
         "not_played_without_expected_answers": list(report.unplayed),
@@ -68,6 +71,7 @@ def to_json(report: Report) -> dict[str, Any]:
             "median_s": round(report.measured.median_s, 6),
             "p99_s": round(report.measured.p99_s, 6),
         },
+        "deliberate_without_a_finding": list(report.idle),
         "findings": [_plain(one) for one in report.findings],
         "notes": list(report.notes),
     }
@@ -83,8 +87,8 @@ def to_html(reports: Sequence[Report]) -> str:
 
 
 def _page(report: Report) -> str:
-    verdict = "passed" if not report.open_weaknesses else f"{len(report.open_weaknesses)} findings"
-    style = "fine" if not report.open_weaknesses else "bad"
+    verdict = "passed" if report.passed else f"{len(report.open_weaknesses)} findings"
+    style = "fine" if report.passed else "bad"
     kinds = "".join(
         f"<tr><td>{kind}<td>{share.wrong} of {share.played}<td>{html.escape(MEANS[kind])}"
         for kind, share in report.shares.items()
@@ -97,12 +101,17 @@ def _page(report: Report) -> str:
         + (f"<br>deliberate: {html.escape(one.reason)}" if one.reason else "")
         for one in report.findings
     )
+    idle = "".join(
+        f"<p class=bad>deliberate entry <code>{html.escape(name)}</code> has no finding"
+        for name in report.idle
+    )
     unplayed = f"<p>not played {html.escape(_unplayed(report))}" if report.unplayed else ""
     head = f'<h2>{html.escape(report.environment)} <span class="{style}">{verdict}</span></h2>'
     table = f"<table><tr><th>kind<th>wrong<th>what{kinds}</table>"
     return (
         head
         + table
+        + idle
         + unplayed
         + (f"<table><tr><th>attack<th>problem<th>example{found}</table>" if found else "")
     )
@@ -119,7 +128,8 @@ def _unplayed(report: Report) -> str:
 
 def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
     """Weaknesses of one kind that came out the same on the same tasks, together; what is meant
-    for one reason, too."""
+    for one reason, too.
+    """
     groups: dict[tuple[object, ...], list[Weakness]] = {}
     for one in found:
         alike = (one.kind, one.problem, one.task_id, one.count, one.detail)

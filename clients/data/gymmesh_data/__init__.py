@@ -17,7 +17,7 @@ track/           a run's figures and samples at a tracker, live
 
 from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
-from gymmesh_data.exports import FORMATS, ExportOptions, ExportSummary, export, export_hub
+from gymmesh_data.exports import EXPORTS, FORMATS, ExportOptions, ExportSummary, export, export_hub
 from gymmesh_data.pairs import Pair, PairRules
 from gymmesh_data.rollout import StoredRollout, stored_rollout
 from gymmesh_data.samples import Sample, samples_of
@@ -26,6 +26,7 @@ from gymmesh_data.sources import read_rollouts
 from gymmesh_data.tasks import task_of
 
 __all__ = [
+    "EXPORTS",
     "FORMATS",
     "Actor",
     "ChatStyle",

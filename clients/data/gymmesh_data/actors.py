@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data.rollout import Json, StoredRollout, items_in
 from gymmesh_responses import CodecError, loads
+from gymmesh_rows import COLUMNS
 
 _KEY: Final = "actors"
 
@@ -53,7 +53,7 @@ def actors_of(rollout: StoredRollout) -> list[Actor]:
 
 def is_own_key(row: Json, key: str) -> bool:
     """Whether a row's key is its own, and neither its task's nor evidence."""
-    return key in OWN_KEYS and (key != _KEY or _are_actors(_read(row.get(_KEY))))
+    return key in COLUMNS and (key != _KEY or _are_actors(_read(row.get(_KEY))))
 
 
 def rewarded(actors: Any, components: list[Json]) -> Any:

@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh_client import UserError
-from gymmesh_responses import dumps_sorted
+from gymmesh_responses import dumps, dumps_sorted
+from gymmesh_rows import RowError, nemo_row, read_row
 
 Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
@@ -55,6 +56,12 @@ class StoredRollout(msgspec.Struct, frozen=True):
     instructions: str
     tools: list[Json]
     output_key: str = "response.output"
+    source: Json | None = None
+
+    @property
+    def stored(self) -> Json:
+        """The row as it stands in its file, where `row` is its form with whole token lists."""
+        return self.row if self.source is None else self.source
 
     @property
     def failed(self) -> bool:
@@ -114,6 +121,9 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     """
     if not isinstance(row, dict):
         raise UserError(f"{where}: must be a JSON object, a row as gym-cli collect writes it")
+    source = None
+    if isinstance(row.get("calls"), list):
+        source, row = row, whole_lists(dumps(row), where)
     params = _object(row, _PARAMS, where)
     response = _object(row, "response", where)
     if "first_items" in row:
@@ -135,7 +145,16 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
         output=items_in(response.get("output", []), where, "response.output"),
         instructions=instructions or "",
         tools=items_in(params.get("tools") or [], where, _TOOLS),
+        source=source,
     )
+
+
+def whole_lists(line: bytes, where: str) -> Json:
+    """A row of this contract in the form with whole token lists. Raises UserError."""
+    try:
+        return nemo_row(read_row(line))
+    except RowError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _object(row: Json, key: str, where: str) -> Json:

@@ -12,7 +12,10 @@ from typing import Any, Final, Generic, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
-from gymmesh_responses import loads
+from gymmesh_responses import dumps, loads
+from gymmesh_rows import RowError, nemo_row, read_row
+
+_CALLS: Final = b'"calls":['
 
 
 class RowParts(Enum):
@@ -52,8 +55,10 @@ def row_reader(parts: RowParts) -> ReadRow:
 
     def read(line: bytes) -> Any:
         try:
+            if _CALLS in line:
+                return decode(dumps(nemo_row(read_row(line))))
             return decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RowError):
             return loads(line)
 
     return read

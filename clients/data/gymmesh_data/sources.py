@@ -1,12 +1,15 @@
 """Rows of runs and of files, one after another, each with the place it came from.
 
 A path beside which there is a journal is a run: its current rows are read, also while it is being
-collected. Anything else is read as JSON lines, such as another program's rollouts.
+collected, and each is compared with its checksum in the journal. Anything else is read as JSON
+lines, such as another program's rollouts, and is logged to be unverified.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +19,7 @@ from gymmesh_data.rollout import StoredRollout, stored_rollout
 from gymmesh_data.row_parts import ReadRow, RowParts, row_reader
 from gymmesh_responses import CodecError
 
+_LOG: Final = logging.getLogger(__name__)
 _READ_BYTES: Final = 128 * 1024
 
 
@@ -74,16 +78,16 @@ def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
 
 def failures_of(path: Path) -> Iterator[StoredRollout]:
     """The current failures of a run. Raises UserError."""
-    with open_run(path) as run:
-        for row in run.failures():
-            yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+    yield from _run(path, row_reader(RowParts.ALL), failed=True)
 
 
-def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
+def _run(path: Path, read: ReadRow, *, failed: bool = False) -> Iterator[StoredRollout]:
     with open_run(path) as run:
-        for line in run.lines():
-            row = read(line)
-            yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+        for row in run.stored(failed=failed):
+            try:
+                yield stored_rollout(read(row.line), row.where)
+            except CodecError as error:
+                raise UserError(f"{row.where}: is not a line of JSON: {error}") from None
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -95,7 +99,16 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}:{number}", line
 
 
+@cache
+def say_unverified(path: Path) -> None:
+    """Log, once for each file, that its rows are not compared with anything."""
+    _LOG.warning(
+        "%s: has no journal beside it, so nothing shows whether its rows were changed", path
+    )
+
+
 def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
+    say_unverified(path)
     try:
         for where, line in lines_of(path):
             try:

@@ -26,7 +26,7 @@ func TextOf(item *responsesv1.Item) (string, error) {
 		return "", nil
 	}
 	// The overlay may hold a part of the text, so the document alone tells.
-	value, err := ItemToValue(item)
+	value, err := ToValue(item)
 	if err != nil {
 		return "", err
 	}

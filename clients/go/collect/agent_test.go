@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	agentv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1"
+	responsesv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/codec"
@@ -258,8 +259,9 @@ func started() *rolloutv1.RolloutEvent {
 // completes is a rollout of four events with the reward 1.
 func completes(request *agentv1.RunRolloutRequest) []*rolloutv1.RolloutEvent {
 	reward := 1.0
-	answer := &rolloutv1.ModelCallCompleted{CallId: "c1"}
-	answer.Response, _ = codec.ResponseFromJSON([]byte(`{"output": [{"role": "assistant", "content": "5"}]}`))
+	answer := &rolloutv1.ModelCallCompleted{CallId: "c1", Response: &responsesv1.Response{
+		Output: []*responsesv1.Item{codec.NewMessage("assistant", "5")},
+	}}
 	return events(request,
 		started(),
 		&rolloutv1.RolloutEvent{

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	responsesv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/codec"
@@ -22,8 +23,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer agent.Close()
-	params, err := codec.ParamsFromJSON([]byte(`{"input": "Put two apples and a tea into the basket."}`))
-	if err != nil {
+	params := &responsesv1.ResponseParams{}
+	text := `{"input": "Put two apples and a tea into the basket."}`
+	if err := codec.Unmarshal([]byte(text), params); err != nil {
 		log.Fatal(err)
 	}
 	task := &rolloutv1.Task{

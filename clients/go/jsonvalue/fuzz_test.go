@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q is read and not written: %v", text, err)
 		}
 		again, err := Parse(written)
-		if err != nil || !Equal(value, again) {
+		if err != nil || !same(value, again) {
 			t.Fatalf("%q became %q: %v", text, written, err)
 		}
 		rewritten, err := Write(again)

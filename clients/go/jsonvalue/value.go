@@ -1,5 +1,6 @@
 // Package jsonvalue reads and writes JSON without loss: integers of any size stay apart from reals,
-// objects keep the order of their keys, and texts keep unpaired surrogates.
+// objects keep the order of their keys, and texts keep unpaired surrogates, which the standard
+// library replaces.
 //
 // A value is one of
 //
@@ -12,8 +13,7 @@ package jsonvalue
 
 import (
 	"iter"
-	"math"
-	"math/big"
+	"maps"
 	"slices"
 )
 
@@ -95,33 +95,24 @@ func (o *Object) Merge(other *Object) {
 	}
 }
 
-// Equal says whether two values are the same document: integers and reals are apart, and so are
-// 0.0 and -0.0; the order of keys does not count.
-func Equal(a, b any) bool {
-	switch a := a.(type) {
+// Sorted returns the value with the keys of its objects in the order of their code points, so that
+// equal documents are written as equal bytes.
+func Sorted(value any) any {
+	switch value := value.(type) {
 	case *Object:
-		b, ok := b.(*Object)
-		if !ok || a.Len() != b.Len() {
-			return false
+		made := &Object{}
+		for _, key := range slices.Sorted(maps.Keys(value.values)) {
+			made.Set(key, Sorted(value.values[key]))
 		}
-		for key, value := range a.All() {
-			other, found := b.Get(key)
-			if !found || !Equal(value, other) {
-				return false
-			}
-		}
-		return true
+		return made
 	case []any:
-		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, Equal)
-	case *big.Int:
-		b, ok := b.(*big.Int)
-		return ok && a.Cmp(b) == 0
-	case float64:
-		b, ok := b.(float64)
-		return ok && a == b && math.Signbit(a) == math.Signbit(b)
+		made := make([]any, len(value))
+		for i, element := range value {
+			made[i] = Sorted(element)
+		}
+		return made
 	default:
-		return a == b
+		return value
 	}
 }
 

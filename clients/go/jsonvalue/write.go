@@ -97,43 +97,23 @@ func appendReal(out []byte, real float64) ([]byte, error) {
 // Exponents have no plus and no leading zero.
 var shorterExponent = strings.NewReplacer("e+0", "e", "e-0", "e-", "e+", "e")
 
+const shortEscapes = "\b\t\n\f\r\"\\"
+
 func appendString(out []byte, text string) []byte {
 	out = append(out, '"')
-	for i := 0; i < len(text); {
-		c := text[i]
-		if c >= utf8.RuneSelf {
-			if r, size := utf8.DecodeRuneInString(text[i:]); r != utf8.RuneError || size > 1 {
-				out = append(out, text[i:i+size]...)
-				i += size
-				continue
-			}
-			r, size := decode([]byte(text[i:min(i+3, len(text))]))
-			if size == 0 { // no text at all: what cannot be said is marked
-				r, size = utf8.RuneError, 1
-			}
+	for len(text) > 0 {
+		r, size := decode([]byte(text[:min(utf8.UTFMax, len(text))]))
+		if size == 0 { // not text at all: the byte is replaced
+			r, size = utf8.RuneError, 1
+		}
+		if short := strings.IndexRune(shortEscapes, r); short >= 0 {
+			out = append(out, '\\', `btnfr"\`[short])
+		} else if r < 0x20 || (r >= 0xD800 && r <= 0xDFFF) || (r == utf8.RuneError && size == 1) {
 			out = fmt.Appendf(out, "\\u%04x", r)
-			i += size
-			continue
+		} else {
+			out = append(out, text[:size]...)
 		}
-		switch {
-		case c == '"' || c == '\\':
-			out = append(out, '\\', c)
-		case c == '\n':
-			out = append(out, "\\n"...)
-		case c == '\t':
-			out = append(out, "\\t"...)
-		case c == '\r':
-			out = append(out, "\\r"...)
-		case c == '\b':
-			out = append(out, "\\b"...)
-		case c == '\f':
-			out = append(out, "\\f"...)
-		case c < 0x20:
-			out = fmt.Appendf(out, "\\u%04x", c)
-		default:
-			out = append(out, c)
-		}
-		i++
+		text = text[size:]
 	}
 	return append(out, '"')
 }

@@ -8,28 +8,91 @@ import (
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 )
 
-// Thread is the conversation that leads to a model call, its tools' answers and turns included,
-// without the items of `started`.
-type Thread struct {
-	// Items are those of the rollout, not copies.
-	Items []*responsesv1.Item
-	// FromStart says whether the items of `started` stand before them.
-	FromStart bool
-	// LastOf has, by the place of an item, the model call whose answer ends there.
-	LastOf map[int]string
+// Part is what a model call added to its conversation. Items are those of the rollout, not copies.
+type Part struct {
+	Call *rolloutv1.ModelCallCompleted
+	// Context was put before the answer.
+	Context []*responsesv1.Item
+	Answer  []*responsesv1.Item
+	// After are the outputs of its tool calls in the order of the calls, then the items of its turns.
+	After []*responsesv1.Item
 }
 
-// Conversation returns the conversation up to and including a model call, its tools' answers and
+// Items are the whole part, in order.
+func (p *Part) Items() []*responsesv1.Item { return slices.Concat(p.Context, p.Answer, p.After) }
+
+// Parts returns the parts of all model calls, in the order of Rollout.model_calls.
+func Parts(rollout *rolloutv1.Rollout) []Part {
+	outputs := make(map[toolKey][]*responsesv1.Item)
+	for _, record := range rollout.GetToolCalls() {
+		if done := record.GetCompleted(); done.GetOutput() != nil {
+			key := toolKey{done.GetModelCallId(), done.GetCallId()}
+			outputs[key] = append(outputs[key], done.GetOutput())
+		}
+	}
+	turns := make(map[string][]*responsesv1.Item)
+	for _, turn := range rollout.GetTurns() {
+		turns[turn.GetModelCallId()] = append(turns[turn.GetModelCallId()], turn.GetItems()...)
+	}
+	parts := make([]Part, len(rollout.GetModelCalls()))
+	for i, call := range rollout.GetModelCalls() {
+		part := Part{Call: call, Context: call.GetContextItems(), Answer: call.GetResponse().GetOutput()}
+		for _, item := range part.Answer {
+			// Several calls of one id, which only a custom agent makes, are answered in order.
+			key := toolKey{call.GetCallId(), item.GetFunctionCall().GetCallId()}
+			if answers := outputs[key]; item.GetFunctionCall() != nil && len(answers) > 0 {
+				part.After, outputs[key] = append(part.After, answers[0]), answers[1:]
+			}
+		}
+		part.After = append(part.After, turns[call.GetCallId()]...)
+		parts[i] = part
+	}
+	return parts
+}
+
+// Chain returns the places in Rollout.model_calls of the calls whose conversation a call continues, from
+// the first one to itself, and whether the items of `started` come before them. It fails where there
+// is no such call, or where parents form a circle.
+func Chain(rollout *rolloutv1.Rollout, callID string) (places []int, fromStart bool, err error) {
+	calls := rollout.GetModelCalls()
+	byID := make(map[string]int, len(calls))
+	for i, call := range calls {
+		byID[call.GetCallId()] = i
+	}
+	for {
+		place, found := byID[callID]
+		if !found {
+			return nil, false, fmt.Errorf("the rollout has no model call %q", callID)
+		}
+		if len(places) == len(calls) {
+			return nil, false, fmt.Errorf("the parents of model call %q form a circle", callID)
+		}
+		places = append(places, place)
+		call := calls[place]
+		if call.GetParentCallId() == "" || call.GetDetached() {
+			slices.Reverse(places)
+			return places, !call.GetDetached(), nil
+		}
+		callID = call.GetParentCallId()
+	}
+}
+
+// Conversation returns the conversation up to and including a model call, the outputs of its tools and
 // its turns.
 func Conversation(rollout *rolloutv1.Rollout, callID string) ([]*responsesv1.Item, error) {
-	thread, err := ThreadOf(rollout, callID)
+	chain, fromStart, err := Chain(rollout, callID)
 	if err != nil {
 		return nil, err
 	}
-	if !thread.FromStart {
-		return thread.Items, nil
+	var items []*responsesv1.Item
+	if fromStart {
+		items = append(items, rollout.GetStarted().GetItems()...)
 	}
-	return slices.Concat(rollout.GetStarted().GetItems(), thread.Items), nil
+	parts := Parts(rollout)
+	for _, place := range chain {
+		items = append(items, parts[place].Items()...)
+	}
+	return items, nil
 }
 
 // FinalCall returns the end of the final transcript: the root agent's last model call, or the last
@@ -55,83 +118,4 @@ func Transcript(rollout *rolloutv1.Rollout) ([]*responsesv1.Item, error) {
 		return rollout.GetStarted().GetItems(), nil
 	}
 	return Conversation(rollout, last.GetCallId())
-}
-
-// ThreadOf follows the parents of a model call. It fails where there is no such call, or where
-// parents go in a circle.
-func ThreadOf(rollout *rolloutv1.Rollout, callID string) (*Thread, error) {
-	chain, fromStart, err := chainOf(rollout, callID)
-	if err != nil {
-		return nil, err
-	}
-	outputs := make(map[toolKey][]*responsesv1.Item)
-	for _, record := range rollout.GetToolCalls() {
-		done := record.GetCompleted()
-		if done.GetOutput() != nil {
-			key := toolKey{done.GetModelCallId(), done.GetCallId()}
-			outputs[key] = append(outputs[key], done.GetOutput())
-		}
-	}
-	turns := make(map[string][]*responsesv1.Item)
-	for _, turn := range rollout.GetTurns() {
-		id := turn.GetModelCallId()
-		turns[id] = append(turns[id], turn.GetItems()...)
-	}
-	thread := &Thread{FromStart: fromStart, LastOf: make(map[int]string)}
-	for _, call := range chain {
-		thread.add(call, outputs)
-		thread.Items = append(thread.Items, turns[call.GetCallId()]...)
-	}
-	return thread, nil
-}
-
-// add adds what a call brought: its context, its answer, and what its tools answered.
-func (t *Thread) add(
-	call *rolloutv1.ModelCallCompleted, outputs map[toolKey][]*responsesv1.Item,
-) {
-	t.Items = append(t.Items, call.GetContextItems()...)
-	wrote := call.GetResponse().GetOutput()
-	if len(wrote) == 0 {
-		return
-	}
-	t.Items = append(t.Items, wrote...)
-	t.LastOf[len(t.Items)-1] = call.GetCallId()
-	for _, item := range wrote {
-		asked := item.GetFunctionCall()
-		if asked == nil {
-			continue
-		}
-		// Two calls of one id, which only a custom agent can bring about, are answered in order.
-		key := toolKey{call.GetCallId(), asked.GetCallId()}
-		if answers := outputs[key]; len(answers) > 0 {
-			t.Items = append(t.Items, answers[0])
-			outputs[key] = answers[1:]
-		}
-	}
-}
-
-// chainOf gives the calls from the first one to this one, and whether they begin at `started`.
-func chainOf(
-	rollout *rolloutv1.Rollout, callID string,
-) ([]*rolloutv1.ModelCallCompleted, bool, error) {
-	calls := make(map[string]*rolloutv1.ModelCallCompleted)
-	for _, call := range rollout.GetModelCalls() {
-		calls[call.GetCallId()] = call
-	}
-	var chain []*rolloutv1.ModelCallCompleted
-	for {
-		call := calls[callID]
-		if call == nil {
-			return nil, false, fmt.Errorf("the rollout has no model call %q", callID)
-		}
-		if len(chain) == len(calls) {
-			return nil, false, fmt.Errorf("the parents of model call %q go in a circle", callID)
-		}
-		chain = append(chain, call)
-		if call.GetParentCallId() == "" || call.GetDetached() {
-			slices.Reverse(chain)
-			return chain, !call.GetDetached(), nil
-		}
-		callID = call.GetParentCallId()
-	}
 }

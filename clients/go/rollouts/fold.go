@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 )
 
@@ -126,24 +128,14 @@ func (f *Fold) Add(event *rolloutv1.RolloutEvent) error {
 	case *rolloutv1.RolloutEvent_Started:
 		f.rollout.Started = kind.Started
 		f.rollout.StartedUnixNano = event.GetRecordTimeUnixNano()
-	case *rolloutv1.RolloutEvent_ModelCallCompleted:
-		f.rollout.ModelCalls = append(f.rollout.ModelCalls, kind.ModelCallCompleted)
 	case *rolloutv1.RolloutEvent_ToolCallStarted:
 		f.takeToolStart(kind.ToolCallStarted, event.GetRecordTimeUnixNano())
 	case *rolloutv1.RolloutEvent_ToolCallCompleted:
 		f.takeToolAnswer(kind.ToolCallCompleted)
-	case *rolloutv1.RolloutEvent_TurnCompleted:
-		f.rollout.Turns = append(f.rollout.Turns, kind.TurnCompleted)
-	case *rolloutv1.RolloutEvent_Annotation:
-		f.rollout.Annotations = append(f.rollout.Annotations, kind.Annotation)
 	case *rolloutv1.RolloutEvent_MediaAdded:
 		if medium := kind.MediaAdded.GetMedia(); medium != nil {
 			f.rollout.Media = append(f.rollout.Media, medium)
 		}
-	case *rolloutv1.RolloutEvent_SandboxOpened:
-		f.rollout.Sandboxes = append(f.rollout.Sandboxes, kind.SandboxOpened)
-	case *rolloutv1.RolloutEvent_ProgramEnded:
-		f.rollout.Program = kind.ProgramEnded
 	case *rolloutv1.RolloutEvent_Verified:
 		err = f.takeVerdict(kind.Verified)
 	case *rolloutv1.RolloutEvent_Completed:
@@ -154,11 +146,29 @@ func (f *Fold) Add(event *rolloutv1.RolloutEvent) error {
 		if !event.GetIgnorable() {
 			err = violation(RuleUnknownEvent, "event %d is of an unknown kind", event.GetSequence())
 		}
+	default:
+		f.keep(event.ProtoReflect())
 	}
 	if err == nil {
 		f.sequence++
 	}
 	return err
+}
+
+// keep puts what happened into the rollout's field for messages of its type. Deltas have none: the answer
+// follows them.
+func (f *Fold) keep(event protoreflect.Message) {
+	member := event.WhichOneof(event.Descriptor().Oneofs().ByName("event"))
+	rollout := f.rollout.ProtoReflect()
+	for i := range rollout.Descriptor().Fields().Len() {
+		switch field := rollout.Descriptor().Fields().Get(i); {
+		case field.Message() != member.Message():
+		case field.IsList():
+			rollout.Mutable(field).List().Append(event.Get(member))
+		default:
+			rollout.Set(field, event.Get(member))
+		}
+	}
 }
 
 func (f *Fold) checkPlace(event *rolloutv1.RolloutEvent) error {

@@ -9,8 +9,8 @@ import (
 
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/codec"
 	"github.com/gymmesh/gymmesh/clients/go/internal/vectors"
-	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 )
 
 // Whatever a line holds, it is a task that can be sent, or a problem.
@@ -51,13 +51,9 @@ func FuzzRows(f *testing.F) {
 			return
 		}
 		task := &rolloutv1.Task{TaskId: "t", PayloadJson: payload}
-		failure := rollout.GetFailed().GetFailure()
-		for _, made := range []func() (*jsonvalue.Object, error){
-			func() (*jsonvalue.Object, error) { return Completed(task, rollout) },
-			func() (*jsonvalue.Object, error) { return Failed(task, failure, rollout) },
-		} {
-			if row, err := made(); err == nil {
-				_, _ = jsonvalue.Write(row) // a reward that is no number is an error
+		for _, failure := range []*rolloutv1.Failure{nil, rollout.GetFailed().GetFailure()} {
+			if row, err := Of(task, rollout, failure); err == nil {
+				_, _ = codec.Marshal(row) // a reward that is not finite is an error
 			}
 		}
 	})

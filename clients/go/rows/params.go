@@ -13,61 +13,56 @@ import (
 // readParams reads and checks a row's Responses parameters: what has the wrong type would go to the
 // endpoint as it is, and fail there for every rollout of the task.
 func readParams(row *jsonvalue.Object) (*responsesv1.ResponseParams, error) {
-	value, found := row.Get(paramsKey)
+	key := conversationKey(row)
+	value, found := row.Get(key)
 	if !found {
-		return nil, mistake(paramsKey, `the key is missing; add it, with at least {"input": …}`)
+		return nil, mistake(key, `the key is missing; add it, with at least {"input": …}, or add a "prompt"`)
+	}
+	inputKey := key
+	if key == promptKey {
+		params := &jsonvalue.Object{}
+		params.Set("input", value)
+		value = params
+	} else {
+		inputKey += ".input"
 	}
 	object, ok := value.(*jsonvalue.Object)
 	if !ok {
 		return nil, mistake(paramsKey, "must be an object, not %s", jsonvalue.NameOf(value))
 	}
-	if err := checkInput(object); err != nil {
+	if err := checkInput(object, inputKey); err != nil {
 		return nil, err
 	}
-	for key, kinds := range paramKinds {
-		if value, _ := object.Get(key); value != nil && !kinds.take(value) {
-			return nil, mistake(paramsKey+"."+key, "must be %s, not %s", kinds.noun, jsonvalue.NameOf(value))
-		}
-	}
-	params, err := codec.ParamsFromValue(object)
-	if err != nil {
+	params := &responsesv1.ResponseParams{}
+	if err := codec.FromValue(object, params); err != nil {
 		return nil, mistake(paramsKey, "%v", err)
 	}
-	return params, nil
+	return params, checkTypes(params)
 }
 
-type paramKind struct {
-	noun string
-	take func(any) bool
-}
-
-func isA[T any](value any) bool { _, ok := value.(T); return ok }
-
-var (
-	aText   = paramKind{"a string", isA[string]}
-	anyNum  = paramKind{"a number", func(v any) bool { return isA[int64](v) || isA[float64](v) }}
-	anObj   = paramKind{"an object", isA[*jsonvalue.Object]}
-	aList   = paramKind{"a list", isA[[]any]}
-	aBool   = paramKind{"true or false", isA[bool]}
-	aLimit  = paramKind{"a whole number of at least 1", isLimit}
-	aChoice = paramKind{"a string or an object", func(v any) bool { return aText.take(v) || anObj.take(v) }}
-
-	paramKinds = map[string]paramKind{
-		"model": aText, "instructions": aText, "previous_response_id": aText,
-		"temperature": anyNum, "top_p": anyNum,
-		"text": anObj, "reasoning": anObj, "metadata": anObj,
-		"max_output_tokens": aLimit, "parallel_tool_calls": aBool,
-		"tool_choice": aChoice, "tools": aList,
+// checkTypes finds keys of the API whose values no typed field took.
+func checkTypes(params *responsesv1.ResponseParams) error {
+	overlay := &jsonvalue.Object{}
+	if text := params.GetOverlayJson(); len(text) > 0 {
+		var err error
+		if overlay, err = jsonvalue.ParseObject(text); err != nil {
+			return err
+		}
 	}
-)
-
-func isLimit(value any) bool {
-	limit, ok := value.(int64)
-	return ok && limit >= 1
+	known := codec.Keys(params)
+	for key, value := range overlay.All() {
+		if known[key] && value != nil {
+			return mistake(paramsKey+"."+key, "the Responses API does not take %s here", jsonvalue.NameOf(value))
+		}
+	}
+	if params.MaxOutputTokens != nil && params.GetMaxOutputTokens() < 1 {
+		return mistake(paramsKey+".max_output_tokens", "must be at least 1")
+	}
+	return nil
 }
 
-func checkInput(params *jsonvalue.Object) error {
-	const key = paramsKey + ".input"
+// checkInput checks the prompt, which stands under this key in the row.
+func checkInput(params *jsonvalue.Object, key string) error {
 	given, found := params.Get("input")
 	if !found {
 		return mistake(key, "the key is missing; give a text or a list of messages")
@@ -79,7 +74,7 @@ func checkInput(params *jsonvalue.Object) error {
 		}
 	case []any:
 		for i, item := range given {
-			if !isA[*jsonvalue.Object](item) {
+			if _, ok := item.(*jsonvalue.Object); !ok {
 				return mistake(fmt.Sprintf("%s[%d]", key, i), "must be an object, not %s", jsonvalue.NameOf(item))
 			}
 		}

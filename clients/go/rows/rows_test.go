@@ -10,9 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+	rowv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/row/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/codec"
 	"github.com/gymmesh/gymmesh/clients/go/internal/vectors"
-	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 )
 
 func message[T proto.Message](t *testing.T, text []byte, into T) T {
@@ -40,21 +41,26 @@ func TestRowVectors(t *testing.T) {
 	for _, one := range cases.Rows {
 		t.Run(one.FoldVector, func(t *testing.T) {
 			rollout := message(t, folds[one.FoldVector].Rollout, &rolloutv1.Rollout{})
-			var row *jsonvalue.Object
-			var err error
-			if failed := rollout.GetFailed(); failed != nil {
-				row, err = Failed(task, failed.GetFailure(), rollout)
-			} else {
-				row, err = Completed(task, rollout)
-			}
+			row, err := Of(task, rollout, rollout.GetFailed().GetFailure())
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := jsonvalue.Write(row)
+			text, err := codec.Marshal(row)
 			if err != nil {
 				t.Fatal(err)
 			}
 			vectors.SameDocument(t, text, one.Row)
+			again := &rowv1.Row{}
+			if err := codec.Unmarshal(one.Row, again); err != nil {
+				t.Fatal(err)
+			}
+			if text, err = codec.Marshal(again); err != nil {
+				t.Fatal(err)
+			}
+			vectors.SameDocument(t, text, one.Row)
+			if len(again.GetCalls()) != len(row.GetCalls()) {
+				t.Errorf("%d calls were read", len(again.GetCalls()))
+			}
 		})
 	}
 }
@@ -66,13 +72,12 @@ func TestARowOfWhatIsMissing(t *testing.T) {
 		ModelCalls: []*rolloutv1.ModelCallCompleted{{CallId: "c1", Model: "m"}}, // no answer
 		Outcome:    &rolloutv1.Rollout_Completed{Completed: &rolloutv1.Completed{}},
 	}
-	row, err := Completed(&rolloutv1.Task{TaskId: "t"}, rollout) // no params
+	row, err := Of(&rolloutv1.Task{TaskId: "t"}, rollout, nil) // no params
 	if err != nil {
 		t.Fatal(err)
 	}
-	params, _ := row.Get("responses_create_params")
-	if text, err := jsonvalue.Write(params); err != nil || string(text) != `{"input":[],"tools":[]}` {
-		t.Errorf("%s %v", text, err)
+	if text := string(row.GetResponsesCreateParamsJson()); text != `{"tools":[],"input":[]}` {
+		t.Error(text)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"math/big"
 	"slices"
 	"unicode/utf8"
@@ -25,7 +24,11 @@ import (
 // of the mesh.
 const MaxRowBytes = 64 << 20
 
-const paramsKey = "responses_create_params"
+const (
+	paramsKey = "responses_create_params"
+	// promptKey may stand for parameters with only this input.
+	promptKey = "prompt"
+)
 
 var taskKeys = []string{"task_id", "environment", "agent", "seed", "tags"}
 
@@ -158,11 +161,21 @@ func readLabels(task *rolloutv1.Task, row *jsonvalue.Object) error {
 	return nil
 }
 
+// conversationKey is the key that holds the prompt: a prompt beside parameters is the verifier's.
+func conversationKey(row *jsonvalue.Object) string {
+	_, params := row.Get(paramsKey)
+	if _, prompt := row.Get(promptKey); prompt && !params {
+		return promptKey
+	}
+	return paramsKey
+}
+
 // payloadOf is what the verifier reads: all but the keys that are read here.
 func payloadOf(row *jsonvalue.Object) *jsonvalue.Object {
 	payload := &jsonvalue.Object{}
+	conversation := conversationKey(row)
 	for key, value := range row.All() {
-		if key != paramsKey && (!slices.Contains(taskKeys, key) || isVerifiers(key, value)) {
+		if key != conversation && (!slices.Contains(taskKeys, key) || isVerifiers(key, value)) {
 			payload.Set(key, value)
 		}
 	}
@@ -221,7 +234,7 @@ func taskID(row *jsonvalue.Object, copies map[string]int) (string, error) {
 
 // contentID makes an id of the row's content; identical rows are told apart by a suffix.
 func contentID(row *jsonvalue.Object, copies map[string]int) (string, error) {
-	text, err := jsonvalue.Write(sorted(row))
+	text, err := jsonvalue.Write(jsonvalue.Sorted(row))
 	if err != nil {
 		return "", err
 	}
@@ -236,27 +249,6 @@ func contentID(row *jsonvalue.Object, copies map[string]int) (string, error) {
 		return fmt.Sprintf("%s-%d", name, count), nil
 	}
 	return name, nil
-}
-
-// sorted gives the value with its objects' keys in order, so that equal rows give equal bytes.
-func sorted(value any) any {
-	switch value := value.(type) {
-	case *jsonvalue.Object:
-		values := maps.Collect(value.All())
-		made := &jsonvalue.Object{}
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			made.Set(key, sorted(values[key]))
-		}
-		return made
-	case []any:
-		made := make([]any, len(value))
-		for i, element := range value {
-			made[i] = sorted(element)
-		}
-		return made
-	default:
-		return value
-	}
 }
 
 // seedStep lies between the seeds of a task's repeats.

@@ -6,7 +6,7 @@ runs one service loads no other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -129,6 +129,13 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)
+
+
+def models_called(service: Service) -> Collection[str]:
+    """The names of the models that an environment's service calls; none of another service."""
+    from gymmesh_resource.service import ResourceService
+
+    return service.model_names if isinstance(service, ResourceService) else ()
 
 
 def serve_options(config: MeshConfig, host: str, advertise_host: str) -> ServeOptions:

@@ -102,11 +102,7 @@ def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
 
 def _cells(config: MeshConfig, services: list[ServiceSpec], suffix: str) -> list[ProcessPlan]:
     # Serving these takes a machine's memory, so that each cell cannot have its own.
-    apart = {
-        name
-        for name, model in config.models.items()
-        if model.backend == "local" or model.serve is not None or model.engine is not None
-    }
+    apart = {name for name, model in config.models.items() if model.computes_here}
     plans = [
         _alone(one, config, suffix) for one in services if one.kind == "model" and one.name in apart
     ]

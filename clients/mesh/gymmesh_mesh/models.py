@@ -57,8 +57,6 @@ _TOOL_QUESTION: Final = {
 }
 # Some endpoints know no `required`; what a model does with `auto` is then all there is to see.
 _CHOICES: Final = ("required", "auto")
-# Whose answers were there before the question.
-_RECORDED: Final = "replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +141,11 @@ async def set_weights(
 
 async def pull(name: str, model: ModelConfig) -> Weights:
     """Has the weights of an embedded model ready. Raises StartError with one sentence."""
-    if model.backend != "local":
-        return Weights(name, model.backend)
-    from gymmesh_model.local import LocalModelError
-    from gymmesh_model.local.weights import resolve_weights
-
     try:
-        path = await resolve_weights(model.model)
-        return Weights(name, model.backend, path, path.stat().st_size)
-    except LocalModelError as error:
+        path = await model.facts.fetch_weights(model.model)
+    except ValueError as error:
         raise StartError(f"model '{name}': {error}") from None
+    return Weights(name, model.backend, path, path.stat().st_size if path else 0)
 
 
 async def check(
@@ -190,12 +183,14 @@ async def _check_one(name: str, model: ModelConfig, prompt: str, timeout: float)
     except ConfigError as error:
         return replace(bare, reason="CONFIG", message=str(error), fix="correct the configuration")
     try:
-        return await _call(service, bare, prompt, timeout)
+        return await _call(service, bare, prompt, timeout, is_recorded=model.facts.is_recorded)
     finally:
         await service.close()
 
 
-async def _call(service: ModelService, bare: ModelCheck, prompt: str, timeout: float) -> ModelCheck:
+async def _call(
+    service: ModelService, bare: ModelCheck, prompt: str, timeout: float, *, is_recorded: bool
+) -> ModelCheck:
     about = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
     bare = replace(
         bare,
@@ -210,7 +205,7 @@ async def _call(service: ModelService, bare: ModelCheck, prompt: str, timeout: f
         reply = await service.CreateResponse(request, CallContext(_CREATE, started + timeout))
     except MeshError as error:
         message, fix = without_fix(error), fix_of(error)
-        if bare.backend == _RECORDED:
+        if is_recorded:
             fix = "a recording answers only what it holds (--prompt)"
         elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
             fix = "give it more time with --timeout, or see how busy it is"
@@ -219,7 +214,7 @@ async def _call(service: ModelService, bare: ModelCheck, prompt: str, timeout: f
         return replace(bare, reason="FIELD_INVALID", message=str(error), fix="correct --prompt")
     latency_s = time.monotonic() - started
     usage = reply.response.usage
-    if "tools" in bare.capabilities and bare.backend != _RECORDED:
+    if "tools" in bare.capabilities and not is_recorded:
         bare = await _with_tools(service, bare, timeout)
     return replace(
         bare,

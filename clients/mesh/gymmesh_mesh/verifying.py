@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_mesh.authoring.placing import one_use
-from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
+from gymmesh_mesh.compose import Objects, make_service, models_called, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
 from gymmesh_mesh.meshes.remote import found_at
+from gymmesh_mesh.uses import one_use
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
@@ -69,9 +69,7 @@ async def embedded_environments(
             for spec in specs
             if spec.kind == "environment" and spec.name in names
         ]
-        called = {
-            model for service in environments for model in getattr(service, "model_names", ())
-        }
+        called = {model for service in environments for model in models_called(service)}
         models = [
             make_service(spec) for spec in specs if spec.kind == "model" and spec.name in called
         ]

@@ -122,7 +122,7 @@ def _where(served: Served, services: Sequence[Service]) -> dict[str, dict[str, s
         one.instance_id: {
             "address": addresses.get(one.instance_id, ""),
             "metrics_address": metrics,
-            "mcp_url": getattr(one, "meta", {}).get("mcp", ""),
+            "mcp_url": one.meta.get("mcp", ""),
         }
         for one in services
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
 use gymmesh_client::dial::{DialOptions, dial_with};
-use gymmesh_client::json::{Json, Object, object_bytes};
-use gymmesh_client::proto::rollout::v1::Task;
-use gymmesh_client::rows::{RowError, completed_row, failure_row};
+use gymmesh_client::json::{Json, Object};
+use gymmesh_client::proto::rollout::v1::{Rollout, Task};
+use gymmesh_client::rows::{RowError, completed_row, failure_row, write_row};
 use gymmesh_client::tasks::{TaskDefaults, TaskReader};
 
 const USAGE: &str = "usage: collect --agent TARGET --input tasks.jsonl --output rows.jsonl \
@@ -125,8 +125,7 @@ fn read_tasks(path: &str, defaults: TaskDefaults) -> Result<Vec<Task>, Fault> {
     Ok(tasks)
 }
 
-fn write_line(file: &mut impl Write, row: &Object) -> std::io::Result<()> {
-    let mut line = object_bytes(row);
+fn write_line(file: &mut impl Write, mut line: Vec<u8>) -> std::io::Result<()> {
     line.push(b'\n');
     file.write_all(&line)
 }
@@ -162,7 +161,7 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
     let mut outcomes = std::pin::pin!(agents.collect(tasks, options));
     while let Some(Collected { task, outcome, .. }) = outcomes.next().await {
         let outcome = outcome.and_then(|rollout| {
-            let row = completed_row(&task, &rollout);
+            let row = completed_row(&task, &rollout).and_then(|row| write_row(&row));
             let row = row.map_err(|error| FailedAttempt::unwritable(&rollout, &error))?;
             let started = rollout.started.as_ref();
             let instance = started.map(|started| started.agent_instance_id.clone());
@@ -172,12 +171,12 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
             Ok((row, instance)) => {
                 completed += 1;
                 *instances.entry(instance).or_default() += 1;
-                write_line(&mut rows, &row)?;
+                write_line(&mut rows, row)?;
             }
             Err(attempt) => {
                 failed += 1;
                 match &mut failures {
-                    Some(file) => write_line(file, &row_of_failure(&task, &attempt)?)?,
+                    Some(file) => write_line(file, row_of_failure(&task, &attempt)?)?,
                     None => eprintln!("failed: {}: {:?}", task.task_id, attempt.failure),
                 }
             }
@@ -194,10 +193,13 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
 }
 
 /// The row of a failure; without the partial rollout where that cannot be written.
-fn row_of_failure(task: &Task, attempt: &FailedAttempt) -> Result<Object, RowError> {
-    failure_row(task, &attempt.failure, &attempt.partial).or_else(|error| {
+fn row_of_failure(task: &Task, attempt: &FailedAttempt) -> Result<Vec<u8>, RowError> {
+    let row = |partial: &Rollout| {
+        failure_row(task, &attempt.failure, partial).and_then(|row| write_row(&row))
+    };
+    row(&attempt.partial).or_else(|error| {
         let bare = FailedAttempt::unwritable(&attempt.partial, &error).partial;
-        failure_row(task, &attempt.failure, &bare)
+        row(&bare)
     })
 }
 

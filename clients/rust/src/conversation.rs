@@ -19,15 +19,6 @@ impl fmt::Display for NoConversation {
 
 impl std::error::Error for NoConversation {}
 
-/// The conversation that leads to a call, without the items of `started`.
-pub(crate) struct Thread<'a> {
-    pub items: Vec<&'a Item>,
-    /// Of each call whose answer has items: the place of the last one, and the call.
-    pub answers: Vec<(usize, &'a ModelCallCompleted)>,
-    /// Whether the items of `started` stand before it.
-    pub whole: bool,
-}
-
 /// The conversation up to and including a model call, its tools' answers and its turns.
 ///
 /// # Errors
@@ -36,24 +27,21 @@ pub fn conversation<'a>(
     rollout: &'a Rollout,
     call_id: &str,
 ) -> Result<Vec<&'a Item>, NoConversation> {
-    let thread = thread(rollout, call_id)?;
-    let mut items = if thread.whole {
-        first_items(rollout)
-    } else {
-        Vec::new()
+    let conversations = Conversations::of(rollout);
+    let chain = conversations.chain(call_id)?;
+    let mut items = match chain.first() {
+        Some(first) if first.detached => Vec::new(),
+        _ => first_items(rollout),
     };
-    items.extend(thread.items);
+    items.extend(chain.into_iter().flat_map(|call| conversations.part(call)));
     Ok(items)
 }
 
 /// The end of the final transcript: the root agent's last model call, or the last call at all.
 pub fn final_call(rollout: &Rollout) -> Option<&ModelCallCompleted> {
     let calls = &rollout.model_calls;
-    calls
-        .iter()
-        .rev()
-        .find(|call| call.actor.is_empty())
-        .or(calls.last())
+    let root = calls.iter().rev().find(|call| call.actor.is_empty());
+    root.or(calls.last())
 }
 
 /// The final transcript: the conversation of the final call, else what the rollout began with.
@@ -68,91 +56,85 @@ pub fn transcript(rollout: &Rollout) -> Result<Vec<&Item>, NoConversation> {
 }
 
 fn first_items(rollout: &Rollout) -> Vec<&Item> {
-    rollout
-        .started
-        .iter()
-        .flat_map(|started| &started.items)
-        .collect()
+    let started = rollout.started.iter();
+    started.flat_map(|started| &started.items).collect()
 }
 
-pub(crate) fn thread<'a>(
-    rollout: &'a Rollout,
-    call_id: &str,
-) -> Result<Thread<'a>, NoConversation> {
-    let (chain, whole) = chain(rollout, call_id)?;
-    let mut outputs: HashMap<(&str, &str), Vec<&Item>> = HashMap::new();
-    for answer in rollout
-        .tool_calls
-        .iter()
-        .rev()
-        .filter_map(|record| record.completed.as_ref())
-    {
-        if let Some(item) = &answer.output {
+/// The model calls of a rollout and what belongs to each, looked up by call.
+pub(crate) struct Conversations<'a> {
+    calls: HashMap<&'a str, &'a ModelCallCompleted>,
+    /// What tools answered, by model call and function call.
+    outputs: HashMap<(&'a str, &'a str), Vec<&'a Item>>,
+    turns: HashMap<&'a str, Vec<&'a Item>>,
+}
+
+impl<'a> Conversations<'a> {
+    pub fn of(rollout: &'a Rollout) -> Self {
+        let calls = rollout.model_calls.iter();
+        let mut outputs: HashMap<_, Vec<_>> = HashMap::new();
+        let answers = rollout.tool_calls.iter().flat_map(|call| &call.completed);
+        for answer in answers {
             let key = (answer.model_call_id.as_str(), answer.call_id.as_str());
-            outputs.entry(key).or_default().push(item); // the first one last, to be popped
+            outputs.entry(key).or_default().extend(&answer.output);
+        }
+        let mut turns: HashMap<_, Vec<_>> = HashMap::new();
+        for turn in &rollout.turns {
+            let items = turns.entry(turn.model_call_id.as_str()).or_default();
+            items.extend(&turn.items);
+        }
+        Self {
+            calls: calls.map(|call| (call.call_id.as_str(), call)).collect(),
+            outputs,
+            turns,
         }
     }
-    let mut thread = Thread {
-        items: Vec::new(),
-        answers: Vec::new(),
-        whole,
-    };
-    for call in chain {
-        thread.items.extend(&call.context_items);
-        let wrote = call.response.iter().flat_map(|response| &response.output);
-        let before = thread.items.len();
-        thread.items.extend(wrote.clone());
-        if thread.items.len() > before {
-            thread.answers.push((thread.items.len() - 1, call));
+
+    /// The calls from the first to `call_id`.
+    pub fn chain(&self, call_id: &str) -> Result<Vec<&'a ModelCallCompleted>, NoConversation> {
+        let mut chain = Vec::new();
+        let mut next = call_id;
+        loop {
+            let Some(call) = self.calls.get(next) else {
+                let sentence = format!("the rollout has no model call {next:?}");
+                return Err(NoConversation(sentence));
+            };
+            if chain.len() == self.calls.len() {
+                let sentence = format!("the parents of {next:?} go in a circle");
+                return Err(NoConversation(sentence));
+            }
+            chain.push(*call);
+            if call.parent_call_id.is_empty() || call.detached {
+                chain.reverse();
+                return Ok(chain);
+            }
+            next = &call.parent_call_id;
         }
+    }
+
+    /// What a call adds to its conversation: its context, its answer, its tools' answers in the
+    /// order of its function calls, its turns.
+    pub fn part(&self, call: &'a ModelCallCompleted) -> Vec<&'a Item> {
+        let wrote = answer_of(call);
+        let mut items: Vec<&Item> = call.context_items.iter().chain(wrote).collect();
+        // Two calls of one id, which only a custom agent can bring about: in order.
+        let mut used: HashMap<&str, usize> = HashMap::new();
         for item in wrote {
             if let Some(Kind::FunctionCall(function)) = &item.kind {
-                let key = (
-                    call.call_id.as_str(),
-                    function.call_id.as_deref().unwrap_or_default(),
-                );
-                thread
-                    .items
-                    .extend(outputs.get_mut(&key).and_then(Vec::pop));
+                let id = function.call_id.as_deref().unwrap_or_default();
+                let place = used.entry(id).or_default();
+                let answers = self.outputs.get(&(call.call_id.as_str(), id));
+                items.extend(answers.and_then(|answers| answers.get(*place)));
+                *place += 1;
             }
         }
-        let turns = rollout
-            .turns
-            .iter()
-            .filter(|turn| turn.model_call_id == call.call_id);
-        thread.items.extend(turns.flat_map(|turn| &turn.items));
+        items.extend(self.turns.get(call.call_id.as_str()).into_iter().flatten());
+        items
     }
-    Ok(thread)
 }
 
-/// The calls from the first to `call_id`; whether they begin at `started`.
-fn chain<'a>(
-    rollout: &'a Rollout,
-    call_id: &str,
-) -> Result<(Vec<&'a ModelCallCompleted>, bool), NoConversation> {
-    let calls: HashMap<&str, &ModelCallCompleted> = rollout
-        .model_calls
-        .iter()
-        .map(|call| (call.call_id.as_str(), call))
-        .collect();
-    let mut chain = Vec::new();
-    let mut next = call_id;
-    loop {
-        let Some(call) = calls.get(next) else {
-            return Err(NoConversation(format!(
-                "the rollout has no model call {next:?}"
-            )));
-        };
-        if chain.len() == calls.len() {
-            return Err(NoConversation(format!(
-                "the parents of {next:?} go in a circle"
-            )));
-        }
-        chain.push(*call);
-        if call.parent_call_id.is_empty() || call.detached {
-            chain.reverse();
-            return Ok((chain, !call.detached));
-        }
-        next = &call.parent_call_id;
-    }
+/// The items of a call's answer.
+pub(crate) fn answer_of(call: &ModelCallCompleted) -> &[Item] {
+    call.response
+        .as_ref()
+        .map_or(&[], |response| &response.output)
 }

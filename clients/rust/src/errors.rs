@@ -2,26 +2,29 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use prost::Message;
+use prost_reflect::EnumValueDescriptor;
 use tonic::Code;
 use tonic_types::pb::{ErrorInfo, RetryInfo};
 
+use crate::codec::POOL;
 use crate::dial::causes;
+use crate::proto::errors::v1::ReasonRule as Rule;
 use crate::proto::rollout::v1::{Boundary, Failure};
 use crate::proto::rpc::Status;
-use crate::reasons::RULES;
 
 /// The domain of every ErrorInfo of the mesh.
 pub const DOMAIN: &str = "gymmesh";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 
 /// What a reason means: the rule that stands in the contract's descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonRule {
     /// The reason, such as `QUEUE_FULL`.
-    pub reason: &'static str,
+    pub reason: String,
     /// Its number in the enum.
     pub number: i32,
     /// The status code that it comes with, as a number.
@@ -32,9 +35,30 @@ pub struct ReasonRule {
     pub boundary: i32,
 }
 
+static RULES: LazyLock<Vec<ReasonRule>> = LazyLock::new(|| {
+    let reasons = POOL.get_enum_by_name("gymmesh.errors.v1.ErrorReason");
+    let option = POOL.get_extension_by_name("gymmesh.errors.v1.rule");
+    let (reasons, option) = reasons.zip(option).expect("the committed descriptors");
+    let rule = |value: EnumValueDescriptor| {
+        let options = value.options();
+        let said = options.get_extension(&option);
+        let said = said.as_message().expect("a rule is a message");
+        let said: Rule = said.transcode_to().expect("a message's own bytes");
+        ReasonRule {
+            reason: value.name().trim_start_matches("ERROR_REASON_").to_owned(),
+            number: value.number(),
+            code: said.code,
+            retry_safe: said.retry_safe,
+            boundary: said.boundary,
+        }
+    };
+    let named = reasons.values().filter(|value| value.number() != 0);
+    named.map(rule).collect()
+});
+
 /// All rules, in the order of the contract.
 pub fn rules() -> &'static [ReasonRule] {
-    RULES
+    &RULES
 }
 
 /// The rule of a reason; None for one that this version does not know.

@@ -9,8 +9,6 @@ pub mod dial;
 pub mod errors;
 pub mod fold;
 pub mod json;
-#[path = "generated/reasons.rs"]
-mod reasons;
 pub mod rows;
 pub mod run_control;
 pub mod tasks;

@@ -9,8 +9,8 @@ use crate::errors::MeshError;
 use crate::proto::run::v1::control_run_request::Command;
 use crate::proto::run::v1::run_service_client::RunServiceClient;
 use crate::proto::run::v1::{
-    CancelGroup, CancelRun, ControlRunRequest, DrainRun, GetRunRequest, ListRunsRequest, PauseRun,
-    ResumeRun, Run, StreamGroupsRequest, StreamGroupsResponse, TuneRun,
+    ControlRunRequest, GetRunRequest, ListRunsRequest, Run, StreamGroupsRequest,
+    StreamGroupsResponse,
 };
 
 const CALL: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ impl RunControl {
         Ok(found.run.unwrap_or_default())
     }
 
-    /// Gives a run a command; returns the run afterwards.
+    /// Gives a run a command, such as `Command::Pause(PauseRun {})`; returns the run afterwards.
     ///
     /// # Errors
     /// The call failed; RUN_STATE.
@@ -96,60 +96,6 @@ impl RunControl {
         let request = self.request(CALL, message);
         let done = answer(CALL, self.client.clone().control_run(request)).await?;
         Ok(done.run.unwrap_or_default())
-    }
-
-    /// Starts no more rollouts for now.
-    ///
-    /// # Errors
-    /// As `control`.
-    pub async fn pause(&self, run_id: &str) -> Result<Run, MeshError> {
-        self.control(run_id, Command::Pause(PauseRun {})).await
-    }
-
-    /// Goes on.
-    ///
-    /// # Errors
-    /// As `control`.
-    pub async fn resume(&self, run_id: &str) -> Result<Run, MeshError> {
-        self.control(run_id, Command::Resume(ResumeRun {})).await
-    }
-
-    /// Lets what is in flight end, then stops.
-    ///
-    /// # Errors
-    /// As `control`.
-    pub async fn drain(&self, run_id: &str) -> Result<Run, MeshError> {
-        self.control(run_id, Command::Drain(DrainRun {})).await
-    }
-
-    /// Cancels what is in flight, then stops.
-    ///
-    /// # Errors
-    /// As `control`.
-    pub async fn cancel(&self, run_id: &str) -> Result<Run, MeshError> {
-        self.control(run_id, Command::Cancel(CancelRun {})).await
-    }
-
-    /// Sets how many rollouts may be in flight.
-    ///
-    /// # Errors
-    /// As `control`.
-    pub async fn tune(&self, run_id: &str, concurrency: u32) -> Result<Run, MeshError> {
-        let tune = TuneRun {
-            concurrency: Some(concurrency),
-        };
-        self.control(run_id, Command::Tune(tune)).await
-    }
-
-    /// Cancels the rollouts of a task that is no longer wanted.
-    ///
-    /// # Errors
-    /// As `control`.
-    pub async fn cancel_group(&self, run_id: &str, task_id: &str) -> Result<Run, MeshError> {
-        let group = CancelGroup {
-            task_id: task_id.to_owned(),
-        };
-        self.control(run_id, Command::CancelGroup(group)).await
     }
 
     /// Finished groups as they complete, for at most `limit`; what was not acknowledged by

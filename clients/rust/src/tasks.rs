@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::codec::{CodecError, params_from_json};
+use crate::codec::{self, CodecError};
 use crate::json::{Json, Object, Text, object_bytes};
 use crate::proto::rollout::v1::Task;
 
 const OWN_KEYS: [&str; 5] = ["task_id", "environment", "agent", "seed", "tags"];
 const PARAMS_KEY: &str = "responses_create_params";
+/// May stand for parameters with only this input; beside them it is the verifier's.
+const PROMPT_KEY: &str = "prompt";
 const SEED_STEP: i64 = 1_000_003;
 /// A longer line would not fit a message of the mesh.
 pub const MAX_ROW_BYTES: usize = 64 * 1024 * 1024;
@@ -135,15 +137,12 @@ pub fn task_from_json(row: &[u8], defaults: &TaskDefaults) -> Result<Task, TaskP
     let Json::Object(mut row) = Json::parse(row).map_err(CodecError::from)? else {
         return Err(problem("", "every line must hold one JSON object"));
     };
-    let params = row
-        .shift_remove(&Text::from(PARAMS_KEY))
-        .ok_or_else(|| problem(PARAMS_KEY, "the key is missing; add it, with an `input`"))?;
-    check_input(&params)?;
+    let params = take_params(&mut row)?;
     let mut task = Task {
         task_id: task_id(&row)?,
         environment: named(&row, "environment", &defaults.environment)?,
         agent: named(&row, "agent", &defaults.agent)?,
-        params: Some(params_from_json(params)?),
+        params: Some(codec::read(params)?),
         ..Default::default()
     };
     match row.get(&Text::from("seed")) {
@@ -164,8 +163,22 @@ pub fn task_from_json(row: &[u8], defaults: &TaskDefaults) -> Result<Task, TaskP
     Ok(task)
 }
 
-fn check_input(params: &Json) -> Result<(), TaskProblem> {
-    let key = "responses_create_params.input";
+/// Takes the Responses parameters out of a row, or the prompt that stands for them.
+fn take_params(row: &mut Object) -> Result<Json, TaskProblem> {
+    if let Some(params) = row.shift_remove(&Text::from(PARAMS_KEY)) {
+        check_input(&params, "responses_create_params.input")?;
+        return Ok(params);
+    }
+    let sentence = "the key is missing; add it, with an `input`, or add a `prompt`";
+    let prompt = row
+        .shift_remove(&Text::from(PROMPT_KEY))
+        .ok_or_else(|| problem(PARAMS_KEY, sentence))?;
+    let params = Json::Object(Object::from([(Text::from("input"), prompt)]));
+    check_input(&params, PROMPT_KEY)?;
+    Ok(params)
+}
+
+fn check_input(params: &Json, key: &str) -> Result<(), TaskProblem> {
     if params.as_object().is_none() {
         return Err(problem(PARAMS_KEY, "must be an object"));
     }

@@ -11,7 +11,6 @@ use futures_util::StreamExt;
 use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
 use gymmesh_client::dial::Channel;
 use gymmesh_client::errors::{MeshError, reason_of};
-use gymmesh_client::json::Json;
 use gymmesh_client::proto::rollout::v1::rollout::Outcome;
 use gymmesh_client::proto::rollout::v1::{
     Boundary, Completed, Rollout, Task, Verification, Verified,
@@ -381,8 +380,7 @@ fn a_rollout_that_is_no_row_is_a_failure() {
         "CONTRACT_VIOLATED"
     );
     let row = failure_row(task, &failed.failure, &failed.partial).expect("a row");
-    let row = Json::Object(row);
-    assert!(row.get("failure").is_some() && row.get("reward").is_none());
+    assert!(row.failure.is_some() && row.reward.is_none());
 }
 
 #[test]

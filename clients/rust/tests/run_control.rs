@@ -7,8 +7,9 @@ use gymmesh_client::errors::MeshError;
 use gymmesh_client::proto::run::v1::control_run_request::Command;
 use gymmesh_client::proto::run::v1::run_service_server::{RunService, RunServiceServer};
 use gymmesh_client::proto::run::v1::{
-    ControlRunRequest, ControlRunResponse, GetRunRequest, GetRunResponse, ListRunsRequest,
-    ListRunsResponse, Run, RunState, StreamGroupsRequest, StreamGroupsResponse,
+    CancelRun, ControlRunRequest, ControlRunResponse, DrainRun, GetRunRequest, GetRunResponse,
+    ListRunsRequest, ListRunsResponse, PauseRun, ResumeRun, Run, RunState, StreamGroupsRequest,
+    StreamGroupsResponse, TuneRun,
 };
 use gymmesh_client::run_control::RunControl;
 use tokio::net::TcpListener;
@@ -122,23 +123,22 @@ async fn commands_are_shown_the_token() {
             .collect::<Vec<_>>(),
         ["r2", "r1"]
     );
-    assert_eq!(
-        control.pause("r1").await.expect("a run").state(),
-        RunState::Paused
-    );
-    assert_eq!(
-        control.resume("r1").await.expect("a run").state(),
-        RunState::Running
-    );
-    assert_eq!(
-        control.drain("r1").await.expect("a run").state(),
-        RunState::Draining
-    );
-    assert_eq!(
-        control.cancel("r1").await.expect("a run").state(),
-        RunState::Stopped
-    );
-    assert_eq!(control.tune("r1", 3).await.expect("a run").concurrency, 3);
+    for (command, state, concurrency) in [
+        (Command::Pause(PauseRun {}), RunState::Paused, 8),
+        (Command::Resume(ResumeRun {}), RunState::Running, 8),
+        (Command::Drain(DrainRun {}), RunState::Draining, 8),
+        (Command::Cancel(CancelRun {}), RunState::Stopped, 8),
+        (
+            Command::Tune(TuneRun {
+                concurrency: Some(3),
+            }),
+            RunState::Running,
+            3,
+        ),
+    ] {
+        let run = control.control("r1", command).await.expect("a run");
+        assert_eq!((run.state(), run.concurrency), (state, concurrency));
+    }
     let request = StreamGroupsRequest {
         run_id: "r1".into(),
         after_cursor: 4,

@@ -14,10 +14,15 @@ traces          every event of a run, on disk
 run_file        what a run was made with: NAME.run.json
 """
 
-from gymmesh_client.agents import AgentConnector, AgentPeer, InProcessAgent, StreamingAgent
+from gymmesh_client.agents import (
+    AgentConnector,
+    AgentLoad,
+    AgentPeer,
+    InProcessAgent,
+    StreamingAgent,
+)
 from gymmesh_client.attempt import run_attempt
 from gymmesh_client.collect import (
-    AgentLoad,
     CollectOptions,
     Collector,
     Figures,
@@ -26,7 +31,7 @@ from gymmesh_client.collect import (
 )
 from gymmesh_client.groups import Group
 from gymmesh_client.journal import Attempt, OutputError, OutputFiles, RunReader, open_run
-from gymmesh_client.output import RetryChoice, RunOutput, prepare
+from gymmesh_client.output import OpenOptions, RetryChoice, RunOutput
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.rollout import Fold, StreamViolation, conversation, fold, transcript
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
@@ -48,6 +53,7 @@ __all__ = [
     "Group",
     "InProcessAgent",
     "MemoryOutput",
+    "OpenOptions",
     "Order",
     "OutputError",
     "OutputFiles",
@@ -73,7 +79,6 @@ __all__ = [
     "open_run",
     "open_trace",
     "pass_at_k",
-    "prepare",
     "render",
     "run_attempt",
     "summarize",

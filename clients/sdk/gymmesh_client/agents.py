@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
@@ -22,6 +23,19 @@ AGENT: Final = "gymmesh.agent.v1.AgentService"
 EventSink = Callable[[pb.RolloutEvent], None]
 """Takes an attempt's next event, which is not changed any more and may be kept. What it raises
 ends the attempt, and is raised by `run_rollout`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLoad:
+    """What the agents together say of this collector's rollouts.
+
+    Attributes:
+        target: the most that should run side by side; None: they say nothing.
+        waiting: rollouts that wait for a place there.
+    """
+
+    target: int | None = None
+    waiting: int = 0
 
 
 class GroupJudge(Protocol):

@@ -85,6 +85,7 @@ class AgentCall(msgspec.Struct, eq=False):
             return self.overdue(timeout_s)
         except Exception as error:  # the last line: one rollout's surprise must not end the run
             return self.broken(error)
+        parts.size = self._bytes
         if parts.failed is not None:
             rollout = parts.message()
             return FailedAttempt(rollout.failed.failure, rollout)

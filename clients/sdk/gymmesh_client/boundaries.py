@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-
-
-class EnumNames(dict[int, str]):
-    """An enum's names without their prefix; for a value of a later contract its number."""
-
-    def __init__(self, enum: Any, prefix: str) -> None:
-        super().__init__({int(number): name.removeprefix(prefix) for name, number in enum.items()})
-
-    def __missing__(self, value: int) -> str:
-        return str(value)
-
+from gymmesh_rows import EnumNames
 
 BOUNDARIES: Final = EnumNames(rollout_pb2.Boundary, "BOUNDARY_")
 """The boundaries of failures, such as MODEL, by number."""

@@ -58,16 +58,21 @@ class JudgedBy(NamedTuple):
     version: str  # of the verifier; empty where it is not known
 
 
-def judge_of(environment: object, verdict: Mapping[str, Any]) -> JudgedBy:
-    """Who gave a row's `verification`.
+def judged_by(environment: str, verifier: str, version: str, compat: str) -> JudgedBy:
+    """Who gave a verdict.
 
-    Which reference's verdicts they are, a task may choose: that makes no other version.
+    Which reference's verdicts they are (`compat`), a task may choose: that makes no other version.
     """
-    verifier, version = verdict.get("verifier") or environment, str(verdict.get("version") or "")
-    if compat := verdict.get("compat"):
+    if compat:
         version = version.removesuffix(f"+{compat}")
-    own = verifier == environment
-    return JudgedBy(str(environment) if own else f"{environment}/{verifier}", version)
+    own = verifier in ("", environment)
+    return JudgedBy(environment if own else f"{environment}/{verifier}", version)
+
+
+def judge_of(environment: object, verdict: Mapping[str, Any]) -> JudgedBy:
+    """Who gave a row's `verification`."""
+    said = [str(verdict.get(key) or "") for key in ("verifier", "version", "compat")]
+    return judged_by(str(environment), *said)
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
@@ -90,10 +95,16 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
 def counted(row: Mapping[str, Any]) -> Counted:
     """What there is to count of a row, which an earlier version may have written."""
     usage = (row.get("response") or {}).get("usage") or {}
-    calls = (row.get("metadata") or {}).get("model_calls") or []
     retries = Counter[str]()
-    for call in calls:
-        retries.update(call.get("retries") or {})
+    endpoint_us = 0
+    for call in row.get("calls") or ():
+        endpoint_us += (call.get("timings") or {}).get("endpoint_us") or 0
+        for one in call.get("retries") or ():
+            retries[one["reason"]] += one["count"]
+    if "calls" not in row:  # an earlier version had them in `metadata`
+        for call in (row.get("metadata") or {}).get("model_calls") or ():
+            endpoint_us += call.get("endpoint_us") or 0
+            retries.update(call.get("retries") or {})
     reward, verdict = row.get("reward"), row.get("verification") or {}
     return Counted(
         str(row.get("task_id")),
@@ -103,8 +114,8 @@ def counted(row: Mapping[str, Any]) -> Counted:
         usage.get("input_tokens") or 0,
         usage.get("output_tokens") or 0,
         judge=judge_of(row.get("environment"), verdict),
-        explanation=str((row.get("verification") or {}).get("explanation") or ""),
-        endpoint_us=sum(call.get("endpoint_us") or 0 for call in calls),
+        explanation=str(verdict.get("explanation") or ""),
+        endpoint_us=endpoint_us,
         model_retries=dict(retries),
     )
 
@@ -194,11 +205,15 @@ class Tally:
         self.kept_failed += kept
         failure = row["failure"]
         status = failure["status"]
-        self.failures[str(failure["boundary"])] += 1
-        cause = shortened(f"{failure['boundary']} {status['reason']}".rstrip(), _LONGEST_CAUSE)
+        self.add_cause(str(failure["boundary"]), status["reason"], status["message"])
+
+    def add_cause(self, boundary: str, reason: str, message: str) -> None:
+        """Count a failed rollout, by its boundary, and its status's reason and message."""
+        self.failures[boundary] += 1
+        cause = shortened(f"{boundary} {reason}".rstrip(), _LONGEST_CAUSE)
         self.causes[cause] += 1
         if not self.first_failure:
-            self.first_failure = shortened(f"{cause}: {status['message']}", _LONGEST_MESSAGE)
+            self.first_failure = shortened(f"{cause}: {message}", _LONGEST_MESSAGE)
 
     def add_retry(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed and is followed by another one."""

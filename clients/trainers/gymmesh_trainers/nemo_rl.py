@@ -30,13 +30,16 @@ import click
 import yaml
 from aiohttp import web
 
-from gymmesh_client import UserError, completed_row
+from gymmesh_client import UserError
+from gymmesh_client.rollout import RolloutParts
+from gymmesh_client.rows import completed_line
 from gymmesh_model.config import ModelConfig
 from gymmesh_responses import CodecError, dumps, dumps_sorted, loads
+from gymmesh_rows import nemo_row, read_row
 from gymmesh_runtime.addresses import exposure
 from gymmesh_trainers.collecting.collector import TrainerCollector
 from gymmesh_trainers.collecting.place import MeshPlace, Model
-from gymmesh_trainers.rollouts import FailedRollout
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 __all__ = ["NemoAgent", "metrics_of", "policy_of_head"]
 
@@ -98,7 +101,7 @@ class NemoAgent:
             said[_FAILED] = f"{rollout.boundary}/{rollout.reason}"
             retry_safe = rollout.message.failed.failure.retry_safe
             return _answer({**row, **theirs, **said, _TERMINAL: not retry_safe}, 200)
-        return _answer({**completed_row(rollout.task.message, rollout.message), **theirs}, 200)
+        return _answer({**_row_of(rollout), **theirs}, 200)
 
     def _repeat(self, row: Mapping[str, Any], theirs: Mapping[str, Any]) -> int:
         """Which repeat of its task a row is. It matters where the task has a seed: with the same
@@ -134,6 +137,12 @@ def metrics_of(rows: Sequence[Any]) -> dict[str, Any]:
     key = {"mean/reward": fmean(rewards)} if rewards else {}
     counts = {"rollouts": len(rewards), "failed": failed}
     return {"agent_metrics": {**key, **counts}, "key_metrics": key, "group_level_metrics": []}
+
+
+def _row_of(rollout: Rollout) -> dict[str, Any]:
+    """The row of a completed rollout, with whole token lists."""
+    line, _ = completed_line(rollout.task.message, RolloutParts.of(rollout.message))
+    return nemo_row(read_row(line))
 
 
 async def policy_of_head(head: str) -> ModelConfig:

@@ -5,13 +5,13 @@
 import type { Item } from "./gen/gymmesh/responses/v1/responses_pb.js";
 import type { ModelCallCompleted, Rollout } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
 
-/** The conversation that leads to a model call, without the items of `started`. */
-export interface Thread {
-  readonly items: Item[];
-  /** Whether the items of `started` stand before it. */
-  readonly whole: boolean;
-  /** The place, in `items`, of the last item that each model call wrote, by call. */
-  readonly lastOf: ReadonlyMap<string, number>;
+/** What one model call adds to its conversation: its context, its answer, and what answered that. */
+export interface Part {
+  readonly items: readonly Item[];
+  /** How many items stand before the answer. */
+  readonly context: number;
+  /** How many items are the answer's. */
+  readonly answer: number;
 }
 
 /**
@@ -20,8 +20,10 @@ export interface Thread {
  * @throws RangeError when there is no such call, or parents go in a circle.
  */
 export function conversation(rollout: Rollout, callId: string): Item[] {
-  const { items, whole } = threadOf(rollout, callId);
-  return whole ? [...(rollout.started?.items ?? []), ...items] : items;
+  const calls = new Conversations(rollout);
+  const chain = calls.chain(callId);
+  const first = chain[0]?.detached ? [] : (rollout.started?.items ?? []);
+  return [...first, ...chain.flatMap((call) => calls.part(call).items)];
 }
 
 /** The end of the final transcript: the root agent's last model call, else the last one of all. */
@@ -35,49 +37,63 @@ export function transcript(rollout: Rollout): Item[] {
   return last ? conversation(rollout, last.callId) : [...(rollout.started?.items ?? [])];
 }
 
-/** The thread that leads to a call; throws as `conversation`. */
-export function threadOf(rollout: Rollout, callId: string): Thread {
-  const chain = chainOf(rollout, callId);
-  const items: Item[] = [];
-  const lastOf = new Map<string, number>();
-  for (const call of chain) {
-    const wrote = call.response?.output ?? [];
-    items.push(...call.contextItems, ...wrote);
-    if (wrote.length) lastOf.set(call.callId, items.length - 1);
-    items.push(...outputsOf(rollout, call.callId, wrote));
-    for (const turn of rollout.turns) {
-      if (turn.modelCallId === call.callId) items.push(...turn.items);
+/** The model calls of a rollout and what belongs to each, looked up by call. */
+export class Conversations {
+  private readonly calls: ReadonlyMap<string, ModelCallCompleted>;
+  /** What tools answered, by model call and function call. */
+  private readonly outputs = new Map<string, Map<string, Item[]>>();
+  private readonly turns = new Map<string, Item[]>();
+
+  constructor(rollout: Rollout) {
+    this.calls = new Map(rollout.modelCalls.map((call) => [call.callId, call]));
+    for (const { completed } of rollout.toolCalls) {
+      if (!completed?.output) continue;
+      const answers = entry(this.outputs, completed.modelCallId, () => new Map<string, Item[]>());
+      entry(answers, completed.callId, () => []).push(completed.output);
+    }
+    for (const { modelCallId, items } of rollout.turns) {
+      entry(this.turns, modelCallId, () => []).push(...items);
     }
   }
-  return { items, whole: !chain[0]?.detached, lastOf };
+
+  /** The calls from the first to this one; throws as `conversation`. */
+  chain(callId: string): ModelCallCompleted[] {
+    const chain: ModelCallCompleted[] = [];
+    const met = new Set<string>();
+    for (let next = callId; ; ) {
+      const call = this.calls.get(next);
+      if (!call) throw new RangeError(`the rollout has no model call '${next}'`);
+      if (met.has(next)) throw new RangeError(`the parents of model call '${next}' go in a circle`);
+      met.add(next);
+      chain.push(call);
+      if (!call.parentCallId || call.detached) return chain.reverse();
+      next = call.parentCallId;
+    }
+  }
+
+  /** What a call adds; tools' answers are in the order of its function calls. */
+  part({ callId, contextItems, response }: ModelCallCompleted): Part {
+    const wrote = response?.output ?? [];
+    const answers = this.outputs.get(callId);
+    const used = new Map<string, number>();
+    const outputs = wrote.flatMap(({ kind }) => {
+      if (kind.case !== "functionCall") return [];
+      // Two calls of one id, which only a custom agent can bring about: in order.
+      const id = kind.value.callId ?? "";
+      const place = used.get(id) ?? 0;
+      used.set(id, place + 1);
+      return answers?.get(id)?.slice(place, place + 1) ?? [];
+    });
+    return {
+      items: [...contextItems, ...wrote, ...outputs, ...(this.turns.get(callId) ?? [])],
+      context: contextItems.length,
+      answer: wrote.length,
+    };
+  }
 }
 
-/** What tools answered to a model call, in the order of its function calls. */
-function outputsOf(rollout: Rollout, callId: string, wrote: readonly Item[]): Item[] {
-  const answers = new Map<string, Item[]>();
-  for (const { completed } of rollout.toolCalls) {
-    if (completed?.modelCallId !== callId || !completed.output) continue;
-    answers.set(completed.callId, [...(answers.get(completed.callId) ?? []), completed.output]);
-  }
-  return wrote.flatMap(({ kind }) => {
-    // Two calls of one id, which only a custom agent can bring about: in order.
-    const answer = kind.case === "functionCall" && answers.get(kind.value.callId ?? "")?.shift();
-    return answer ? [answer] : [];
-  });
-}
-
-/** The calls from the first to this one. */
-function chainOf(rollout: Rollout, callId: string): ModelCallCompleted[] {
-  const calls = new Map(rollout.modelCalls.map((call) => [call.callId, call]));
-  const chain: ModelCallCompleted[] = [];
-  const met = new Set<string>();
-  for (let next = callId; ; ) {
-    const call = calls.get(next);
-    if (!call) throw new RangeError(`the rollout has no model call '${next}'`);
-    if (met.has(next)) throw new RangeError(`the parents of model call '${next}' go in a circle`);
-    met.add(next);
-    chain.unshift(call);
-    if (!call.parentCallId || call.detached) return chain;
-    next = call.parentCallId;
-  }
+function entry<K, V>(map: Map<K, V>, key: K, made: () => V): V {
+  const known = map.get(key) ?? made();
+  map.set(key, known);
+  return known;
 }

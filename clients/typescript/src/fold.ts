@@ -2,23 +2,21 @@
  * The fold: the events of one attempt into one Rollout, by the stream law at the top of
  * gymmesh/rollout/v1/rollout.proto. Pure.
  */
-import { create } from "@bufbuild/protobuf";
+import { create, type DescEnum } from "@bufbuild/protobuf";
 import {
-  Boundary,
   BoundarySchema,
   type ModelCallCompleted,
   type Rollout,
   type RolloutEvent,
   RolloutSchema,
-  StopReason,
   StopReasonSchema,
   ToolCallCompletedSchema,
   type ToolCallRecord,
   ToolCallRecordSchema,
+  type ToolCallStarted,
   type Verification,
   VerificationStatus,
   VerificationStatusSchema,
-  type Verified,
 } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
 
 /**
@@ -106,67 +104,60 @@ export class Fold {
   add(event: RolloutEvent): void {
     const due = this.sequence + 1n;
     this.checkPlace(event, due);
+    const { parts } = this;
     const { case: kind, value } = event.event;
     switch (kind) {
       case "started":
-        this.parts.started = value;
-        this.parts.startedUnixNano = event.recordTimeUnixNano;
+        parts.started = value;
+        parts.startedUnixNano = event.recordTimeUnixNano;
         break;
       case "modelCallCompleted":
-        this.parts.modelCalls.push(value);
+        parts.modelCalls.push(value);
         break;
-      case "toolCallStarted": {
-        const { callId, name, modelCallId, actor } = value;
-        const record = create(ToolCallRecordSchema, {
-          startedUnixNano: event.recordTimeUnixNano,
-          completed: create(ToolCallCompletedSchema, { callId, name, modelCallId, actor }),
-        });
-        this.parts.toolCalls.push(record);
-        const key = keyOf(value);
-        this.open.set(key, [...(this.open.get(key) ?? []), record]);
+      case "toolCallStarted":
+        this.openCall(value, event.recordTimeUnixNano);
         break;
-      }
       case "toolCallCompleted": {
         const waiting = this.open.get(keyOf(value))?.shift();
         if (waiting) waiting.completed = value;
-        else this.parts.toolCalls.push(create(ToolCallRecordSchema, { completed: value }));
+        else parts.toolCalls.push(create(ToolCallRecordSchema, { completed: value }));
         break;
       }
       case "turnCompleted":
-        this.parts.turns.push(value);
+        parts.turns.push(value);
         break;
       case "annotation":
-        this.parts.annotations.push(value);
+        parts.annotations.push(value);
         break;
       case "mediaAdded":
-        if (value.media) this.parts.media.push(value.media);
+        if (value.media) parts.media.push(value.media);
         break;
       case "sandboxOpened":
-        this.parts.sandboxes.push(value);
+        parts.sandboxes.push(value);
         break;
       case "programEnded":
-        this.parts.program = value;
+        parts.program = value;
         break;
       case "verified":
-        this.judge(value);
+        if (parts.verified) throw new StreamViolation("unverified", "a second verdict came");
+        checkVerdict(value.verification);
+        parts.verified = value;
         break;
       case "completed":
-        if (!isKnown(StopReasonSchema, value.stopReason, StopReason.UNSPECIFIED)) {
-          throw terminal("`completed` gives no known stop reason", value.stopReason);
-        }
-        if (!this.parts.verified) {
+        checkKnown(StopReasonSchema, value.stopReason, "terminal");
+        if (!parts.verified) {
           throw new StreamViolation("unverified", "`completed` came without `verified`");
         }
-        this.end(event, value.events, due);
+        this.end(value.events, due);
+        parts.outcome = { case: kind, value };
+        parts.endedUnixNano = event.recordTimeUnixNano;
         break;
-      case "failed": {
-        const boundary = value.failure?.boundary ?? Boundary.UNSPECIFIED;
-        if (!isKnown(BoundarySchema, boundary, Boundary.UNSPECIFIED)) {
-          throw terminal("`failed` names no known boundary", boundary);
-        }
-        this.end(event, value.events, due);
+      case "failed":
+        checkKnown(BoundarySchema, value.failure?.boundary ?? 0, "terminal");
+        this.end(value.events, due);
+        parts.outcome = { case: kind, value };
+        parts.endedUnixNano = event.recordTimeUnixNano;
         break;
-      }
       case "outputDelta":
         break;
       default:
@@ -208,22 +199,19 @@ export class Fold {
     }
   }
 
-  private judge(verified: Verified): void {
-    if (this.parts.verified) throw new StreamViolation("unverified", "a second verdict came");
-    const problem = verdictProblem(verified.verification);
-    if (problem) throw new StreamViolation("unverified", problem);
-    this.parts.verified = verified;
+  private openCall(call: ToolCallStarted, startedUnixNano: bigint): void {
+    const { callId, name, modelCallId, actor } = call;
+    const completed = create(ToolCallCompletedSchema, { callId, name, modelCallId, actor });
+    const record = create(ToolCallRecordSchema, { startedUnixNano, completed });
+    this.parts.toolCalls.push(record);
+    this.open.set(keyOf(call), [...(this.open.get(keyOf(call)) ?? []), record]);
   }
 
-  private end(event: RolloutEvent, events: bigint, due: bigint): void {
+  private end(events: bigint, due: bigint): void {
     if (events !== due) {
       const sentence = "the terminal event counts another number of events";
       throw new StreamViolation("terminal", sentence, `${due}`, `${events}`);
     }
-    const { case: kind, value } = event.event;
-    if (kind === "completed") this.parts.outcome = { case: kind, value };
-    if (kind === "failed") this.parts.outcome = { case: kind, value };
-    this.parts.endedUnixNano = event.recordTimeUnixNano;
     this.terminal = true;
   }
 
@@ -242,34 +230,23 @@ export class Fold {
   }
 }
 
-/** What is wrong with a verdict; undefined: nothing. */
-function verdictProblem(verdict: Verification | undefined): string | undefined {
+function checkVerdict(verdict: Verification | undefined): void {
   const status = verdict?.status ?? VerificationStatus.UNSPECIFIED;
-  if (!verdict || !isKnown(VerificationStatusSchema, status, VerificationStatus.UNSPECIFIED)) {
-    return `the verdict has no known status: ${status}`;
-  }
-  const { reward, components } = verdict;
+  checkKnown(VerificationStatusSchema, status, "unverified");
+  const { reward, components = [] } = verdict ?? {};
   if ((status === VerificationStatus.VERIFIED) !== (reward !== undefined)) {
-    return "a reward is set exactly when VERIFIED";
+    throw new StreamViolation("unverified", "a reward is set exactly when VERIFIED");
   }
-  if (reward !== undefined && !Number.isFinite(reward))
-    return `the reward is not finite: ${reward}`;
-  const bad = components.find(
-    ({ value, weight = 0 }) => !Number.isFinite(value) || !Number.isFinite(weight),
-  );
-  return bad && `component '${bad.name}' is not finite`;
+  const weights = components.map(({ weight = 0 }) => weight);
+  const numbers = [reward ?? 0, ...components.map(({ value }) => value), ...weights];
+  const bad = numbers.find((one) => !Number.isFinite(one));
+  if (bad !== undefined) throw new StreamViolation("unverified", `${bad} is not finite`);
 }
 
-function isKnown(
-  schema: { readonly value: Readonly<Record<number, unknown>> },
-  value: number,
-  unspecified: number,
-): boolean {
-  return value !== unspecified && Object.hasOwn(schema.value, value);
-}
-
-function terminal(sentence: string, got: number): StreamViolation {
-  return new StreamViolation("terminal", sentence, "", `${got}`);
+/** Throws for an enum's value that is unspecified or of a later contract: the outcome is unknown. */
+function checkKnown(type: DescEnum, value: number, rule: StreamRule): void {
+  if (value !== 0 && Object.hasOwn(type.value, value)) return;
+  throw new StreamViolation(rule, `${type.name} ${value} is not known`, "", `${value}`);
 }
 
 /** The place of each function call among all, by model call and function call. */

@@ -1,5 +1,4 @@
 /** gymmesh from TypeScript; see README.md. */
-export * from "./codec/index.js";
 export {
   type Agent,
   type CollectOptions,
@@ -9,7 +8,7 @@ export {
 export type { Outcome } from "./collect/outcome.js";
 export { STREAM_LIMITS, type StreamLimits } from "./collect/stream.js";
 export { CONTRACT_VERSION } from "./contract.js";
-export * from "./conversation.js";
+export { conversation, finalCall, transcript } from "./conversation.js";
 export {
   fromStatus,
   MeshError,
@@ -27,9 +26,16 @@ export type {
   Task,
   Verification,
 } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
-export * from "./json.js";
+export type { Row } from "./gen/gymmesh/row/v1/row_pb.js";
+export * from "./items.js";
+export { logprobs, tokenIds } from "./json/bytes.js";
+export { CodecError, type Step } from "./json/errors.js";
+export { type JsonSource, overlayWithout, readDocument } from "./json/read.js";
+export { bytesToText, textToBytes } from "./json/text.js";
+export * from "./json/value.js";
+export { documentOf, writeDocument } from "./json/write.js";
 export { type Registration, register } from "./registration.js";
-export * from "./rows.js";
+export { rowOf, writeRow } from "./row/row.js";
 export {
   type BidiCall,
   type CallOptions,
@@ -46,5 +52,3 @@ export {
 export { addService, type CallContext, newServer, type ServiceHandlers } from "./rpc/server.js";
 export { RunControl } from "./run_control.js";
 export * from "./tasks.js";
-export { bytesToText, textToBytes } from "./text.js";
-export * from "./tokens.js";

@@ -46,33 +46,13 @@ export class RunControl {
     return present(run);
   }
 
-  /** Starts no more rollouts for now. */
-  pause(runId: string): Promise<Run> {
-    return this.control(runId, { case: "pause", value: {} });
-  }
-
-  resume(runId: string): Promise<Run> {
-    return this.control(runId, { case: "resume", value: {} });
-  }
-
-  /** Lets what is in flight end, then stops. */
-  drain(runId: string): Promise<Run> {
-    return this.control(runId, { case: "drain", value: {} });
-  }
-
-  /** Cancels what is in flight, then stops. */
-  cancel(runId: string): Promise<Run> {
-    return this.control(runId, { case: "cancel", value: {} });
-  }
-
-  /** Changes the most rollouts in flight. */
-  tune(runId: string, concurrency: number): Promise<Run> {
-    return this.control(runId, { case: "tune", value: { concurrency } });
-  }
-
-  /** Cancels the rollouts of a task that is no longer wanted. */
-  cancelGroup(runId: string, taskId: string): Promise<Run> {
-    return this.control(runId, { case: "cancelGroup", value: { taskId } });
+  /**
+   * Gives a run a command, such as `{ case: "pause", value: {} }`, `resume`, `drain` (lets what is
+   * in flight end), `cancel`, `tune` (`{ concurrency }`) or `cancelGroup` (`{ taskId }`).
+   */
+  async control(runId: string, command: Command): Promise<Run> {
+    const options = { timeoutMs: this.timeoutMs };
+    return present((await this.service.controlRun({ runId, command }, options)).run);
   }
 
   /**
@@ -93,11 +73,6 @@ export class RunControl {
 
   close(): void {
     this.connection.close();
-  }
-
-  private async control(runId: string, command: Command): Promise<Run> {
-    const options = { timeoutMs: this.timeoutMs };
-    return present((await this.service.controlRun({ runId, command }, options)).run);
   }
 }
 

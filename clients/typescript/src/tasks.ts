@@ -1,13 +1,15 @@
 /**
  * Task files: JSON lines, one task each. `task_id`, `environment`, `agent`, `seed` and `tags` are
- * read here; `responses_create_params` are the parameters; every other key is the verifier's.
+ * read here; `responses_create_params` are the parameters, or `prompt` alone their input; every other
+ * key is the verifier's.
  */
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { create } from "@bufbuild/protobuf";
-import { isInt64, isText } from "./codec/fields.js";
-import { CodecError, paramsFromJson } from "./codec/index.js";
+import { ResponseParamsSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
 import { type Task, TaskSchema } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
+import { CodecError } from "./json/errors.js";
+import { isInt64, isText, readDocument } from "./json/read.js";
 import {
   isObject,
   type JsonObject,
@@ -17,17 +19,11 @@ import {
   parseJson,
   storeJson,
   writeJson,
-} from "./json.js";
+} from "./json/value.js";
 
 const PARAMS = "responses_create_params";
-const OWN_KEYS: ReadonlySet<string> = new Set([
-  PARAMS,
-  "task_id",
-  "environment",
-  "agent",
-  "seed",
-  "tags",
-]);
+const PROMPT = "prompt";
+const OWN_KEYS: ReadonlySet<string> = new Set(["task_id", "environment", "agent", "seed", "tags"]);
 const NEWLINE = 0x0a;
 /** What some editors put before the first line. */
 const MARK = Buffer.from([0xef, 0xbb, 0xbf]);
@@ -54,21 +50,20 @@ export function taskFromRow(
   defaults: TaskDefaults = {},
 ): Task {
   const row = rowOf(source);
-  const params = row[PARAMS];
-  if (!isObject(params)) throw new TaskError(`${PARAMS}: an object is needed`);
-  const input = params["input"];
-  if (typeof input !== "string" && !Array.isArray(input)) {
-    throw new TaskError(`${PARAMS}.input: a text or a list of items is needed`);
-  }
+  // A prompt beside parameters is the verifier's.
+  const conversation = PROMPT in row && !(PARAMS in row) ? PROMPT : PARAMS;
+  const params = paramsOf(row, conversation);
   const seed = row["seed"] ?? null;
   if (seed !== null && !isInt64(seed)) throw new TaskError("seed: must be an integer of 64 bits");
   try {
-    const payload = Object.entries(row).filter(([key, value]) => isVerifiers(key, value));
+    const payload = Object.entries(row).filter(
+      ([key, value]) => key !== conversation && isVerifiers(key, value),
+    );
     const task = create(TaskSchema, {
       taskId: idOf(row),
       environment: named(row, "environment") || (defaults.environment ?? ""),
       agent: named(row, "agent") || (defaults.agent ?? ""),
-      params: paramsFromJson(params),
+      params: readDocument(ResponseParamsSchema, params),
       payloadJson: storeJson(jsonObject(payload)),
       tags: tagsOf(row["tags"] ?? null),
     });
@@ -155,6 +150,19 @@ function rowOf(source: string | Uint8Array | JsonObject): JsonObject {
   } catch (error) {
     throw error instanceof CodecError ? new TaskError(error.message) : error;
   }
+}
+
+/** The Responses parameters of a row, under `key`. */
+function paramsOf(row: JsonObject, key: string): JsonObject {
+  const isPrompt = key === PROMPT;
+  const params = isPrompt ? jsonObject([["input", row[PROMPT] ?? null]]) : row[PARAMS];
+  if (!isObject(params)) throw new TaskError(`${PARAMS}: add an object with an input, or a prompt`);
+  const input = params["input"];
+  if (typeof input !== "string" && !Array.isArray(input)) {
+    const place = isPrompt ? PROMPT : `${PARAMS}.input`;
+    throw new TaskError(`${place}: a text or a list of items is needed`);
+  }
+  return params;
 }
 
 /** Whether a key's value is the verifier's: of our own keys, where it names nothing here. */

@@ -87,7 +87,7 @@ describe("collect", () => {
       assert.equal(new Set(names).size, 21);
       assert.equal(fake.said.filter((one) => one.startsWith("start")).length, 21);
       assert.ok(outcomes.every((one) => one.agentInstanceId === "fake-0" && one.attempt === 1));
-      assert.equal(outcomes[0]?.row()["reward"], 1);
+      assert.equal(outcomes[0]?.row().reward, 1);
     });
   }
 
@@ -124,7 +124,7 @@ describe("collect", () => {
       assert.ok(outcome?.kind === "failed");
       assert.equal(outcome.attempt, attempts);
       assert.equal(outcome.failure.boundary, Boundary.MODEL);
-      assert.ok(!("reward" in outcome.row()), "a failure has no reward");
+      assert.ok(outcome.row().reward === undefined, "a failure has no reward");
     }
   });
 
@@ -269,7 +269,7 @@ describe("collect", () => {
     assert.deepEqual(rewards(await all(agent, tasks(1))), [1]);
     const [outcome] = await all(agent, tasks(1), { maxAttempts: 1, runId: "another" });
     assert.equal(outcome?.kind, "failed");
-    assert.ok(outcome?.row()["failure"], "it has a row");
+    assert.ok(outcome?.row().failure, "it has a row");
   });
 
   it("has a failure for what cannot be written as a row", async () => {
@@ -296,7 +296,7 @@ describe("collect", () => {
     assert.ok(failed.kind === "failed" && failed.failure.status);
     assert.equal(fromStatus(failed.failure.status).reason, "CONTRACT_VIOLATED");
     const row = failed.row();
-    assert.ok(!("reward" in row) && row["task_id"] === "t0" && row["attempt"] === 1n);
+    assert.ok(row.reward === undefined && row.taskId === "t0" && row.attempt === 1);
   });
 
   it("goes to another agent while one is going down", async () => {

@@ -236,9 +236,9 @@ describe("run control", () => {
     const ids: string[] = [];
     for await (const { runId } of runs.runs()) ids.push(runId);
     assert.deepEqual(ids, ["a", "b"]);
-    assert.equal((await runs.pause("a")).state, RunState.PAUSED);
-    await runs.tune("a", 8);
-    await runs.cancelGroup("a", "t");
+    assert.equal((await runs.control("a", { case: "pause", value: {} })).state, RunState.PAUSED);
+    await runs.control("a", { case: "tune", value: { concurrency: 8 } });
+    await runs.control("a", { case: "cancelGroup", value: { taskId: "t" } });
     assert.deepEqual(said.slice(-3), ["a pause", "a tune", "a cancelGroup"]);
     runs.close();
   });

@@ -14,6 +14,7 @@ import {
 import type { JsonObject, JsonValue } from "@gymmesh/client";
 import * as gymmesh from "@gymmesh/client";
 import { Code } from "@gymmesh/client/gen/google/rpc/code_pb";
+import { ErrorInfoSchema } from "@gymmesh/client/gen/google/rpc/error_details_pb";
 import { ModelUsageSchema } from "@gymmesh/client/gen/gymmesh/errors/v1/errors_pb";
 import * as responses from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
 import {
@@ -23,20 +24,21 @@ import {
   RolloutSchema,
   TaskSchema,
 } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
+import { jsonEqual } from "./json_equal.js";
 
 /** What details of a status there are in the vectors. */
-const DETAILS = createRegistry(ModelUsageSchema);
+const DETAILS = createRegistry(ModelUsageSchema, ErrorInfoSchema);
 const CONTRACT = fileURLToPath(new URL("../../../../tests/contract/", import.meta.url));
-const NOUNS = {
-  response: [gymmesh.responseFromJson, gymmesh.responseToJson, responses.ResponseSchema],
-  params: [gymmesh.paramsFromJson, gymmesh.paramsToJson, responses.ResponseParamsSchema],
-  item: [gymmesh.itemFromJson, gymmesh.itemToJson, responses.ItemSchema],
-  tool: [gymmesh.toolFromJson, gymmesh.toolToJson, responses.ToolSchema],
-  usage: [gymmesh.usageFromJson, gymmesh.usageToJson, responses.UsageSchema],
-} as unknown as Record<string, [(text: string) => never, (message: never) => string, DescMessage]>;
+const NOUNS: Readonly<Record<string, DescMessage>> = {
+  response: responses.ResponseSchema,
+  params: responses.ResponseParamsSchema,
+  item: responses.ItemSchema,
+  tool: responses.ToolSchema,
+  usage: responses.UsageSchema,
+};
 
 function assertSameJson(got: JsonValue, expected: JsonValue): void {
-  if (gymmesh.jsonEqual(got, expected)) return;
+  if (jsonEqual(got, expected)) return;
   assert.equal(spelled(got), spelled(expected));
   assert.fail("the documents differ");
 }
@@ -92,7 +94,9 @@ function text(value: JsonValue | undefined): string {
 describe("codec.json", () => {
   for (const one of objects(read("vectors/codec.json"))) {
     it(`${one["noun"]}: ${one["about"]}`, () => {
-      const [reader, writer, schema] = NOUNS[text(one["noun"])] ?? assert.fail("a new noun");
+      const schema = NOUNS[text(one["noun"])] ?? assert.fail("a new noun");
+      const reader = (json: string) => gymmesh.readDocument(schema, json) as never;
+      const writer = (message: never) => gymmesh.writeDocument(schema, message);
       const given = text(one["json"]);
       const expected = fromJson(schema, proto(one["message"])) as never;
       assertSameJson(comparable(schema, reader(given)), comparable(schema, expected));
@@ -152,6 +156,10 @@ function foldOf(vector: JsonObject) {
   });
 }
 
+function documents(items: readonly gymmesh.Item[]): JsonValue[] {
+  return items.map((item) => gymmesh.documentOf(responses.ItemSchema, item));
+}
+
 describe("fold_vectors", () => {
   const files = readdirSync(`${CONTRACT}fold_vectors`).filter((name) => name.endsWith(".json"));
   assert.ok(files.length > 0, "there are no fold vectors");
@@ -169,10 +177,9 @@ describe("fold_vectors", () => {
       assert.deepEqual(toJson(RolloutSchema, rollout, how), toJson(RolloutSchema, expected, how));
       assert.ok(equals(RolloutSchema, rollout, expected));
       for (const [call, items] of Object.entries(vector["conversations"] as JsonObject)) {
-        assertSameJson(gymmesh.itemsToValues(gymmesh.conversation(rollout, call)), items);
+        assertSameJson(documents(gymmesh.conversation(rollout, call)), items);
       }
-      const transcript = gymmesh.itemsToValues(gymmesh.transcript(rollout));
-      assertSameJson(transcript, vector["transcript"] ?? null);
+      assertSameJson(documents(gymmesh.transcript(rollout)), vector["transcript"] ?? null);
     });
   }
 });
@@ -183,15 +190,8 @@ describe("rows.json", () => {
   for (const one of objects(vectors["rows"])) {
     it(text(one["fold_vector"]), () => {
       const rollout = foldOf(read(`fold_vectors/${text(one["fold_vector"])}.json`) as JsonObject);
-      const { outcome } = rollout;
-      const row =
-        outcome.case === "failed"
-          ? gymmesh.failureRow(task, {
-              failure: outcome.value.failure ?? assert.fail(),
-              partial: rollout,
-            })
-          : gymmesh.completedRow(task, rollout);
-      assertSameJson(row, one["row"] ?? null);
+      const line = gymmesh.writeRow(gymmesh.rowOf(task, rollout));
+      assertSameJson(gymmesh.parseJson(line), one["row"] ?? null);
     });
   }
 });

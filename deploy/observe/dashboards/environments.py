@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, gauges, p95, percentiles, rates, waits
 from deploy.observe.rewards import mean_reward
-from gymmesh_runtime import metrics as m
 
 _ENVIRONMENT: Final = Variable("environment", m.SESSIONS_OPEN)
 _scope: Final = chosen(_ENVIRONMENT)
@@ -15,9 +15,14 @@ _scope: Final = chosen(_ENVIRONMENT)
 _SESSIONS: Final = Row(
     "Sessions",
     [
-        Panel("Open", gauges(_scope, m.SESSIONS_OPEN, "environment"), "Sessions open.", width=6),
         Panel(
-            "Of the limit",
+            "Sessions open",
+            gauges(_scope, m.SESSIONS_OPEN, "environment"),
+            "Sessions open.",
+            width=6,
+        ),
+        Panel(
+            "Sessions open, of the limit",
             [
                 Query(
                     f"{_scope.gauge(m.SESSIONS_OPEN, 'environment')}"
@@ -31,14 +36,14 @@ _SESSIONS: Final = Row(
             width=6,
         ),
         Panel(
-            "Swept",
+            "Sessions closed as abandoned",
             rates(_scope, m.SESSIONS_SWEPT, "environment"),
             "Sessions closed in a second because nobody called them: their agents were lost.",
             "ops",
             width=6,
         ),
         Panel(
-            "Model calls of environments",
+            "Model calls by environments",
             rates(_scope, m.ENVIRONMENT_MODEL_CALLS, "environment", "model", "outcome"),
             "Of judges and simulated users, in a second.",
             "ops",
@@ -52,20 +57,20 @@ _TOOLS: Final = Row(
     "Tools",
     [
         Panel(
-            "Calls by outcome",
+            "Tool calls by outcome",
             rates(_scope, m.TOOL_CALLS, "outcome"),
             "In a second. A fault is the environment's; the rest is the policy's doing.",
             "ops",
             "areas",
         ),
         Panel(
-            "Calls by tool",
+            "Tool calls by tool",
             rates(_scope, m.TOOL_CALLS, "environment", "tool"),
             "In a second.",
             "ops",
         ),
         Panel(
-            "Time, 95th percentile",
+            "Time of a tool call, 95th percentile",
             p95(_scope, m.TOOL_SECONDS, "environment", "tool"),
             "Of one call.",
             "s",
@@ -77,20 +82,20 @@ _VERDICTS: Final = Row(
     "Verdicts",
     [
         Panel(
-            "By status",
+            "Verdicts by status",
             rates(_scope, m.VERIFICATIONS, "environment", "status"),
             "In a second. A fault is a verifier that failed: those rollouts have no reward.",
             "ops",
             "areas",
         ),
         Panel(
-            "Time",
+            "Time of a verdict",
             percentiles(_scope, m.VERIFICATION_SECONDS, "environment"),
             "Of one verdict.",
             "s",
         ),
         Panel(
-            "Mean reward",
+            "Mean reward of verified rollouts",
             [Query(mean_reward(_scope, "environment"), "{{environment}}")],
             "Of verified rollouts.",
             least=None,
@@ -102,7 +107,7 @@ _SANDBOXES: Final = Row(
     "Sandboxes",
     [
         Panel(
-            "Places",
+            "Sandboxes running, and at most",
             [
                 Query(_scope.gauge(m.SANDBOX_PLACES_BUSY), "busy"),
                 Query(_scope.gauge(m.SANDBOX_PLACES), "all"),
@@ -111,14 +116,14 @@ _SANDBOXES: Final = Row(
             width=6,
         ),
         Panel(
-            "Wait for a place",
+            "Wait for a sandbox",
             waits(_scope, m.SANDBOX_WAIT_SECONDS, m.SANDBOX_PLACES),
             "Time that a program waited; 0 while none waits.",
             "s",
             width=6,
         ),
         Panel(
-            "Starts",
+            "Sandbox starts",
             rates(_scope, m.SANDBOX_STARTS, "start"),
             "Programs begun in a second: warm ones had been started before they were asked for.",
             "ops",
@@ -126,7 +131,7 @@ _SANDBOXES: Final = Row(
             width=6,
         ),
         Panel(
-            "Endings",
+            "Sandbox endings",
             rates(_scope, m.SANDBOX_ENDINGS, "ending"),
             "How they ended: by themselves, or for their time, output or memory; failed is the"
             " sandbox's own fault.",
@@ -141,18 +146,18 @@ _WORKERS: Final = Row(
     "Worker processes",
     [
         Panel(
-            "At work",
+            "Worker processes busy, of all",
             [Query(_scope.gauge(m.WORKERS_BUSY), "busy"), Query(_scope.gauge(m.WORKERS), "all")],
             "Processes in which environments run what may hang or crash.",
         ),
         Panel(
-            "Wait for one",
+            "Wait for a worker process",
             percentiles(_scope, m.WORKER_WAIT_SECONDS),
             "Time that a call waited.",
             "s",
         ),
         Panel(
-            "Lost",
+            "Worker processes lost",
             rates(_scope, m.WORKER_KILLS, "cause"),
             "Killed for their time or with their caller, or dead by themselves.",
             "ops",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, gauges, number, p95_of, rates
 from deploy.observe.promql import AUTO
-from gymmesh_runtime import metrics as m
 from gymmesh_runtime.contract import methods_of
 
 _JOB: Final = Variable("job", m.EVENT_LOOP_LAG_SECONDS)
@@ -32,6 +32,13 @@ _UNARY: Final = f'method!~"{_STREAMING}"'
 _STREAMS: Final = f'method=~"{_STREAMING}"'
 # Whom a caller gave up, or a deadline of the caller's: no failure of the callee.
 _FAILING: Final = 'code!~"OK|CANCELLED"'
+
+# When certificates begin and end to be valid, in Unix time; the first to end where several differ.
+_begins, _ends = (
+    _scope.gauge(one, "kind", "service_name", "file", how="min")
+    for one in (m.CERTIFICATE_BEGINS, m.CERTIFICATE_ENDS)
+)
+_CERTIFICATE: Final = "{{kind}} {{service_name}} {{file}}"
 
 _GLANCE: Final = Row(
     "At a glance",
@@ -121,7 +128,7 @@ _PROCESSES: Final = Row(
             gauges(_scope, m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
             "By how much; blocking code shows here, and so does a machine with too much to do.",
             "s",
-            width=12,
+            width=6,
         ),
         Panel(
             "Open files",
@@ -132,7 +139,25 @@ _PROCESSES: Final = Row(
                 )
             ],
             "And connections, of one process.",
-            width=12,
+            width=6,
+        ),
+        Panel(
+            "Certificates expire in",
+            [Query(f"{_ends} - time()", _CERTIFICATE)],
+            "Of those in use, and of the authorities that are trusted. Below 0: expired. Empty"
+            " where the mesh is plain.",
+            "s",
+            width=6,
+            least=None,
+        ),
+        Panel(
+            "Share of the certificates' time that is left",
+            [Query(f"({_ends} - time()) / ({_ends} - {_begins})", _CERTIFICATE)],
+            "A certificate that is replaced in time never falls below 10 %, at which an alert"
+            " begins.",
+            "percentunit",
+            width=6,
+            least=None,
         ),
     ],
 )

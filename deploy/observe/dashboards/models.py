@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, gauges, number, percentiles, rates, waits
-from gymmesh_runtime import metrics as m
 
 _MODEL: Final = Variable("model", m.MODEL_CALLS)
 _scope: Final = chosen(_MODEL)
@@ -16,30 +16,30 @@ _FAULTS: Final = 'outcome!~"completed|incomplete"'
 _GLANCE: Final = Row(
     "At a glance",
     [
-        number("Calls / s", _scope.rate(m.MODEL_CALLS), "Model calls answered in a second."),
+        number("Model calls / s", _scope.rate(m.MODEL_CALLS), "Model calls answered in a second."),
         number(
             "Output tokens / s",
             _scope.rate(m.MODEL_TOKENS, where=_OUTPUT),
             "Tokens written in a second.",
         ),
         number(
-            "Failed",
+            "Share of calls that failed",
             _scope.share(m.MODEL_CALLS, of=_FAULTS),
             "The share of calls that ended with an error.",
             "percentunit",
         ),
         number(
-            "Waiting",
+            "Calls waiting",
             _scope.gauge(m.MODEL_WAITING),
             "Calls that wait in the model services for a place.",
         ),
         number(
-            "Endpoints left alone",
+            "Endpoints taken out of use",
             _scope.gauge(m.MODEL_ENDPOINT_DOWN),
             "Those that failed too often in a row.",
         ),
         Panel(
-            "Weights",
+            "Version of the weights",
             gauges(_scope, m.MODEL_WEIGHTS_VERSION, "model", how="max"),
             "The version of the weights, where one is known.",
             draw="number",
@@ -59,20 +59,20 @@ _CALLS: Final = Row(
             "areas",
         ),
         Panel(
-            "At the endpoint",
+            "Time at the endpoint",
             percentiles(_scope, m.MODEL_CALL_SECONDS, "model"),
             "Time of a call at the model's endpoint.",
             "s",
             exemplars=True,
         ),
         Panel(
-            "First token",
+            "Time to the first token",
             percentiles(_scope, m.MODEL_FIRST_TOKEN_SECONDS, "model"),
             "From a streamed call's start at the endpoint to the first piece of its answer.",
             "s",
         ),
         Panel(
-            "Tokens",
+            "Tokens read and written / s",
             rates(_scope, m.MODEL_TOKENS, "model", "direction"),
             "Read and written, in a second.",
             "ops",
@@ -104,32 +104,32 @@ _ENDPOINTS: Final = Row(
             "By its place in the configuration.",
         ),
         Panel(
-            "Endpoints taken out",
+            "Endpoints out of use",
             gauges(_scope, m.MODEL_ENDPOINT_DOWN, "model", "endpoint", how="max"),
             "1 while an endpoint gets no calls because it failed too often in a row.",
             most=1,
         ),
         Panel(
-            "KV cache",
+            "KV cache in use",
             gauges(_scope, m.MODEL_ENDPOINT_KV_CACHE, "model", "endpoint", how="max"),
             "How full it is, where the endpoint says so.",
             "percentunit",
             most=1,
         ),
         Panel(
-            "Sent again",
+            "Calls retried",
             rates(_scope, m.MODEL_RETRIES, "model", "reason"),
             "Calls sent to an endpoint again, by the reason of the failure before.",
             "ops",
         ),
         Panel(
-            "Sent elsewhere",
+            "Calls away from their prefix",
             rates(_scope, m.MODEL_REROUTES, "model", "cause"),
             "Calls that did not go to the endpoint with their rollout's prefix.",
             "ops",
         ),
         Panel(
-            "Answer cache",
+            "Response cache hits and misses",
             rates(_scope, m.MODEL_CACHE_LOOKUPS, "outcome"),
             "Calls looked up in a model's response cache.",
             "ops",
@@ -142,7 +142,7 @@ _TOKENS: Final = Row(
     "Exact tokens",
     [
         Panel(
-            "Conversations",
+            "Calls in conversations",
             rates(_scope, m.MODEL_CONVERSATIONS, "outcome"),
             "Calls that go on with a conversation; an unknown one is sent whole, at its cost.",
             "ops",
@@ -155,7 +155,7 @@ _TOKENS: Final = Row(
             "ops",
         ),
         Panel(
-            "Divergences",
+            "Divergences from exact tokens",
             rates(_scope, m.TOKEN_DIVERGENCES, "model"),
             "Calls that broke the exact-token law. There should be none.",
             "ops",

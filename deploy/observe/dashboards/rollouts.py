@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, gauges, number, p95, percentiles, rates, waits
 from deploy.observe.rewards import mean_reward
-from gymmesh_runtime import metrics as m
 
 _AGENT: Final = Variable("agent", m.ROLLOUT_SECONDS)
 _ENVIRONMENT: Final = Variable("environment", m.ROLLOUT_SECONDS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.panels import chosen, number, percentiles, rates
-from gymmesh_runtime import metrics as m
 
 # Only collectors have series of it; of metrics without labels every process has one.
 _INSTANCE: Final = Variable("instance", m.COLLECTOR_ROLLOUTS)
@@ -21,26 +21,26 @@ _FAILED: Final = _scope.gauge(m.COLLECTOR_ROLLOUTS, where='outcome="failed"')
 _GLANCE: Final = Row(
     "At a glance",
     [
-        number("Asked for", _REQUESTED, "Rollouts that the run is to have."),
+        number("Rollouts requested", _REQUESTED, "Rollouts that the run is to have."),
         number(
-            "On disk",
+            "Rollouts on disk",
             f"{_KEPT} + {_ENDED}",
             "Rollouts with an outcome on disk, those of earlier sessions included.",
         ),
         number(
-            "Done",
+            "Share of the run done",
             f"({_KEPT} + {_ENDED}) / {_REQUESTED}",
             "The part of the run that is on disk.",
             "percentunit",
         ),
         number(
-            "To go",
+            "Time left",
             f"({_REQUESTED} - {_KEPT} - {_ENDED}) / {_scope.rate(m.COLLECTOR_ROLLOUTS)}",
             "Time until the run is done, at the present rate.",
             "s",
         ),
         number(
-            "Failed",
+            "Share that failed",
             f"({_FAILED} or vector(0)) / {_ENDED}",
             "The share of this session's rollouts whose last attempt failed.",
             "percentunit",
@@ -57,14 +57,14 @@ _PROGRESS: Final = Row(
     "Progress",
     [
         Panel(
-            "Rollouts",
+            "Rollouts put on disk / s",
             rates(_scope, m.COLLECTOR_ROLLOUTS, "outcome", "boundary"),
             "Put on disk in a second, by outcome and the failure's boundary.",
             "ops",
             "areas",
         ),
         Panel(
-            "In flight",
+            "Attempts in flight, rollouts waiting",
             [
                 Query(_scope.gauge(m.COLLECTOR_IN_FLIGHT), "in flight"),
                 Query(_scope.gauge(m.COLLECTOR_CONCURRENCY), "at most"),
@@ -74,7 +74,7 @@ _PROGRESS: Final = Row(
             "Attempts sent to agents, and rollouts that wait for the disk, a judge or a retry.",
         ),
         Panel(
-            "Followed by another attempt",
+            "Attempts retried",
             rates(_scope, m.COLLECTOR_RETRIES, "boundary", "reason"),
             "Attempts that failed and are tried again, in a second.",
             "ops",
@@ -87,21 +87,21 @@ _OUTPUTS: Final = Row(
     "Disk and trainer",
     [
         Panel(
-            "Commits",
+            "Time of a commit to disk",
             percentiles(_scope, m.JOURNAL_COMMIT_SECONDS),
             "Time to put a group of outcomes on disk, fsync included.",
             "s",
             width=6,
         ),
         Panel(
-            "Tokens",
+            "Tokens of rollouts / s",
             rates(_scope, m.COLLECTOR_TOKENS, "direction"),
             "Of completed rollouts put on disk, in a second.",
             "ops",
             width=6,
         ),
         Panel(
-            "Groups",
+            "Groups for trainers",
             [
                 Query(_scope.rate(m.GROUPS, "event"), "{{event}} / s"),
                 Query(_scope.gauge(m.GROUPS_WAITING), "waiting for the trainer"),

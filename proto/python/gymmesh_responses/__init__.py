@@ -41,6 +41,8 @@ from gymmesh_responses.params import (
 )
 from gymmesh_responses.response import (
     fill_response,
+    incomplete_details_to_dict,
+    response_error_to_dict,
     response_from_json,
     response_head_to_dict,
     response_to_dict,
@@ -78,6 +80,7 @@ __all__ = [
     "fill_response",
     "finish_of",
     "function_call_output",
+    "incomplete_details_to_dict",
     "is_tool_name",
     "item_from_json",
     "item_to_dict",
@@ -93,6 +96,7 @@ __all__ = [
     "params_to_dict",
     "params_to_json",
     "promises_calls",
+    "response_error_to_dict",
     "response_from_json",
     "response_head_to_dict",
     "response_to_dict",

@@ -74,20 +74,22 @@ def _to_dict(response: pb.Response, *, whole: bool) -> dict[str, JsonValue]:
             out["usage"] = under("usage", usage_to_dict, response.usage)
     if response.HasField("incomplete_details"):
         out["incomplete_details"] = under(
-            "incomplete_details", _write_details, response.incomplete_details
+            "incomplete_details", incomplete_details_to_dict, response.incomplete_details
         )
     if response.HasField("error"):
-        out["error"] = under("error", _write_error, response.error)
+        out["error"] = under("error", response_error_to_dict, response.error)
     return put_overlay(out, response.overlay_json)
 
 
-def _write_details(details: pb.IncompleteDetails) -> dict[str, JsonValue]:
+def incomplete_details_to_dict(details: pb.IncompleteDetails) -> dict[str, JsonValue]:
+    """Why an answer is incomplete, as parsed JSON; raises as `usage_to_dict`."""
     out: dict[str, JsonValue] = {}
     put(out, details, _DETAILS)
     return put_overlay(out, details.overlay_json)
 
 
-def _write_error(error: pb.ResponseError) -> dict[str, JsonValue]:
+def response_error_to_dict(error: pb.ResponseError) -> dict[str, JsonValue]:
+    """An answer's error, as parsed JSON; raises as `usage_to_dict`."""
     out: dict[str, JsonValue] = {}
     put(out, error, _ERROR)
     return put_overlay(out, error.overlay_json)

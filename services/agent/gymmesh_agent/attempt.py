@@ -19,7 +19,7 @@ from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of,
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model.client import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
-from gymmesh_agent.telemetry import (
+from gymmesh_agent.telemetry.rollouts import (
     MaybeSpan,
     RolloutMetrics,
     attempt_span,

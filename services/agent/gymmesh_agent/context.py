@@ -33,8 +33,8 @@ from gymmesh_agent.model.conversation import (
 )
 from gymmesh_agent.model.tokens import WeightsAge
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
-from gymmesh_agent.telemetry import (
-    AttemptTally,
+from gymmesh_agent.tally import AttemptTally
+from gymmesh_agent.telemetry.rollouts import (
     model_span,
     record_call,
     record_tool,

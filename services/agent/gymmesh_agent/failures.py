@@ -141,7 +141,7 @@ def step_failed(error: Exception, agent: str) -> StepFailed:
         return error
     if isinstance(error, MeshError):
         return StepFailed(error, FailureStage.AGENT, agent)
-    logged = unforeseen(error, f"agent '{agent}'")
+    logged = unforeseen(error, f"agent '{agent}'", authors=True)
     about = describe(error)
     place = f" at {about['at']}" if "at" in about else ""
     fault = MeshError(

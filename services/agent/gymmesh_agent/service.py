@@ -19,7 +19,7 @@ from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.events import EventQueue, EventSink
 from gymmesh_agent.model.client import ModelServices
 from gymmesh_agent.plan import RolloutPlans
-from gymmesh_agent.telemetry import RolloutMetrics
+from gymmesh_agent.telemetry.rollouts import RolloutMetrics
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -27,6 +27,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import Service
 from gymmesh_runtime.text.authors_code import described
 from gymmesh_runtime.text.faults import place_of
 
@@ -34,7 +35,7 @@ AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
 
 
-class AgentService:
+class AgentService(Service):
     """One agent of the mesh: the runtime's Service, and the servicer of AgentService.
 
     Args:
@@ -95,9 +96,9 @@ class AgentService:
             background=self._in_background,
         )
 
-    def drain(self, grace_s: float) -> None:
+    def drain(self, seconds: float) -> None:
         """Start nothing more for collectors, and let what runs for them end within the grace."""
-        self._collectors.drain(grace_s)
+        self._collectors.drain(seconds)
 
     async def close(self) -> None:
         """Stop all attempts and close their sessions, within seconds."""

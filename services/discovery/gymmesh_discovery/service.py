@@ -7,17 +7,18 @@ from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.backends.watchers import Watcher
 from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
-from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security.config import IdentityConfig
+from gymmesh_runtime.serving import Service
 
 KIND: Final = "gymmesh.discovery.v1.DiscoveryService"
 _PAGE: Final = 1000
@@ -26,10 +27,10 @@ _MAX_INSTANCE_BYTES: Final = 65_536
 _NAMES: Final = ("id", "service", "name", "address", "contract_version", "metrics_address")
 
 
-class DiscoveryService:
+class DiscoveryService(Service):
     """The registry of a mesh."""
 
-    kind: Final = KIND
+    kind = KIND
 
     def __init__(
         self,
@@ -41,8 +42,7 @@ class DiscoveryService:
         self.instance_id = instance_id
         self.name = name
         self._backend: RegistryBackend = backend or MemoryRegistry()
-        #: Whether other processes register in the same place, so that this one must watch it.
-        self.shared: bool = self._backend.shared
+        self.shared = self._backend.shared
         self._edges = edges
         self._watching: set[Watcher] = set()
         self._draining = False

@@ -26,11 +26,11 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model import metrics
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.config import CacheConfig, ModelConfig
 from gymmesh_model.errors import misconfigured
 from gymmesh_model.routing import identity
-from gymmesh_runtime import metrics
 
 # Goes up whenever a backend begins to send something else for the same parameters, or to read
 # the same answer differently: what was kept before is not found any more.

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gymmesh_model.backends import BACKENDS
+from gymmesh_model.backends.facts import BackendFacts, backend_class, backend_kinds
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 from gymmesh_runtime.config import Secret
-
-if TYPE_CHECKING:
-    BackendName: TypeAlias = str
-else:
-    BackendName = Literal[("auto", *BACKENDS)]  # so that a wrong name is refused with its line
-
-# The backends whose endpoints may be several that serve the same model.
-_SEVERAL_URLS: Final = ("responses", "chat", "vllm")
 
 
 class AdaptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,7 +67,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     backend: `local` (the embedded model), `responses` or `chat` (an endpoint of that API), `vllm`
         (a vLLM server, with exact tokens), `openai` or `azure` (the hosted ones, through the
-        `openai` package), or `replay` (recorded answers). `auto` becomes `chat` where there is a
+        `openai` package), `replay` (recorded answers), or a class of your own as `module:Class`.
+        `auto` becomes `chat` where there is a
         `url`, `vllm` for `serve` and `engine`, `replay` for a `path`, else `local`.
     url: base URL of the endpoint, version included (`http://127.0.0.1:8000/v1`); required by
         `responses` and `chat`. For `azure`, where it is required too, without a path. For
@@ -108,7 +101,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Raises ValueError for values that cannot work; the loader adds file and line.
     """
 
-    backend: BackendName = "auto"
+    backend: str = "auto"
     url: str | None = None
     urls: list[str] = []
     route_margin: int = 8
@@ -134,12 +127,12 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.backend == "auto":
             # The struct is frozen for everybody else.
             msgspec.structs.force_setattr(self, "backend", self._meant())
-        self._check_urls()
-        self._check_own_vllm()
-        if self.backend == "azure" and not self.model:
-            raise ValueError("backend 'azure' needs 'model', the name of the deployment")
-        if self.backend == "replay" and not self.path:
-            raise ValueError("backend 'replay' needs 'path', the recording to answer from")
+        facts = self.facts
+        self._check_urls(facts)
+        self._check_own_vllm(facts)
+        for key, needed in (("model", facts.needs_model), ("path", facts.needs_path)):
+            if needed and not getattr(self, key):
+                raise ValueError(f"backend '{self.backend}' needs '{key}', {needed}")
         for key in ("timeout_s", "connect_timeout_s"):
             if not 0 < getattr(self, key) < float("inf"):
                 raise ValueError(f"'{key}' must be a positive number of seconds")
@@ -163,6 +156,16 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
     @property
+    def facts(self) -> type[BackendFacts]:
+        """What the backend's class says of it. Raises ValueError where there is no such backend."""
+        return backend_class(self.backend)
+
+    @property
+    def computes_here(self) -> bool:
+        """Whether the answers are computed on the machine of the model service."""
+        return self.facts.computes_here or self.serve is not None or self.engine is not None
+
+    @property
     def bases(self) -> tuple[str, ...]:
         """The endpoints' base URLs without a slash at the end; empty where none is configured."""
         given = self.urls or ([self.url] if self.url else [])
@@ -176,18 +179,20 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return "chat"
         return "replay" if self.path else "local"
 
-    def _check_urls(self) -> None:
-        if self.backend in ("local", "replay") and self.bases:
+    def _check_urls(self, facts: type[BackendFacts]) -> None:
+        if not facts.calls_endpoint and self.bases:
+            others = ", ".join(backend_kinds(lambda one: one.calls_endpoint))
             raise ValueError(
                 f"backend '{self.backend}' calls no endpoint; leave out 'url', or set 'backend' to "
-                "chat, responses or vllm"
+                f"one of {others}"
             )
         if self.url and self.urls:
             raise ValueError("give 'url' or 'urls', not both")
-        if self.urls and self.backend not in _SEVERAL_URLS:
-            allowed = "', '".join(_SEVERAL_URLS)
+        if self.urls and not facts.several_urls:
+            allowed = "', '".join(backend_kinds(lambda one: one.several_urls))
             raise ValueError(f"backend '{self.backend}' takes one 'url'; 'urls' is for '{allowed}'")
-        if self.backend in ("responses", "chat", "azure") and not self.bases:
+        starts_own = facts.starts_vllm  # which `_check_own_vllm` asks for in place of a URL
+        if facts.calls_endpoint and facts.needs_url and not starts_own and not self.bases:
             raise ValueError(f"backend '{self.backend}' needs 'url', the endpoint's base URL")
         for key, url in (("url", self.url), *(("urls", url) for url in self.urls)):
             # Not the URL itself, which may hold a password.
@@ -198,16 +203,17 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if len(set(self.bases)) < len(self.bases):
             raise ValueError("'urls' must not name an endpoint twice")
 
-    def _check_own_vllm(self) -> None:
+    def _check_own_vllm(self, facts: type[BackendFacts]) -> None:
         own = [key for key in ("serve", "engine") if getattr(self, key) is not None]
-        if own and self.backend != "vllm":
-            raise ValueError(f"'{own[0]}' is for the backend 'vllm'")
+        if own and not facts.starts_vllm:
+            allowed = "', '".join(backend_kinds(lambda one: one.starts_vllm))
+            raise ValueError(f"'{own[0]}' is for the backend '{allowed}'")
         if len(own) + bool(self.bases) > 1:
             raise ValueError("give one of 'url', 'urls', 'serve' and 'engine'")
-        if self.backend == "vllm" and not own and not self.bases:
+        if facts.starts_vllm and not own and not self.bases:
             raise ValueError(
-                "backend 'vllm' needs 'url', a server's base URL, or 'serve' or 'engine' to run "
-                "vLLM itself"
+                f"backend '{self.backend}' needs 'url', a server's base URL, or 'serve' or "
+                "'engine' to run vLLM itself"
             )
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ Nothing here takes a URL's user info, a header or a key, so no secret can get in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.errors import MeshError, field_invalid
 
-CHAT: Final = "chat"
 OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 
 
@@ -24,12 +23,15 @@ class AnswerInvalid(ValueError):
     """What an endpoint sent is not an answer; the text is the cause, without the model's name."""
 
 
-def unsupported(parameter: str, why: str, backend: str = CHAT) -> MeshError:
-    """PARAMETER_UNSUPPORTED: `parameter` is a path such as `tools[1].type`."""
+def unsupported(parameter: str, why: str) -> MeshError:
+    """PARAMETER_UNSUPPORTED: `parameter` is a path such as `tools[1].type`.
+
+    The call runner adds the backend, which a conversion does not know.
+    """
     return MeshError(
         errors.ERROR_REASON_PARAMETER_UNSUPPORTED,
-        f"the backend '{backend}' cannot express the parameter '{parameter}': {why}",
-        metadata={"parameter": parameter, "backend": backend},
+        f"the parameter '{parameter}' cannot be expressed: {why}",
+        metadata={"parameter": parameter},
     )
 
 

@@ -30,6 +30,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security.ownership import owned
+from gymmesh_runtime.serving import Service
 
 KIND: Final = "gymmesh.model.v1.ModelService"
 
@@ -37,14 +38,14 @@ _CLOSE_SECONDS: Final = 10.0
 _ABORT_SECONDS: Final = 5.0
 
 
-class ModelService:
+class ModelService(Service):
     """One model of the mesh: its life cycle (the runtime's Service) and its RPCs.
 
     config: the backend and its bounds. name: the model's in the mesh, such as `policy`.
     backend: one that the caller made itself; otherwise `config` says which.
     """
 
-    kind: str = KIND
+    kind = KIND
 
     def __init__(
         self, config: ModelConfig, name: str, instance_id: str, *, backend: Backend | None = None
@@ -170,7 +171,7 @@ class ModelService:
         backend = self._opened().backend
         model = model_pb2.GetModelResponse(
             name=self.name,
-            backend="program" if self._given else self._config.backend,
+            backend=backend.kind or "program",
             endpoint_model=backend.endpoint_model,
             capabilities=backend.capabilities,
             context_tokens=backend.context_tokens,

@@ -1,8 +1,10 @@
-"""Methods, their message classes and REQUIRED fields, read from the contract's descriptors."""
+"""Methods, their message classes, permissions and REQUIRED fields, from the descriptors."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -18,6 +20,7 @@ from google.protobuf.descriptor import (
 )
 from google.protobuf.message import DecodeError, Message
 
+from gymmesh.access.v1 import access_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError, field_missing
 
@@ -40,6 +43,7 @@ class MethodSpec:
     response_class: type[Message]
     client_streaming: bool
     server_streaming: bool
+    permission: str  # that a caller needs, as configurations name it; empty: none allows it
     # How messages become bytes and come out of them, at hand: their classes look names up.
     pack_request: Callable[[Any], bytes]
     read_request: Callable[[bytes], Any]
@@ -102,6 +106,20 @@ def methods_of(service: str) -> dict[str, MethodSpec]:
     return {method.name: _spec_of(service, method) for method in descriptor.methods}
 
 
+@cache
+def methods_by_full_name() -> dict[str, MethodSpec]:
+    """Returns every method of the contract by `package.Service/Method`."""
+    contract = importlib.util.find_spec("gymmesh")
+    assert contract is not None
+    found = dict[str, MethodSpec]()
+    for module in pkgutil.walk_packages(contract.submodule_search_locations, "gymmesh."):
+        if module.name.endswith("_pb2"):
+            file = importlib.import_module(module.name).DESCRIPTOR
+            for service in file.services_by_name.values():
+                found |= {one.full_name: one for one in methods_of(service.full_name).values()}
+    return found
+
+
 def _spec_of(service: str, method: MethodDescriptor) -> MethodSpec:
     request = message_factory.GetMessageClass(method.input_type)
     response = message_factory.GetMessageClass(method.output_type)
@@ -112,11 +130,18 @@ def _spec_of(service: str, method: MethodDescriptor) -> MethodSpec:
         response_class=response,
         client_streaming=method.client_streaming,
         server_streaming=method.server_streaming,
+        permission=_permission_of(method),
         pack_request=request.SerializeToString,
         read_request=request.FromString,
         pack_response=response.SerializeToString,
         read_response=response.FromString,
     )
+
+
+def _permission_of(method: MethodDescriptor) -> str:
+    value = method.GetOptions().Extensions[access_pb2.permission]
+    name = access_pb2.Permission.Name(value).removeprefix("PERMISSION_")
+    return "" if name == "UNSPECIFIED" else name.lower()
 
 
 def required_fields(message_class: type[Message]) -> Callable[[Any], str | None]:

@@ -21,7 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.context import NO_METADATA
-from gymmesh_runtime.text.faults import place_of, traceback_id
+from gymmesh_runtime.text.faults import authors_traceback, place_of, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
 DOMAIN: Final = "gymmesh"
@@ -165,14 +165,18 @@ def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshErro
     )
 
 
-def unforeseen(exc: BaseException, where: str) -> MeshError:
+def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> MeshError:
     """Turns an exception that nobody foresaw into INTERNAL_FAULT.
+
+    ``authors``: it comes from an author's code; its traceback is logged from there on, without our
+    frames that called it.
 
     Logs the traceback under an ``error_id``, the same for all from one place. The caller gets
     that id, the exception's type and where it was raised; not its words, which may hold anything.
     """
     error_id = traceback_id(exc)
-    _log.error("unforeseen failure in %s (error_id %s)", where, error_id, exc_info=exc)
+    shown = (type(exc), exc, authors_traceback(exc) if authors else exc.__traceback__)
+    _log.error("unforeseen failure in %s (error_id %s)", where, error_id, exc_info=shown)
     place = place_of(exc)
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,

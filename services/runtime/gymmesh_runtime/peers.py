@@ -48,8 +48,9 @@ _MOST_CHOSEN: Final = 65_536
 class PeerDirectory:
     """The instances that this process knows, and the peers for them.
 
-    ``watched`` says that the directory is kept up to date, so that
-    waiting for an instance to appear makes sense. ``transport`` says how those in
+    ``watched`` says that the directory follows a registry, so that
+    waiting for an instance to appear makes sense; `outdated` is true while that registry can't be
+    reached. ``transport`` says how those in
     other processes are called, and ``credentials`` what this process shows them.
     """
 
@@ -82,6 +83,9 @@ class PeerDirectory:
         self._found: dict[tuple[str, str], list[Instance]] = {}
         self._chosen: dict[tuple[str, str, str], Instance] = {}  # the last one is the affinity
         self._watched = watched
+        #: Whether instances may have come or gone since: whoever follows a registry sets it when
+        #: the connection breaks. `replace` clears it.
+        self.outdated = False
         self._changed = asyncio.Event()
 
     def add_direct(self, instance: Instance, servicers: Mapping[str, object]) -> None:
@@ -109,6 +113,7 @@ class PeerDirectory:
 
     def replace(self, instances: Iterable[Instance]) -> None:
         """Takes a snapshot as the whole truth about instances outside this process."""
+        self.outdated = False
         local = {key: known for key, known in self._instances.items() if key in self._direct}
         self._take({instance.id: instance for instance in instances} | local)
 
@@ -132,19 +137,26 @@ class PeerDirectory:
                 self._found[service, name] = found
         return found
 
-    def instead(
-        self, instance: Instance, error: MeshError, *, affinity: str = ""
+    async def instead(
+        self, instance: Instance, error: MeshError, *, affinity: str = "", timeout: float = 5.0
     ) -> Instance | None:
         """Another instance of the same name for a call that this one did not take, by the error
         that it ended in; this one is passed over from now on. None: there is no other that can be
         reached, or the error is of another kind.
+
+        The instance that took its place may be unknown here while the directory is outdated:
+        waits for it, up to ``timeout`` seconds.
         """
         if error.reason not in _NOT_TAKEN or instance.id in self._direct:
             return None
         self._unreached.missed(instance.address)
-        serving = self.serving(instance.service, instance.name)
-        others = [one for one in serving if one.id != instance.id and not self.passes_over(one)]
-        return self._one_of(others, affinity) if others else None
+        other = self._other_than(instance, affinity)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while other is None and self.outdated:
+                    await self._changed.wait()
+                    other = self._other_than(instance, affinity)
+        return other
 
     def passes_over(self, instance: Instance) -> bool:
         """Whether calls to it are better made elsewhere at present."""
@@ -262,6 +274,12 @@ class PeerDirectory:
                     channel.renew()
                 for connection in self._connections.values():
                     connection.renew()
+
+    def _other_than(self, instance: Instance, affinity: str) -> Instance | None:
+        """Another instance of the same name that serves and is not passed over."""
+        serving = self.serving(instance.service, instance.name)
+        others = [one for one in serving if one.id != instance.id and not self.passes_over(one)]
+        return self._one_of(others, affinity) if others else None
 
     def _kept_or_one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
         """As `_one_of`, remembered until instances change: each call of a rollout comes here."""

@@ -88,11 +88,6 @@ def _all(service: Service) -> bool:
     return True
 
 
-def _shared(service: Service) -> bool:
-    """Whether it is a registry in which other processes register, too, as one over Consul is."""
-    return getattr(service, "shared", False)
-
-
 def _watching(
     stack: AsyncExitStack, discovery: DiscoveryPeer, directory: PeerDirectory
 ) -> DirectoryWatch:
@@ -136,7 +131,7 @@ async def serving(
             stack.push_async_callback(health.stop)
             await health.start(options.host, options.health_port)
         directory = PeerDirectory(
-            watched=bool(options.discovery_address) or any(map(_shared, services)),
+            watched=bool(options.discovery_address) or any(one.shared for one in services),
             transport=options.transport,
             credentials=credentials,
         )
@@ -176,7 +171,7 @@ async def _open_all(
             directory.add_direct(instance_of(service), service.servicers())
             if discovery is None and service.kind == DISCOVERY:
                 discovery = directory.peer(instance_of(service))
-        if discovery is not None and _shared(service):
+        if discovery is not None and service.shared:
             watch = _watching(stack, discovery, directory)
     return discovery, watch
 
@@ -193,10 +188,8 @@ def _end_in_order(
     if options.hands_over:
         stack.push_async_callback(_let_go, [server.service for server in servers], grace)
     for server in servers:
-        drain = getattr(server.service, "drain", None)
-        if drain is not None:
-            # Streams that last as long as their callers must end in time.
-            stack.callback(drain, options.drain_s * _DRAIN_SHARE)
+        # Streams that last as long as their callers must end in time.
+        stack.callback(server.service.drain, options.drain_s * _DRAIN_SHARE)
 
 
 class _ServiceServer:
@@ -208,7 +201,7 @@ class _ServiceServer:
         self.server = MeshServer(
             (Binding(name, one) for name, one in service.servicers().items()),
             mux=options.transport != "plain",
-            extras=getattr(service, "extras", list)(),
+            extras=service.extras(),
             credentials=credentials,
         )
         self._registration: Registration | None = None
@@ -235,19 +228,15 @@ class _ServiceServer:
         self.instance.address = at_port(self._options.advertise_host, bound)
         self.instance.metrics_address = metrics_address
         self._say_meta()
-        served_as = getattr(self.service, "served_as", None)
-        if served_as is not None:
-            served_as(self.instance)
+        self.service.served_as(self.instance)
         if discovery is not None and self.service.kind != DISCOVERY:
             self._registration = Registration(discovery, self.instance, moved=moved)
-            follow = getattr(self.service, "follow_meta", None)
-            if follow is not None:
-                follow(self._say_meta)
+            self.service.follow_meta(self._say_meta)
 
     def _say_meta(self) -> None:
         """Takes what the service says of itself now, and tells the registry."""
         self.instance.meta.clear()
-        self.instance.meta.update(getattr(self.service, "meta", {}))
+        self.instance.meta.update(self.service.meta)
         self.instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
         if self._registration is not None:
             self._registration.register_soon()
@@ -293,13 +282,11 @@ async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
     seconds = grace.left() * _DRAIN_SHARE
 
     async def let_one_go(service: Service) -> None:
-        let_go = getattr(service, "let_go", None)
-        if let_go is not None:
-            try:
-                async with asyncio.timeout(seconds):
-                    await let_go()
-            except TimeoutError:
-                _log.warning("%s goes down with sessions open", service.instance_id)
+        try:
+            async with asyncio.timeout(seconds):
+                await service.let_go()
+        except TimeoutError:
+            _log.warning("%s goes down with sessions open", service.instance_id)
 
     # All at once: a later one would take new sessions until the callers of the first had ended.
     await asyncio.gather(*map(let_one_go, services))
@@ -382,7 +369,7 @@ def instance_of(service: Service) -> discovery_pb2.Instance:
         address=f"direct:{service.instance_id}",
         contract_version=CONTRACT_VERSION,
         health=discovery_pb2.HEALTH_SERVING,
-        meta=getattr(service, "meta", {}),
+        meta=service.meta,
     )
 
 

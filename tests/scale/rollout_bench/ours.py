@@ -22,7 +22,7 @@ import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_cli.services.development_certificates import issue
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import Mesh, MeshConfig, embedded, remote, up
 from gymmesh_mesh.config import Defaults, MeshSettings
 from gymmesh_model.config import ModelConfig
@@ -107,7 +107,7 @@ async def opened(
 async def collect(mesh: Mesh, folder: Path, rollouts: int, in_flight: int) -> None:
     """Collects so many rollouts; every one must complete."""
     files = OutputFiles(folder / f"{len(list(folder.iterdir()))}.jsonl")
-    output = prepare(files, RunIdentity("", ""), overwrite=False, resume=False)
+    output = RunOutput.open(files, RunIdentity("", ""))
     options = CollectOptions(repeats=rollouts, concurrency=in_flight)
     connect = partial(mesh.agents.connect, held=True)
     collector = Collector(connect, output, options, stored=mesh.agents.stored)

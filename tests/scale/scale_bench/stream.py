@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import remote
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.binding import Binding
@@ -83,7 +83,7 @@ async def collect(address: str, rollouts: int) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         files = OutputFiles(Path(folder) / "rows.jsonl")
-        output = prepare(files, RunIdentity("", ""), overwrite=False, resume=False)
+        output = RunOutput.open(files, RunIdentity("", ""))
         options = CollectOptions(repeats=rollouts, concurrency=_IN_FLIGHT)
         async with remote(address) as mesh:
             connect = partial(mesh.agents.connect, held=True)

@@ -22,10 +22,10 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import embedded
-from gymmesh_model import backends, service
-from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model import ModelConfig, service
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_responses import response_from_json
 from gymmesh_runtime.serving.loop import run
 from tests.scale.report import table
@@ -38,22 +38,16 @@ _bytes = {"calls": 0, "model": 0, "events": 0}
 _turns = 2
 
 
-class Scripted:
+class Scripted(Backend):
     """A backend that calls the tool until the last turn."""
 
     endpoint_model = "scripted"
-    context_tokens = 0
+    calls_endpoint = False
     features = Features(takes_items=True)
     capabilities = model_pb2.ModelCapabilities(tools=True, abort=True)
 
     def __init__(self, name: str, config: Any) -> None:
         pass
-
-    async def open(self) -> None:
-        """Nothing to open."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The next answer: the call's items say which turn it is."""
@@ -65,8 +59,6 @@ class Scripted:
         document = {"id": f"resp_{turn}", "object": "response", "status": "completed"}
         usage = {"input_tokens": 40, "output_tokens": 12, "total_tokens": 52}
         return response_from_json({**document, "output": output, "usage": usage})
-
-    stream = None
 
 
 def _message(text: str) -> dict[str, Any]:
@@ -114,11 +106,11 @@ async def main(turns: int, rollouts: int) -> None:
     """Prints the figures."""
     global _turns
     _turns = turns
-    backends.BACKENDS["responses"] = f"{Scripted.__module__}:Scripted"
     _count_model_calls()
     agents = {"tool_loop": AgentConfig(max_steps=turns)}
     plain = configuration("http://127.0.0.1:9", "embedded")
-    async with embedded(msgspec.structs.replace(plain, agents=agents)) as mesh:
+    models = {name: ModelConfig(backend=f"{__name__}:Scripted") for name in plain.models}
+    async with embedded(msgspec.structs.replace(plain, agents=agents, models=models)) as mesh:
 
         async def connect(name: str) -> Any:
             return _Counted(await mesh.agents.connect(name, held=True))
@@ -126,9 +118,7 @@ async def main(turns: int, rollouts: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for number in (0, 1):  # the first run warms up
                 rows = Path(folder) / f"{number}.jsonl"
-                output = prepare(
-                    OutputFiles(rows), RunIdentity("", ""), overwrite=False, resume=False
-                )
+                output = RunOutput.open(OutputFiles(rows), RunIdentity("", ""))
                 options = CollectOptions(repeats=rollouts if number else 4, concurrency=64)
                 _bytes.update(calls=0, model=0, events=0)
                 before = time.process_time()

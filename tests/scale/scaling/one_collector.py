@@ -14,7 +14,14 @@ from functools import partial
 from pathlib import Path
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import (
+    CollectOptions,
+    Collector,
+    OpenOptions,
+    OutputFiles,
+    RunIdentity,
+    RunOutput,
+)
 from gymmesh_client.tasks import Shard
 from gymmesh_mesh import remote
 from gymmesh_runtime.serving.loop import run
@@ -29,10 +36,8 @@ async def collect(
 ) -> None:
     """Collects the shard's tasks, once each. A mesh must not have seen the run's id before."""
     identity = RunIdentity("t" * 64, "c" * 64)
-    output = prepare(
-        OutputFiles(path), identity,
-        overwrite=False, resume=False, run_id=run_id, shard=shard, tasks=count,
-    )  # fmt: skip
+    opening = OpenOptions(run_id=run_id, shard=shard, tasks=count)
+    output = RunOutput.open(OutputFiles(path), identity, opening)
     tasks = []
     for number in range(shard.index, count, shard.of):
         one = rollout_pb2.Task()

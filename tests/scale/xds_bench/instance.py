@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from gymmesh_discovery.backends.consul import ConsulRegistry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
-from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serve
+from gymmesh_runtime.serving import Service
 from gymmesh_runtime.serving.loop import run
 from tests.xds.plane import MODEL, Model
 
 
-class Instance:
+class Instance(Service):
     """The service."""
 
     kind = MODEL
@@ -30,12 +30,6 @@ class Instance:
     def servicers(self) -> Mapping[str, object]:
         """One that answers with the id."""
         return {MODEL: Model(self.instance_id, self.name, "")}
-
-    async def open(self, directory: PeerDirectory) -> None:
-        """Has nothing to open."""
-
-    async def close(self) -> None:
-        """Nor to close."""
 
 
 def main(consul: str, name: str, instance_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -181,13 +182,20 @@ class Panics(Agent):
 @pytest.mark.parametrize(
     "agent", [Broken, Forgetful, SelfCancelled, Hasty, WrongTurn, Leaves, Panics]
 )
-async def test_fault_of_the_agent_is_its_own(agent: type[Agent]) -> None:
+async def test_fault_of_the_agent_is_its_own(
+    agent: type[Agent], caplog: pytest.LogCaptureFixture
+) -> None:
     events = await run(agent)
     assert failure_in(events) == ("BOUNDARY_AGENT", "AGENT_FAULT")
     if agent is Broken:
         info = from_status(events[-1].failed.failure.status).metadata
         assert info["exception"] == "KeyError: 'secret'"
         assert info["at"].startswith("tests/unit/agent/test_custom_agents.py:")
+        # The traceback begins with the author's own line.
+        (logged,) = [one for one in caplog.records if one.exc_info]
+        assert logged.exc_info is not None
+        (frame,) = traceback.extract_tb(logged.exc_info[2])
+        assert frame.filename == __file__
     assert "verified" not in kinds(events)
 
 

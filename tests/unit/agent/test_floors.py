@@ -14,7 +14,7 @@ FLOORS = (
     ("service",),
     ("attempt", "tool_loop"),
     ("agent", "context"),
-    ("environment.session", "model.client", "model.conversation", "telemetry"),
+    ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
     (
         "config",
         "environment.verification",
@@ -22,8 +22,11 @@ FLOORS = (
         "failures",
         "loop",
         "model.answer",
+        "model.metrics",
         "model.tokens",
         "plan",
+        "tally",
+        "telemetry.metrics",
     ),
 )
 

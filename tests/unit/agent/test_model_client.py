@@ -16,7 +16,7 @@ from gymmesh_agent.events import EventStream
 from gymmesh_agent.model.client import MODEL_SERVICE, ModelClient, ModelServices
 from gymmesh_agent.model.conversation import Continuations, ConversationTree
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans
-from gymmesh_agent.telemetry import AttemptTally
+from gymmesh_agent.tally import AttemptTally
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory

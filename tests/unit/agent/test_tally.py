@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.telemetry import AttemptTally
+from gymmesh_agent.tally import AttemptTally
 
 MOST = 2**63 - 1
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gymmesh_client
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli import main
 from gymmesh_cli.collect.progress import progress_lines
@@ -23,6 +24,7 @@ from gymmesh_cli.options.shared import MeshOptions
 from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.terminal.events import EventPrinter
 from gymmesh_client import FailedAttempt, Figures, Tally
+from gymmesh_runtime.errors import MeshError, to_status
 from tests.support.rollouts import answer, completed, failed, make_events, make_task, verdict
 
 HEAVY = (
@@ -201,6 +203,11 @@ def test_events_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     printer.failure(FailedAttempt(failed().failed.failure, pb.Rollout()))
     assert "failed MODEL: the endpoint is down  (a retry is safe)" in capsys.readouterr().out
+    # The same code would fail again.
+    fault = MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "KeyError('wanted')")
+    failure = pb.Failure(boundary=pb.BOUNDARY_RESOURCE, status=to_status(fault), retry_safe=True)
+    printer.failure(FailedAttempt(failure, pb.Rollout()))
+    assert "ENVIRONMENT_FAULT: KeyError('wanted')\n" in capsys.readouterr().out
 
 
 def test_the_public_face_is_sorted_and_there() -> None:

@@ -1,4 +1,4 @@
-"""What a row has of actors beside the root agent."""
+"""What a row has of actors beside the root agent, mostly in NeMo Gym's form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
-from gymmesh_responses import new_message
+from gymmesh_responses import dumps, loads, new_message
+from gymmesh_rows import nemo_row, read_row
 from tests.support.rollouts import answer, completed, failed, make_events, make_task, verdict
 
 
@@ -33,7 +34,7 @@ def actors(*bodies: pb.RolloutEvent, rewards: dict[str, float] | None = None) ->
         judged.verified.verification.components.add(name=name, value=value)
     task = make_task()
     events = make_events("ro", 1, *bodies, judged, completed(), task=task)
-    row = completed_row(task, fold(events, "ro"))
+    row = nemo_row(read_row(dumps(completed_row(task, fold(events, "ro")))))
     found = row.get("actors", [])
     assert ("actors" in row) == bool(found)
     assert [one["name"] for one in found] == sorted(one["name"] for one in found)
@@ -154,8 +155,7 @@ def sampled(items: list[dict[str, Any]]) -> list[Any]:
 def row_of(*bodies: pb.RolloutEvent) -> dict[str, Any]:
     task = make_task()
     events = make_events("ro", 1, *bodies, verdict(1.0), completed(), task=task)
-    row: dict[str, Any] = completed_row(task, fold(events, "ro"))
-    return row
+    return nemo_row(read_row(dumps(completed_row(task, fold(events, "ro")))))
 
 
 def test_tokens_stand_with_what_is_to_be_learned_from_alone() -> None:
@@ -193,7 +193,9 @@ def test_the_row_of_a_failed_rollout_has_what_actors_said_before() -> None:
     row = failure_row(task, FailedAttempt(rollout.failed.failure, rollout))
     (critic,) = row["actors"]
     assert "reward" not in critic
-    assert said(critic["conversations"][0]["items"]) == ["ask 2", "say 2"]
+    (conversation,) = read_row(dumps(row)).actor_conversations("critic")
+    (made,) = conversation.calls
+    assert said([loads(bytes(item)) for item in made.items]) == ["ask 2", "say 2"]
 
 
 def test_a_tasks_own_key_of_this_name_is_kept() -> None:

@@ -18,13 +18,13 @@ from gymmesh_client import (
     AgentPeer,
     CollectOptions,
     Collector,
+    OpenOptions,
     OutputFiles,
     RetryChoice,
     RunIdentity,
     RunOutput,
     open_run,
     open_trace,
-    prepare,
 )
 from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_runtime.errors import MeshError
@@ -52,7 +52,9 @@ def prepared(
     folder: Path, *, resume: bool = False, retry: RetryChoice | None = None, repeats: int = 1
 ) -> tuple[OutputFiles, RunOutput]:
     files = OutputFiles(folder / "rollouts.jsonl")
-    return files, prepare(files, ONE, overwrite=False, resume=resume, retry=retry, repeats=repeats)
+    return files, RunOutput.open(
+        files, ONE, OpenOptions(resume=resume, retry=retry, repeats=repeats)
+    )
 
 
 def collector(
@@ -116,7 +118,7 @@ async def failing(folder: Path, script: Script, **options: Any) -> dict[str, Any
     await run.run(tasks(1))
     assert rows(files.rows) == []
     (row,) = rows(files.failures)
-    assert "reward" not in row
+    assert row["reward"] is None
     assert row["attempt"] == len(agent.requests)
     failure: dict[str, Any] = row["failure"]
     return failure
@@ -288,7 +290,7 @@ async def test_a_trace_has_every_event_of_every_attempt(tmp_path: Path) -> None:
         return agent
 
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    output = prepare(files, ONE, overwrite=False, resume=False, trace=True)
+    output = RunOutput.open(files, ONE, OpenOptions(trace=True))
     await Collector(connect, output, CollectOptions(wait_factor=0.0)).run(tasks(20))
     assert len(agent.requests) == 21
     with open_trace(files.rows) as trace:
@@ -312,7 +314,7 @@ async def test_a_cancelled_attempt_has_a_trace_and_no_outcome(tmp_path: Path) ->
 
     started = asyncio.Event()
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    output = prepare(files, ONE, overwrite=False, resume=False, trace=True)
+    output = RunOutput.open(files, ONE, OpenOptions(trace=True))
     run = Collector(connect, output, CollectOptions(grace_s=0.0))
     going = asyncio.create_task(run.run(tasks(1)))
     await asyncio.wait_for(started.wait(), 60)

@@ -14,7 +14,7 @@ from gymmesh_client import StreamingAgent, run_attempt
 from gymmesh_client.collect_stream.stream import CollectStream
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, from_status
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES
 from tests.unit.runtime.probe import PATHS
 
 AGENT = "gymmesh.agent.v1.AgentService"

@@ -15,7 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_client import OutputFiles, RetryChoice, RunIdentity, UserError, open_run, prepare
+from gymmesh_client import (
+    OpenOptions,
+    OutputFiles,
+    RetryChoice,
+    RunIdentity,
+    RunOutput,
+    UserError,
+    open_run,
+)
 from gymmesh_client.output.merge import merge
 from gymmesh_client.tasks import Shard
 
@@ -55,7 +63,7 @@ async def collect(
     files = OutputFiles(path, more.pop("shard_rows", None), more.pop("zstd", False))
     about: dict[str, Any] = {"overwrite": False, "resume": files.journal.exists()} | more
     about |= {"run_id": run_id, "shard": shard, "tasks": tasks, "repeats": repeats}
-    output = prepare(files, identity, **about)
+    output = RunOutput.open(files, identity, OpenOptions(**about))
     own = [task for task in range(tasks) if shard is None or shard.takes(task)]
     jobs = [
         (task, repeat)
@@ -204,7 +212,7 @@ async def test_what_was_retried_is_merged_as_it_is_now(tmp_path: Path) -> None:
     # The numbers that were used stay used when the whole is gone on with.
     files = OutputFiles(tmp_path / "merged.jsonl")
     retry = RetryChoice.parse(("failed",))
-    output = prepare(files, ONE, overwrite=False, resume=True, repeats=2, retry=retry)
+    output = RunOutput.open(files, ONE, OpenOptions(resume=True, repeats=2, retry=retry))
     missing = [one for one in product(range(10), range(2)) if not output.has_outcome(*name(one))]
     numbered = list(output.reserving(iter(missing), lambda one: output.rollout_id(*name(one))))
     assert {attempt for _, attempt in numbered} == {2, 3}
@@ -278,8 +286,8 @@ async def test_a_shard_that_is_not_finished_is_named(tmp_path: Path) -> None:
 async def test_a_shard_that_is_being_collected_is_not_merged(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 2, 4, 1)
     files = OutputFiles(paths[1])
-    output = prepare(
-        files, ONE, overwrite=False, resume=True, shard=Shard(1, 2), tasks=4, repeats=1
+    output = RunOutput.open(
+        files, ONE, OpenOptions(resume=True, shard=Shard(1, 2), tasks=4, repeats=1)
     )
     with pytest.raises(UserError, match="another collector is writing to it"):
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
@@ -303,7 +311,7 @@ async def test_a_damaged_row_leaves_no_output(tmp_path: Path) -> None:
     data = paths[1].read_bytes()
     place = len(data) // 2
     paths[1].write_bytes(data[:place] + b"~" + data[place + 1 :])
-    with pytest.raises(UserError, match=r"part-1\.jsonl: the row at byte \d+ is damaged"):
+    with pytest.raises(UserError, match=r"part-1\.jsonl:\d+: the row was changed"):
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
     assert not list(tmp_path.glob("merged*"))
 

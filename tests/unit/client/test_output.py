@@ -12,26 +12,34 @@ from typing import Any
 import pytest
 
 from gymmesh_client import (
+    OpenOptions,
     OutputFiles,
     RetryChoice,
     RunIdentity,
     RunOutput,
     UserError,
     open_run,
-    prepare,
 )
 from gymmesh_client.journal.format.keys import rollout_id
+from gymmesh_client.output.opening import OnRow
 
 ONE = RunIdentity("t", "c", "1.0")
 Done = Iterable[tuple[str, int, str]]
+
+
+def ignore(row: Any) -> None:
+    """Take no notice."""
 
 
 def files_in(folder: Path, **layout: Any) -> OutputFiles:
     return OutputFiles(folder / "rollouts.jsonl", **layout)
 
 
-def begin(files: OutputFiles, **more: Any) -> RunOutput:
-    return prepare(files, ONE, **{"overwrite": False, "resume": False, "repeats": 2} | more)
+def begin(
+    files: OutputFiles, on_row: OnRow = ignore, on_failure: OnRow = ignore, **more: Any
+) -> RunOutput:
+    options = OpenOptions(**{"repeats": 2} | more)
+    return RunOutput.open(files, ONE, options, on_row=on_row, on_failure=on_failure)
 
 
 def resume(files: OutputFiles, *retry: str, **more: Any) -> RunOutput:
@@ -190,7 +198,8 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     output = resume(files)
-    for more in ({"resume": True}, {"overwrite": True}):
+    again: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}]
+    for more in again:
         with pytest.raises(UserError, match="another collector is writing to it"):
             begin(files, **more)
     output.abandon()
@@ -229,14 +238,14 @@ async def test_another_run_is_refused_unless_the_change_is_named(
     await collect(begin(files), THREE)
     for short in [set[str](), *({one} for one in accept if len(accept) > 1)]:
         with pytest.raises(UserError, match="--accept-change"):
-            prepare(files, identity, overwrite=False, resume=True, accept=short)
+            RunOutput.open(files, identity, OpenOptions(resume=True, accept=short))
     with pytest.raises(UserError, match=words):
-        prepare(files, identity, overwrite=False, resume=True)
-    output = prepare(files, identity, overwrite=False, resume=True, accept=accept)
+        RunOutput.open(files, identity, OpenOptions(resume=True))
+    output = RunOutput.open(files, identity, OpenOptions(resume=True, accept=accept))
     assert output.outcomes == 3
     await output.close()
     # From now on that is what the run is made of.
-    await prepare(files, identity, overwrite=False, resume=True).close()
+    await RunOutput.open(files, identity, OpenOptions(resume=True)).close()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +335,7 @@ async def test_a_run_that_was_killed_before_its_first_row_is_the_same_run(tmp_pa
     await first.tried(name, attempt, 1)
     first.abandon()
     with pytest.raises(UserError, match="tasks"):
-        prepare(files, RunIdentity("u", "c", "1.0"), overwrite=False, resume=True)
+        RunOutput.open(files, RunIdentity("u", "c", "1.0"), OpenOptions(resume=True))
     again = resume(files)
     assert again.run_id == first.run_id
     assert await collect(again, THREE[:1]) == [2]
@@ -366,5 +375,58 @@ def test_identity_is_of_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["", "fail", "boundary=", "boundary=MOON", "task=", "task", "x=y"])
 def test_words_that_choose_nothing(word: str) -> None:
-    with pytest.raises(UserError, match=r"--retry .*: must be failed, task=ID or boundary=NAME"):
+    choices = r"--retry .*: must be failed, damaged, task=ID or boundary"
+    with pytest.raises(UserError, match=choices):
         RetryChoice.parse([word])
+
+
+@pytest.mark.parametrize("layout", [{}, {"zstd": True}, {"shard_rows": 1}])
+async def test_a_row_that_was_changed_is_refused_and_run_again(
+    tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    files = files_in(tmp_path, **layout)
+    jobs = [("a", 0, ""), ("b", 0, ""), ("c", 0, "TOOL")]
+    for job in jobs:  # each in a commit of its own
+        output = begin(files) if job == jobs[0] else resume(files)
+        await collect(output, [job])
+        await output.close()
+    shard = files.shard(1 if files.shard_rows else 0)
+    good = shard.read_bytes()
+    second = good.rindex(b"\x28\xb5\x2f\xfd") + 12 if files.zstd else good.rindex(b"task_id")
+    changed = good[:second] + bytes([good[second] ^ 1]) + good[second + 1 :]
+    shard.write_bytes(changed)
+    told = rf"{shard.name}:\d: the row was changed after it was written"
+    with pytest.raises(UserError, match=told):
+        resume(files)
+    assert shard.read_bytes() == changed
+    output = resume(files, "damaged")
+    assert output.retried == 1
+    assert await collect(output, jobs) == [2]
+    await output.close()
+    with open_run(files.rows) as run:
+        rows = [(one["task_id"], one["attempt"]) for one in (*run.rows(), *run.failures())]
+        assert sorted(rows) == [("a", 1), ("b", 2), ("c", 1)]
+        assert run.get("b") is not None
+    again = resume(files)
+    assert await collect(again, jobs) == []
+    await again.close()
+
+
+@pytest.mark.parametrize("name", ["summary", "run", "task_lines", "trace", "index", "log"])
+async def test_a_derived_file_that_is_damaged_does_not_stop_a_resumption(
+    tmp_path: Path, name: str
+) -> None:
+    files = files_in(tmp_path)
+    output = begin(files, trace=True)
+    await collect(output, THREE)
+    await output.close()
+    path: Path = getattr(files, name)
+    path.write_bytes(b"\x00 of somebody else's")
+    again = resume(files, trace=True)
+    assert await collect(again, THREE) == []
+    await again.close()
+    assert [notice for notice in again.notices if path.name in notice]
+    aside = tmp_path / f"{path.name}.damaged"
+    assert aside.read_bytes() == b"\x00 of somebody else's"
+    with open_run(files.rows) as run:
+        assert (run.completed, run.failed) == (1, 2)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from gymmesh_client import OutputFiles, RunIdentity, RunOutput, UserError, open_run, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, UserError, open_run
 from gymmesh_client.journal.format.frames import HEADER, encode_frame
 from gymmesh_client.journal.format.records import RunOpened, encode
+from gymmesh_client.journal.index.seal import seal, unseal
 
 ONE = RunIdentity("t", "c", "1.0")
 
@@ -25,7 +26,7 @@ def files_in(folder: Path, **layout: Any) -> OutputFiles:
 
 
 def begin(files: OutputFiles, **more: Any) -> RunOutput:
-    return prepare(files, ONE, **{"overwrite": False, "resume": False} | more)
+    return RunOutput.open(files, ONE, OpenOptions(**more))
 
 
 async def a_run(files: OutputFiles) -> None:
@@ -180,7 +181,7 @@ async def test_what_is_made_is_the_owner_s_alone(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}
     for path in (files.rows, files.journal):
         path.chmod(0o640)
-    await prepare(files, ONE, overwrite=False, resume=True).close()
+    await RunOutput.open(files, ONE, OpenOptions(resume=True)).close()
     assert {stat.S_IMODE(path.stat().st_mode) for path in (files.rows, files.journal)} == {0o640}
 
 
@@ -215,7 +216,7 @@ async def test_a_journal_of_somebody_else_s_is_not_believed(
     files.rows.write_bytes(b"")
     with open_run(files.rows) as run:
         assert run.run_id == "run-1"
-    await prepare(files, ONE, overwrite=False, resume=True).close()
+    await RunOutput.open(files, ONE, OpenOptions(resume=True)).close()
     files.journal.write_bytes(HEADER + encode_frame(0, 1, encode(RunOpened(session | said))))
     for use in (lambda: begin(files, resume=True), lambda: open_run(files.rows)):
         with pytest.raises(UserError, match=r"its .* is") as raised:
@@ -226,10 +227,13 @@ async def test_a_journal_of_somebody_else_s_is_not_believed(
 async def test_a_row_of_somebody_else_s_is_not_believed(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await a_run(files)
+    resume = OpenOptions(resume=True)
+    with pytest.raises(UserError, match=r"rollouts\.jsonl:1: is not a rollout's row: 'reward'"):
+        RunOutput.open(files, ONE, resume, on_row=lambda row: row["reward"])
     row = files.rows.read_bytes()
     files.rows.write_bytes(b"[" + row[1:-2] + b"]\n")
-    with pytest.raises(UserError, match="row 1 is no rollout's row"):
-        prepare(files, ONE, overwrite=False, resume=True, on_row=lambda row: row["task_id"])
+    with pytest.raises(UserError, match=r"rollouts\.jsonl:1: the row was changed"):
+        RunOutput.open(files, ONE, resume)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +254,11 @@ async def test_an_index_of_somebody_else_s_is_made_anew(
 ) -> None:
     files = files_in(tmp_path)
     await a_run(files)
+    unseal(files.index)
     with closing(sqlite3.connect(files.index)) as database, database:
         for key, value in changed.items():
             database.execute("UPDATE run SET value = ? WHERE key = ?", (json.dumps(value), key))
+    seal(files.index)
     with open_run(files.rows) as run:
         assert (run.completed, run.failed) == (1, 1)
         assert [row["task_id"] for row in run.rows()] == ["a"]

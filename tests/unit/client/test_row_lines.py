@@ -1,4 +1,4 @@
-"""Rows in their bytes: what they always were, and the same whichever way they are written."""
+"""Rows in their bytes: the same for each repeat, and in NeMo Gym's form what they always were."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
+from gymmesh_client import FailedAttempt, fold
 from gymmesh_client.rollout import RolloutParts
-from gymmesh_client.rows import completed_line, row_to_json
+from gymmesh_client.rows import completed_line, failure_line
 from gymmesh_client.summary import counted
 from gymmesh_responses import (
     CodecError,
     dumps,
     items_from_json,
+    loads,
     new_message,
     params_from_json,
 )
+from gymmesh_rows import nemo_row, read_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.codec import strategies
 
 VECTORS = sorted((Path(__file__).parents[2] / "contract" / "fold_vectors").glob("*.json"))
 GOLDEN = (Path(__file__).parent / "golden_rows.jsonl").read_bytes().splitlines()
+# Vectors of which version 0.1 made no rows.
+LATER = ("captured_program", "failed_partway")
 
 
 def golden_task() -> pb.Task:
@@ -46,37 +50,41 @@ def golden_task() -> pb.Task:
     return task
 
 
-def rollouts_of_vectors() -> list[pb.Rollout]:
-    vectors = [json.loads(path.read_text()) for path in VECTORS]
-    return [
-        json_format.ParseDict(vector["rollout"], pb.Rollout())
-        for vector in vectors
+def rollouts_of_vectors() -> dict[str, pb.Rollout]:
+    vectors = {path.stem: json.loads(path.read_text()) for path in VECTORS}
+    return {
+        name: json_format.ParseDict(vector["rollout"], pb.Rollout())
+        for name, vector in vectors.items()
         if "rollout" in vector
-    ]
+    }
 
 
 def line_of(task: pb.Task, rollout: pb.Rollout) -> bytes:
-    """A row's line, which must be the one in values."""
+    """A row's line; what is counted of it must be what its reader counts."""
     line, figures = completed_line(task, RolloutParts.of(rollout))
-    row = completed_row(task, rollout)
-    assert line == row_to_json(row)
     waited = sum(call.timings.queue_us for call in rollout.model_calls)
     assert figures == replace(
-        counted(row), model_calls=len(rollout.model_calls), model_queue_us=waited
+        counted(loads(line)), model_calls=len(rollout.model_calls), model_queue_us=waited
     )
     return line
 
 
-def test_rows_are_what_they_always_were() -> None:
+def test_nemo_gyms_form_is_what_rows_always_were() -> None:
     task, rollouts = golden_task(), rollouts_of_vectors()
-    assert len(rollouts) == len(GOLDEN)
-    for rollout, golden in zip(rollouts, GOLDEN, strict=True):
+    rollouts = {name: one for name, one in rollouts.items() if name not in LATER}
+    for rollout, golden in zip(rollouts.values(), map(loads, GOLDEN), strict=True):
         if rollout.HasField("failed"):
-            failed = FailedAttempt(rollout.failed.failure, rollout)
-            assert row_to_json(failure_row(task, failed)) == golden
-            continue
-        for _ in range(2):  # read anew, and as it was read before
-            assert line_of(task, rollout) == golden
+            line = failure_line(task, FailedAttempt(rollout.failed.failure, rollout))
+        else:
+            line = line_of(task, rollout)
+            assert line_of(task, rollout) == line  # as it was read before
+        now = nemo_row(read_row(line))
+        known = {key: now[key] for key in golden}
+        if "verification" in golden:
+            told = now["verification"]
+            known["verification"] = {key: told[key] for key in golden["verification"]}
+        assert known == golden
+        assert nemo_row(read_row(dumps(golden))) == golden
 
 
 def repeat(task: pb.Task, *bodies: pb.RolloutEvent) -> pb.Rollout:
@@ -124,12 +132,13 @@ def repeats(draw: st.DrawFn, task: pb.Task) -> pb.Rollout:
 
 
 @given(st.data())
-def test_a_line_is_its_row_in_values(data: st.DataObject) -> None:
+def test_a_line_is_read_again(data: st.DataObject) -> None:
     task = data.draw(tasks())
     one = data.draw(repeats(task))
     # Repeats that begin alike and others, in turns, and another task by the same name.
     for rollout in [one, one, one, data.draw(repeats(task)), one, data.draw(repeats(task))]:
-        line_of(task, rollout)
+        row = read_row(line_of(task, rollout))
+        assert row.by_id["c1"].answer_count == len(rollout.model_calls[0].response.output)
     again = pb.Task()
     again.CopyFrom(task)
     again.environment = "elsewhere"
@@ -156,13 +165,10 @@ def test_what_is_nested_deeply_is_written_the_same_way(where: str, depth: int) -
     else:
         rollout.verified.verification.evidence_json = raw
     parts = RolloutParts.of(rollout)
+    results = set()
     for _ in range(3):
         try:
-            wanted: Any = row_to_json(completed_row(task, rollout))
+            results.add(completed_line(task, parts)[0])
         except CodecError as error:
-            wanted = str(error)
-        try:
-            got: Any = completed_line(task, parts)[0]
-        except CodecError as error:
-            got = str(error)
-        assert got == wanted
+            results.add(str(error).encode())
+    assert len(results) == 1

@@ -157,7 +157,7 @@ def test_a_failure_row_has_no_reward() -> None:
     events = make_events("ro-1", 2, answer("4"), failed())
     rollout = fold(events, "ro-1", 2, task_id="t-1", repeat_index=1)
     row = failure_row(task, FailedAttempt(rollout.failed.failure, rollout))
-    assert "reward" not in row
+    assert row["reward"] is None
     assert "verification" not in row
     assert row["failure"]["boundary"] == "MODEL"
     assert row["failure"]["status"]["message"] == "the endpoint is down"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_client import OutputFiles, RunIdentity, TaskReader, UserError, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, TaskReader, UserError
 from gymmesh_client.tasks import Shard, TaskDefaults, TaskFile
 
 ONE = RunIdentity("t", "c", "1.0")
@@ -95,28 +95,28 @@ async def test_another_part_is_not_gone_on_with(
     tmp_path: Path, begun: Shard | None, gone_on: Shard | None, run_id: str, says: str
 ) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    first = prepare(files, ONE, overwrite=False, resume=False, run_id="night", shard=begun, tasks=8)
+    first = RunOutput.open(files, ONE, OpenOptions(run_id="night", shard=begun, tasks=8))
     assert (first.run_id, first.shard) == ("night", begun)
     await first.close()
     before = files.journal.read_bytes()
     with pytest.raises(UserError, match=says):
-        prepare(files, ONE, overwrite=False, resume=True, run_id=run_id, shard=gone_on, tasks=8)
+        RunOutput.open(files, ONE, OpenOptions(resume=True, run_id=run_id, shard=gone_on, tasks=8))
     assert files.journal.read_bytes() == before
     other = RunIdentity("u", "c", "1.0")
     with pytest.raises(UserError, match="because the tasks changed since"):
-        prepare(files, other, overwrite=False, resume=True, shard=begun, tasks=8)
-    again = prepare(files, ONE, overwrite=False, resume=True, shard=begun, tasks=8)
+        RunOutput.open(files, other, OpenOptions(resume=True, shard=begun, tasks=8))
+    again = RunOutput.open(files, ONE, OpenOptions(resume=True, shard=begun, tasks=8))
     assert (again.run_id, again.shard) == ("night", begun)
     again.abandon()
 
 
 async def test_a_run_that_begins_anew_has_another_id(tmp_path: Path) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    await prepare(files, ONE, overwrite=False, resume=False, run_id="night").close()
+    await RunOutput.open(files, ONE, OpenOptions(run_id="night")).close()
     before = files.journal.read_bytes()
     with pytest.raises(UserError, match="is of run night already"):
-        prepare(files, ONE, overwrite=True, resume=False, run_id="night")
+        RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night"))
     assert files.journal.read_bytes() == before
-    output = prepare(files, ONE, overwrite=True, resume=False, run_id="night-2")
+    output = RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night-2"))
     assert output.run_id == "night-2"
     output.abandon()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
+from click.testing import CliRunner
+
+from gymmesh_cli.stored.export import export
+from gymmesh_data import EXPORTS, FORMATS
 
 
 @pytest.mark.parametrize(
@@ -18,7 +23,17 @@ def test_a_face_is_sorted_and_there(name: str) -> None:
 
 
 def test_the_command_has_every_format() -> None:
-    from gymmesh_cli.stored import export
-    from gymmesh_data import FORMATS
+    said = CliRunner().invoke(export, ["--help"]).output
+    listed = re.findall(r"^  ([a-z-]+)  +\S", said.partition("Formats:")[2], re.MULTILINE)
+    assert listed == [*FORMATS, "hf"] == list(EXPORTS)
+    refused = CliRunner().invoke(export, ["x.jsonl", "-f", "nothing", "-o", "y"])
+    assert refused.exit_code == 2
+    assert all(f"'{name}'" in refused.output for name in EXPORTS)
 
-    assert [*FORMATS, "hf"] == list(export._FORMATS)
+
+def test_a_format_says_who_it_is() -> None:
+    for name, form in FORMATS.items():
+        assert form.name == name
+        assert form.about
+        made = (form.of_rollout, form.of_pair, form.of_task)
+        assert sum(one is not None for one in made) == 1

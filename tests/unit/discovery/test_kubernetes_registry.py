@@ -14,6 +14,7 @@ from aiohttp import web
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends import memory
 from gymmesh_discovery.backends.kubernetes import (
     KubernetesRegistry,
@@ -23,7 +24,6 @@ from gymmesh_discovery.backends.kubernetes import (
 )
 from gymmesh_discovery.backends.kubernetes.access import Access
 from gymmesh_discovery.config import KubernetesConfig
-from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from tests.unit.discovery.fake_kubernetes import Answer, FakeKubernetes, answering

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.view import Change
-from gymmesh_runtime import metrics
 
 
 async def test_leases_that_run_out_are_counted_and_others_are_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -153,6 +154,19 @@ async def test_ctrl_c_does_not_reach_a_worker_whatever_it_does(pool: ProcessPool
     worker = await pool.run(functions.process_id, timeout=LONG)
     assert os.getpgid(worker) != os.getpgid(0)
     assert os.getsid(worker) != os.getsid(0)
+
+
+async def test_a_signal_to_end_that_reaches_all_processes_leaves_a_call_whole(
+    pool: ProcessPool, tmp_path: Path
+) -> None:
+    path, go = tmp_path / "id", tmp_path / "go"
+    call = asyncio.create_task(
+        pool.run(functions.end_children_by_signal, str(path), str(go), timeout=LONG)
+    )
+    os.kill(await _written(path), signal.SIGTERM)
+    go.touch()
+    # And what the call starts is ended by the signal as ever.
+    assert await call == -signal.SIGTERM
 
 
 async def test_closing_while_a_worker_starts() -> None:

@@ -40,6 +40,21 @@ def write_process_id(path: str) -> None:
     partial.rename(path)
 
 
+def end_children_by_signal(path: str, go: str) -> int:
+    """Says its process id, waits for the other file, and gives how a child of its own ended."""
+    write_process_id(path)
+    while not Path(go).exists():
+        time.sleep(0.01)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.terminate()
+    return child.wait()
+
+
 def hang() -> None:
     while True:
         time.sleep(1)

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model import ModelConfig
+from gymmesh_model import ModelConfig, metrics
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.config import CacheConfig
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_responses import new_message
-from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 
 KEYS = [f"{number:02x}" + "0" * 62 for number in range(40)]

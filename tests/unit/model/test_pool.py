@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model import metrics
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import timed_out, unreachable
 from gymmesh_model.routing import ConcurrencyLimiter, LoadReport, Pool
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 BASES = ("http://a:1/v1", "http://b:1/v1", "http://c:1/v1")

@@ -181,7 +181,7 @@ def test_reasoning_between_calls_of_one_answer_stays_with_their_outputs() -> Non
 def test_what_chat_cannot_express_is_refused_by_name(params: Json, parameter: str) -> None:
     error = refusal_of(params)
     assert error.reason_name == "PARAMETER_UNSUPPORTED"
-    assert error.metadata == {"parameter": parameter, "backend": "chat"}
+    assert error.metadata == {"parameter": parameter}
     assert parameter in error.message
 
 

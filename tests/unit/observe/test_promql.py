@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, to_json
+from deploy.observe.families import FAMILIES as m
 from deploy.observe.promql import Scope
 from deploy.observe.rewards import mean_reward
-from gymmesh_runtime import metrics as m
 from gymmesh_runtime.telemetry.instruments import Histogram
 
 FIVE = Scope("5m")

@@ -16,11 +16,12 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serve
+from gymmesh_runtime.serving import Service
 from gymmesh_runtime.serving.loop import run
 from tests.unit.runtime.probe import MODEL, Probe
 
 
-class ProbeService:
+class ProbeService(Service):
     """Records its life in ``events``; ``open_fails`` is raised when it is opened."""
 
     kind = MODEL

@@ -387,7 +387,7 @@ async def test_one_that_cannot_be_reached_is_passed_over(directory: PeerDirector
             with pytest.raises(MeshError) as caught:
                 await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
             # The one failed call is enough for the others, whatever their affinity, and its own.
-            other = directory.instead(instance, caught.value, affinity=lost)
+            other = await directory.instead(instance, caught.value, affinity=lost)
             assert other is not None
             assert other.id == "there"
             assert directory.passes_over(instance)
@@ -406,13 +406,38 @@ async def test_one_that_goes_down_is_passed_over_and_other_errors_say_nothing(
     directory.upsert(first)
     directory.upsert(second)
     full = MeshError(errors_pb2.ERROR_REASON_QUEUE_FULL, "the queue is full")
-    assert directory.instead(first, full) is None
+    assert await directory.instead(first, full) is None
     draining = MeshError(errors_pb2.ERROR_REASON_DRAINING, "it is shutting down")
-    other = directory.instead(first, draining)
+    other = await directory.instead(first, draining)
     assert other is not None
     assert other.id == second.id
-    assert directory.instead(second, draining) is None  # no third one
+    assert await directory.instead(second, draining) is None  # no third one
     assert (await directory.pick(MODEL, "policy")).id in (first.id, second.id)  # better than none
+
+
+async def test_while_the_registry_is_away_the_one_that_took_its_place_is_waited_for() -> None:
+    directory = PeerDirectory(watched=True)
+    gone, new = math_at(1), math_at(2)
+    directory.replace([gone])
+    draining = MeshError(errors_pb2.ERROR_REASON_DRAINING, "it is shutting down")
+    assert await directory.instead(gone, draining, timeout=600.0) is None  # there is no other
+    directory.outdated = True
+    waiting = asyncio.create_task(directory.instead(gone, draining, timeout=600.0))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    directory.replace([gone, new])  # the registry is back
+    async with asyncio.timeout(60):
+        other = await waiting
+    assert other is not None
+    assert other.id == new.id
+    # It is bounded, by time and by the registry's word that there is none.
+    directory.outdated = True
+    assert await directory.instead(new, draining, timeout=0.01) is None
+    waiting = asyncio.create_task(directory.instead(new, draining, timeout=600.0))
+    await asyncio.sleep(0.01)
+    directory.replace([new])
+    async with asyncio.timeout(60):
+        assert await waiting is None
 
 
 async def test_one_that_came_back_is_found_again(directory: PeerDirectory) -> None:

@@ -15,7 +15,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, from_rpc_error, from_status
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES
 from tests.unit.runtime.probe import MODEL, PATHS, instance_at, served, stream, unary
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"

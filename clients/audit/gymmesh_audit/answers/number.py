@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
-from ..gold import ANSWER, Gold, number_of
-from . import text
-from .orders import digit_orders
-from .pattern import matches
-from .variant import Variant
+from gymmesh_audit.answers import text
+from gymmesh_audit.answers.orders import digit_orders
+from gymmesh_audit.answers.pattern import matches
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import ANSWER, Gold, number_of
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")
@@ -74,7 +74,8 @@ def clothes(gold: Gold) -> Iterator[Variant]:
     yield from _formula_clothes(answer)
     if not _PLAIN.fullmatch(answer):
         return
-    yield Variant("a trailing dot", f"{answer}.")
+    # A verifier of whole numbers may read no points at all.
+    yield Variant("a trailing dot", f"{answer}.", where=r"\d\.\d|\\")
     yield Variant("full-width digits", answer.translate(_FULL_WIDTH), usual=False)
     if answer.startswith("-"):
         minus = answer.replace("-", "−")

@@ -26,6 +26,7 @@ from gymmesh_cli.terminal.logs import logged_to
 from gymmesh_client import (
     CollectOptions,
     Collector,
+    OpenOptions,
     OutputFiles,
     RunIdentity,
     RunOutput,
@@ -34,15 +35,15 @@ from gymmesh_client import (
     TaskReader,
     UserError,
     open_run,
-    prepare,
     render,
     summarize,
 )
+from gymmesh_client.collect import metrics
 from gymmesh_client.collect.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
-from gymmesh_client.output.run_output import make_folder_of
+from gymmesh_client.output.opening import make_folder_of
 from gymmesh_client.problems import unwritable
 from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
@@ -50,7 +51,6 @@ from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
 from gymmesh_mesh.described import describe_services, environment_versions
 from gymmesh_responses import dumps
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving import run as run_loop
@@ -148,16 +148,7 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
     identity = RunIdentity.of(_tasks(command), plan.identity())
     # A wrong row is said before the models are loaded.
     chosen = None if plan.agents else _choose(command, _reader(command))
-    check(
-        output.files,
-        identity,
-        overwrite=output.overwrite,
-        resume=output.resume,
-        accept=output.accept,
-        inputs=_inputs(command),
-        run_id=command.run_id,
-        shard=command.shard,
-    )
+    check(output.files, identity, _open_options(command))
     command = _keep_examples(command)
     log_format = command.log_format or plan.log_format
     with logged_to(output.files.log, anew=not output.resume, log_format=log_format):
@@ -318,6 +309,23 @@ async def _say_services(mesh: Mesh, output: RunOutput) -> None:
     output.describe(services=await describe_services(mesh.directory))
 
 
+def _open_options(command: CollectCommand) -> OpenOptions:
+    """How the output is opened, as far as the command says it."""
+    output = command.output
+    return OpenOptions(
+        overwrite=output.overwrite,
+        resume=output.resume,
+        accept=output.accept,
+        retry=output.retry,
+        repeats=command.pace.repeats,
+        inputs=_inputs(command),
+        run_id=command.run_id,
+        shard=command.shard,
+        asked=command.asked,
+        trace=output.trace,
+    )
+
+
 def _prepare(
     command: CollectCommand, chosen: TaskChoice, own: list[str], identity: RunIdentity, tally: Tally
 ) -> RunOutput:
@@ -326,22 +334,13 @@ def _prepare(
     """
     asked = command.output
     chosen.refuse_unknown(asked.retry.tasks if asked.retry else (), _tasks(command))
-    output = prepare(
+    options = replace(
+        _open_options(command), retry_of=own, skipped=chosen.skipped, tasks=len(chosen.ids)
+    )
+    output = RunOutput.open(
         asked.files,
         identity,
-        overwrite=asked.overwrite,
-        resume=asked.resume,
-        accept=asked.accept,
-        retry=asked.retry,
-        retry_of=own,
-        repeats=command.pace.repeats,
-        skipped=chosen.skipped,
-        inputs=_inputs(command),
-        run_id=command.run_id,
-        shard=command.shard,
-        tasks=len(chosen.ids),
-        asked=command.asked,
-        trace=asked.trace,
+        options,
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )

@@ -143,7 +143,7 @@ def audit(
         echo_json({one.environment: to_json(one) for one in reports})
     if html_file is not None:
         html_file.write_text(to_html(reports), encoding="utf-8")
-    return NOTHING_DONE if any(one.open_weaknesses for one in reports) else DONE
+    return NOTHING_DONE if not all(one.passed for one in reports) else DONE
 
 
 async def _reports(

@@ -224,8 +224,9 @@ output_options = grouped(
         "--retry",
         multiple=True,
         metavar="WHICH",
-        help="With --resume: run these again, too: failed, boundary=NAME (such as TOOL) or "
-        "task=ID. What they had goes to NAME.superseded.jsonl. Repeatable.",
+        help="With --resume: run these again, too: failed, boundary=NAME (such as TOOL), "
+        "task=ID, or damaged (rows that were changed). What they had goes to "
+        "NAME.superseded.jsonl. Repeatable.",
     ),
     click.option(
         "--accept-change",

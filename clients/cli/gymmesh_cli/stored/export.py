@@ -15,24 +15,44 @@ from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 if TYPE_CHECKING:
     from gymmesh_data import ExportOptions, ExportSummary
 
-_FORMATS: Final = (
-    *("messages", "sft", "tokens", "dpo", "trl", "verl", "verl-sft", "nemo-rl"),
-    *("openrlhf", "openrlhf-sft", "openrlhf-dpo", "openai", "openai-dpo"),
-    *("parquet", "arrow", "atif", "inspect", "otel", "hf"),
-)
 _HUB: Final = "hf"
 # A rollout worth imitating has at least this reward, unless said otherwise.
 _DEMONSTRATION: Final = 1.0
 
 
-@click.command("export")
+# The formats are imported when one is named or the help is shown: not for every command.
+def _known(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from gymmesh_data import EXPORTS
+
+    name: str = click.Choice(tuple(EXPORTS)).convert(value, param, ctx)
+    return name
+
+
+def _completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from gymmesh_data import EXPORTS
+
+    return [name for name in EXPORTS if name.startswith(incomplete)]
+
+
+class _ExportCommand(click.Command):
+    """Lists the formats at the end of its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from gymmesh_data import EXPORTS
+
+        with formatter.section("Formats"):
+            formatter.write_dl(list(EXPORTS.items()))
+
+
+@click.command("export", cls=_ExportCommand)
 @rollouts_argument
 @click.option(
     "--format",
     "-f",
     "name",
     required=True,
-    type=click.Choice(_FORMATS),
+    callback=_known,
+    shell_complete=_completed,
     metavar="FORMAT",
     help="One of the formats below.",
 )
@@ -122,22 +142,6 @@ def export(
     ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
     file of such rows. Failed rollouts are left out. What a format has no place for is said in the
     end.
-
-    \b
-    Formats; D: of demonstrations, P: of preference pairs, T: a record for each task.
-      messages      every rollout: prompt, messages, tools, reward, metadata, token ids
-      tokens        exact token ids: input_ids, labels, mask, logprobs, reward
-      sft, dpo      D and P for TRL's SFTTrainer and DPOTrainer
-      trl           T for TRL's GRPOTrainer
-      verl          T for veRL; verl-sft: D, as Parquet
-      nemo-rl       T for NeMo RL and NeMo Gym
-      openrlhf      T for OpenRLHF; openrlhf-sft: D, openrlhf-dpo: P
-      openai        D for OpenAI's fine-tuning; openai-dpo: P
-      parquet       every rollout in typed columns; arrow: the same as a stream
-      hf            a folder for the Hugging Face Hub: rollouts, sft, dpo, and a card
-      atif          trajectories of ATIF v1.8
-      inspect       a log of Inspect (.eval)
-      otel          GenAI spans of OpenTelemetry as OTLP JSON
 
     Exit code 0 when something was written, 1 when nothing was left to write.
     """

@@ -25,6 +25,7 @@ from gymmesh_cli.terminal import one_line, report
 from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.terminal.logs import logged_to
 from gymmesh_client import (
+    OpenOptions,
     OutputFiles,
     RetryChoice,
     RunIdentity,
@@ -32,7 +33,6 @@ from gymmesh_client import (
     TaskDefaults,
     TaskReader,
     UserError,
-    prepare,
 )
 from gymmesh_client.journal.format.records import is_run_id
 from gymmesh_client.journal.log import latest_session
@@ -151,21 +151,23 @@ def _prepare(
     identity = _identity(command, plan, source, verifiers)
     _refuse_others(files, identity, command)
     accept = ("version",)
-    check(files, identity, overwrite=command.overwrite, resume=command.resume, accept=accept)
+    asked = OpenOptions(overwrite=command.overwrite, resume=command.resume, accept=accept)
+    check(files, identity, asked)
     if command.overwrite:
         for path in files.everything():  # all of them a run's, as `check` has seen
             path.unlink(missing_ok=True)
     run_id, repeats = source.run()
-    output = prepare(
+    output = RunOutput.open(
         files,
         identity,
-        overwrite=False,
-        resume=command.resume,
-        accept=accept,
-        retry=RetryChoice(failed=True),
-        repeats=repeats,
-        # The rows keep their ids, so that they are found by task and repeat as in the run.
-        run_id=run_id if is_run_id(run_id) else "",
+        OpenOptions(
+            resume=command.resume,
+            accept=accept,
+            retry=RetryChoice(failed=True),
+            repeats=repeats,
+            # The rows keep their ids, so that they are found by task and repeat as in the run.
+            run_id=run_id if is_run_id(run_id) else "",
+        ),
         on_row=partial(count_kept, changes),
     )
     output.describe(

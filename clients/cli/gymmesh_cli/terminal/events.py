@@ -10,8 +10,10 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli.terminal.writing import echo, echo_parts
 from gymmesh_client import FailedAttempt
 from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.dispatch import comes_again
 from gymmesh_client.rows import status_dict
 from gymmesh_responses import bytes_to_text, text_of
+from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.text import one_line, shortened
 
 _LONG: Final = 2000
@@ -39,11 +41,14 @@ class EventPrinter:
             printer(getattr(event, kind))
 
     def failure(self, failed: FailedAttempt) -> None:
-        """Print why the rollout failed."""
+        """Print why the rollout failed, and whether a retry may help."""
         boundary = boundary_name(failed.failure.boundary)
         status = status_dict(failed.failure.status)
         reason = f" {status['reason']}" if status["reason"] else ""
-        again = "  (a retry is safe)" if failed.failure.retry_safe else ""
+        helps = failed.failure.retry_safe and not comes_again(
+            from_status(failed.failure.status).reason
+        )
+        again = "  (a retry is safe)" if helps else ""
         _line("failed", f"{boundary}{reason}: {status['message']}{again}", "red")
 
     def _delta(self, delta: pb.OutputDelta) -> None:

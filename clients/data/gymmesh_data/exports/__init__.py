@@ -1,6 +1,7 @@
 """Exports of stored rollouts, in the formats that trainers read.
 
-formats.py  the formats by name: what a record of each is made of
+formats/    the formats by name: what a record of each is made of, and what it needs
+format.py   what a format declares
 records.py  the records of an export: which rollouts, in which order (pairs and the best of a task
             need all rollouts of a task together: spool.py)
 lines.py    a record as a line of JSON
@@ -9,14 +10,26 @@ draft.py    a folder that is whole or can be gone on with
 run.py      `export`: puts the three together
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from gymmesh_data.exports.formats import FORMATS
+from gymmesh_data.exports.hub import HUB, HUB_ABOUT
 from gymmesh_data.exports.run import export, export_hub
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 
 __all__ = [
+    "EXPORTS",
     "FORMATS",
+    "HUB",
     "ExportOptions",
     "ExportSummary",
     "export",
     "export_hub",
 ]
+
+EXPORTS: Final[Mapping[str, str]] = {
+    **{form.name: form.about for form in FORMATS.values()},
+    HUB: HUB_ABOUT,
+}
+"""What `export` and `export_hub` write, by the name of `--format`: what each is for."""

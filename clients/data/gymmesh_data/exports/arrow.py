@@ -17,6 +17,7 @@ from gymmesh_responses import dumps
 from gymmesh_runtime.extras import Extra
 
 EXTRA: Final = Extra("parquet", ("pyarrow",))
+PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 # A row group of Parquet, and a batch of Arrow: in memory as a whole.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
 

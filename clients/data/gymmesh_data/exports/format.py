@@ -18,6 +18,8 @@ from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import NoTokens, samples_of
 from gymmesh_runtime.extras import Extra
 
+TEMPLATE_STYLE: Final = ChatStyle(arguments_as_objects=True)
+"""Messages as chat templates take them."""
 _NO_SEQUENCE: Final = "token ids that make no sequence"
 
 
@@ -135,6 +137,8 @@ class Format:
     """A format; exactly one of `of_rollout`, `of_pair` and `of_task` is there.
 
     Attributes:
+        name: as `gym-cli export --format` has it.
+        about: what it is for, for the command's help; a few words.
         style: how its messages are written.
         demonstrations: whether only rollouts worth imitating belong in it.
         of_rollout: the records of a rollout. Raises NoTokens.
@@ -148,6 +152,8 @@ class Format:
         actors: whether it has a place for what actors beside the root agent said.
     """
 
+    name: str
+    about: str
     style: ChatStyle = field(default_factory=ChatStyle)
     demonstrations: bool = False
     of_rollout: OfRollout | None = None

@@ -13,17 +13,20 @@ import yaml
 
 from gymmesh_data.exports.format import Format, TokenPlace
 from gymmesh_data.exports.formats import FORMATS
+from gymmesh_data.exports.formats.table import table_row
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
-from gymmesh_data.exports.table import table_row
 from gymmesh_data.rollout import Json
 from gymmesh_data.selection import Selection
+
+HUB: Final = "hf"
+HUB_ABOUT: Final = "a folder for the Hugging Face Hub: rollouts, sft, dpo, and a card"
 
 # configuration: the format of its files, and what they are, for the card. All are JSON lines:
 # `datasets` reads the files of a folder by one loader, and only JSON keeps the arguments of tool
 # calls as each row has them.
 CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
     "rollouts": (
-        Format(of_rollout=table_row, tokens=TokenPlace.BESIDE),
+        Format("rollouts", "", of_rollout=table_row, tokens=TokenPlace.BESIDE),
         "every rollout, with its exact tokens",
     ),
     "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),

@@ -14,13 +14,12 @@ from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
 from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS, refuse_suffix
-from gymmesh_data.exports.hub import CONFIGS, card, path_of, selection_of
+from gymmesh_data.exports.hub import CONFIGS, HUB, card, path_of, selection_of
 from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
 from gymmesh_data.sources import files_of, read_rollouts
 
-HUB: Final = "hf"
 """The name of the format that is a folder."""
 _WRITE_BYTES: Final = 128 * 1024
 

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_client.rows import OWN_KEYS
 from gymmesh_client.tasks.checks import check_params, check_row
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.rollout import Json, is_answer, made_id
+from gymmesh_rows import COLUMNS
 
 # Keys of a task's row that gymmesh reads itself; a column of one of these names must be what it is.
 _TASK_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
@@ -120,7 +120,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
         },
     }
     # As a collector's rows have keys of tasks whose names rows use themselves.
-    extras = {key: task[key] for key in task if key in OWN_KEYS and key not in _TASK_KEYS}
+    extras = {key: task[key] for key in task if key in COLUMNS and key not in _TASK_KEYS}
     if extras:
         row["task_extras"] = extras
     return row | {key: value for key, value in task.items() if key not in row and key not in extras}

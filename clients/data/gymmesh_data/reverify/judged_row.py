@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rows import OWN_KEYS, status_dict, verification_row
+from gymmesh_client.rows import status_dict, verification_row
 from gymmesh_data.actors import rewarded
 from gymmesh_data.rollout import Json
 from gymmesh_data.tasks import evidence_keys
+from gymmesh_rows import COLUMNS
 from gymmesh_runtime.errors import MeshError, to_status
 
 _USAGE: Final = ("model", "calls", "input_tokens", "output_tokens")
@@ -40,7 +41,7 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
     if "actors" in judged:
         judged["actors"] = rewarded(judged["actors"], new["components"])
     for key, value in new["evidence"].items():
-        if key not in OWN_KEYS:
+        if key not in COLUMNS:
             judged.setdefault(key, value)
     return judged
 

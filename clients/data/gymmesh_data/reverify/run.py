@@ -21,7 +21,6 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client import RunOutput, UserError
 from gymmesh_client.journal.format.keys import rollout_key
-from gymmesh_client.rows import row_to_json
 from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
 from gymmesh_data.reverify.sources import Source
@@ -36,7 +35,7 @@ from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_data.reverify.verifiers import Verifiers
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_data.tasks import collected_payload, corrections_of
-from gymmesh_responses import loads
+from gymmesh_responses import dumps_clean, loads
 from gymmesh_runtime.errors import MeshError, reason_name
 
 
@@ -214,6 +213,8 @@ class Reverification:
             return await self.verifiers.verify(name, request), {}
         if not self.verifiers.replays(name) or not request.task.HasField("seed"):
             raise _LeftOut(omitted_state(job.rollout) or _NO_STATE)
+        if self.verifiers.takes_turns(name):
+            raise _LeftOut("with turns of the environment, which are not replayed")
         if job.rollout.row.get("actors"):
             raise _LeftOut("of several actors, whose calls have no order to replay them in")
         async with self.verifiers.replay(name, request) as session:
@@ -306,7 +307,7 @@ class Reverification:
             origin |= {"tasks": str(self.options.tasks.path), "task": self._corrected(job, known)}
         elif before := corrections_of(job.rollout.row):
             origin |= {"task": before}
-        row = judged_row(job.rollout.row, verdict, origin, known)
+        row = judged_row(job.rollout.stored, verdict, origin, known)
         if self.output is not None:
             await self.output.completed(job.rollout_id, attempt, self._line(job, row))
         self.changes.add(job.environment, job.rollout.reward, row["reward"])
@@ -314,7 +315,7 @@ class Reverification:
 
     def _corrected(self, job: _RolloutJob, known: frozenset[str]) -> Json:
         """The task's keys that are not as its row has them."""
-        stored = collected_payload(job.rollout.row, known)
+        stored = collected_payload(job.rollout.stored, known)
         payload: Json = loads(self._task(job).payload_json)
         return {
             key: value
@@ -323,7 +324,7 @@ class Reverification:
         }
 
     async def _failed(self, job: _RolloutJob, attempt: int, error: MeshError) -> None:
-        row = unjudged_row(job.rollout.row, error, job.environment, self._origin(job))
+        row = unjudged_row(job.rollout.stored, error, job.environment, self._origin(job))
         if self.output is not None:
             line = self._line(job, row)
             await self.output.failed(job.rollout_id, attempt, pb.BOUNDARY_VERIFIER, line)
@@ -337,7 +338,7 @@ class Reverification:
             "repeat_index": job.rollout.repeat_index,
             "environment": job.environment,
         }
-        return row_to_json(row | found)
+        return dumps_clean(row | found)
 
     def _origin(self, job: _RolloutJob) -> dict[str, Any]:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

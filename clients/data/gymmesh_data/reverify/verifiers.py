@@ -75,8 +75,11 @@ class Verifiers:
 
     def replays(self, name: str) -> bool:
         """Whether its tools may be called again."""
-        about = self.about[name]
-        return about.tools_replayable and not about.multi_turn
+        return self.about[name].tools_replayable
+
+    def takes_turns(self, name: str) -> bool:
+        """Whether it speaks between the policy's answers, which no replay of tool calls repeats."""
+        return self.about[name].multi_turn
 
     @asynccontextmanager
     async def replay(
@@ -128,7 +131,9 @@ class Verifiers:
         try:
             return await self._ask(instance, method, request)
         except MeshError as error:
-            other = self._directory.instead(instance, error, affinity=affinity)
+            other = await self._directory.instead(
+                instance, error, affinity=affinity, timeout=_HELLO_S
+            )
             if other is None:
                 raise
             return await self._ask(other, method, request)
@@ -165,8 +170,13 @@ class ReplayedSession:
 def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     # A group is judged without sessions, whatever its rollouts had.
     by_session = about.verify_needs_session and not about.judges_groups
-    replays = about.tools_replayable and not about.multi_turn
-    if by_session and not (about.keeps_state or replays):
+    if by_session and not about.keeps_state and about.tools_replayable and about.multi_turn:
+        raise UserError(
+            f"environment {name!r} takes turns, which a replay of tool calls does not repeat, and "
+            "does not keep its final state, so stored rollouts can't be judged again. Set "
+            "keep_state in its class, or select the other environments with --environment NAME"
+        )
+    if by_session and not (about.keeps_state or about.tools_replayable):
         raise UserError(
             f"environment {name!r} needs the live session to score a rollout and neither keeps its "
             "final state nor allows its tools to be replayed, so stored rollouts can't be judged "

@@ -43,6 +43,9 @@ func TestPartialCredit(t *testing.T) {
 		{[]string{`{"item":"bread","count":3}`}, "4", 0.6},
 		{[]string{`{"item":"bread","count":3}`, `{"item":"rice"}`, `{"item":"tea"}`}, "", 0.8 * 2 / 3},
 		{nil, "4", 0.2},
+		{nil, "-4", 0},
+		{nil, "4.5", 0},
+		{nil, "4.", 0.2},
 	} {
 		t.Run(fmt.Sprint(one.calls, one.answer), func(t *testing.T) {
 			service := newService("pantry", "i", 0)
@@ -67,6 +70,37 @@ func TestPartialCredit(t *testing.T) {
 				t.Errorf("%v, not %v", got, one.reward)
 			}
 		})
+	}
+}
+
+func TestAuditsHaveTheRightAnswersWhereTheOperatorSaysSo(t *testing.T) {
+	service := newService("pantry", "i", 0)
+	request := &verifyv1.GetExpectedRequest{Task: service.examples[0]}
+	_, err := service.GetExpected(t.Context(), request)
+	if !errors.Is(err, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_NOT_PERMITTED, "")) {
+		t.Error(err)
+	}
+	service.audit = true
+	got, err := service.GetExpected(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := got.GetAnswers()[0].GetItems()
+	session := open(t, service)
+	for i, item := range items[:len(items)-1] {
+		call := item.GetFunctionCall()
+		if _, err := service.CallTool(t.Context(), &resourcev1.CallToolRequest{
+			SessionId: session, Name: call.GetName(), Arguments: call.GetArguments(), RequestId: fmt.Sprint(i),
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verdict, err := service.Verify(t.Context(), &verifyv1.VerifyRequest{
+		SessionId: session, Task: service.examples[0], Transcript: items[len(items)-1:],
+		StopReason: rolloutv1.StopReason_STOP_REASON_MODEL_FINISHED,
+	})
+	if err != nil || verdict.GetVerification().GetReward() != 1 {
+		t.Error(verdict, err)
 	}
 }
 

@@ -38,6 +38,7 @@ func main() {
 	registry := flag.String("registry", "", "`address` of the registry; empty: none")
 	name := flag.String("name", "pantry", "the environment's name in the mesh")
 	limit := flag.Int("session-limit", 1000, "the most sessions; 0: no limit")
+	audit := flag.Bool("audit", false, "give the right answers to whoever asks, for gym-cli env audit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,6 +47,7 @@ func main() {
 		log.Fatal(err)
 	}
 	service := newService(*name, fmt.Sprintf("%s-%s", *name, rand.Text()[:10]), *limit)
+	service.audit = *audit
 	if err := serve(ctx, listener, service, *registry); err != nil {
 		log.Fatal(err)
 	}
@@ -62,6 +64,7 @@ func serve(ctx context.Context, listener net.Listener, service *service, registr
 	)
 	resourcev1.RegisterResourceServiceServer(server, service)
 	verifyv1.RegisterVerifyServiceServer(server, service)
+	verifyv1.RegisterAuditServiceServer(server, service)
 	checks := health.NewServer()
 	for _, one := range []string{
 		"", resourcev1.ResourceService_ServiceDesc.ServiceName, verifyv1.VerifyService_ServiceDesc.ServiceName,

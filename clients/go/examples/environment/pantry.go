@@ -48,8 +48,8 @@ var toolTexts = []string{
 func pantryTools() []*responsesv1.Tool {
 	var tools []*responsesv1.Tool
 	for _, text := range toolTexts {
-		tool, err := codec.ToolFromJSON([]byte(text))
-		if err != nil {
+		tool := &responsesv1.Tool{}
+		if err := codec.Unmarshal([]byte(text), tool); err != nil {
 			panic(err) // the texts above are constants
 		}
 		tools = append(tools, tool)
@@ -244,8 +244,8 @@ func lastAnswer(transcript []*responsesv1.Item) string {
 	return ""
 }
 
-// says looks for a number among the words of a text.
+// says looks for a number among the words of a text; it is not in "-4" or "4.5".
 func says(text, number string) bool {
-	words := strings.FieldsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-	return slices.Contains(words, number)
+	words := strings.FieldsFunc(text, func(r rune) bool { return !strings.ContainsRune("-.,0123456789", r) })
+	return slices.ContainsFunc(words, func(word string) bool { return strings.TrimRight(word, ".,-") == number })
 }

@@ -35,7 +35,9 @@ const exampleTask = `{"task_id": "pantry-1", "responses_create_params": {"input"
 type service struct {
 	resourcev1.UnimplementedResourceServiceServer
 	verifyv1.UnimplementedVerifyServiceServer
+	verifyv1.UnimplementedAuditServiceServer
 	name, id string
+	audit    bool // whether GetExpected is answered
 	sessions *sessions
 	tools    []*responsesv1.Tool
 	examples []*rolloutv1.Task
@@ -60,9 +62,10 @@ func (s *service) GetEnvironment(
 		Name: s.name, Version: version, InstanceId: s.id, ContractVersion: mesh.ContractVersion,
 		Description:        "A pantry to be stocked as the task asks.",
 		VerifyNeedsSession: true, RetrySafe: true,
-		RewardRule:   resourcev1.RewardRule_REWARD_RULE_VERIFIER_ONLY,
-		SessionIdleS: uint32(sessionIdle / time.Second),
-		SessionLimit: uint32(s.sessions.limit),
+		RewardRule:     resourcev1.RewardRule_REWARD_RULE_VERIFIER_ONLY,
+		SessionIdleS:   uint32(sessionIdle / time.Second),
+		SessionLimit:   uint32(s.sessions.limit),
+		OffersExpected: s.audit,
 	}, nil
 }
 

@@ -6,14 +6,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	_ "google.golang.org/genproto/googleapis/rpc/errdetails" // details of statuses
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1" // details of statuses
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1" // as well
 	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
 )
 
@@ -111,34 +111,9 @@ func canonical(t *testing.T, text []byte) []byte {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	written, err := jsonvalue.Write(sorted(value))
+	written, err := jsonvalue.Write(jsonvalue.Sorted(value))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return written
-}
-
-func sorted(value any) any {
-	switch value := value.(type) {
-	case *jsonvalue.Object:
-		var keys []string
-		for key := range value.All() {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
-		made := &jsonvalue.Object{}
-		for _, key := range keys {
-			member, _ := value.Get(key)
-			made.Set(key, sorted(member))
-		}
-		return made
-	case []any:
-		made := make([]any, len(value))
-		for i, element := range value {
-			made[i] = sorted(element)
-		}
-		return made
-	default:
-		return value
-	}
 }

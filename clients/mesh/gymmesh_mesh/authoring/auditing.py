@@ -61,8 +61,7 @@ async def audit_here(
         stack.push_async_callback(directory.close)
         scripted = await _models(service, config, directory, stack)
         opened = await open_here(service, directory, stack)
-        if options.deliberate is None:
-            options = dataclasses.replace(options, deliberate=_own_list(service.environment))
+        options = _with_list(options, service.environment, environment.options, given=bool(tasks))
         player = Player(directory, opened, make_arguments=_arguments, scripted=scripted)
         return await _audited(player, name, options, tasks, known, scripted is not None)
 
@@ -117,6 +116,24 @@ async def _models(
             )
             directory.add_direct(instance, {_MODEL: scripted})
     return None if live else scripted
+
+
+def _with_list(
+    options: AuditOptions,
+    environment: Environment[Any],
+    configured: Mapping[str, Any],
+    *,
+    given: bool,
+) -> AuditOptions:
+    """The options with the entries that are for the environment as it is configured.
+
+    given: whether the tasks are the caller's. Of the environment's own examples a finding must come
+    for each entry; as it is configured otherwise, for those that name the configuration.
+    """
+    listed = _own_list(environment) if options.deliberate is None else options.deliberate
+    meant = [one for one in listed if one.applies_to(configured)]
+    named = [one for one in meant if one.options or not configured]
+    return dataclasses.replace(options, deliberate=meant, must_find=[] if given else named)
 
 
 def _own_list(environment: Environment[Any]) -> list[Meant]:

@@ -8,29 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.uses import name_of, one_use
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.registry import example_rows, make_environment, uses_of
+from gymmesh_resource.registry import example_rows, make_environment
 from gymmesh_runtime.config import ConfigError
-
-
-def name_of(use: str) -> str:
-    """What the environment of a class or function is called: `desk` for `desk.py:Desk`."""
-    name = use.rpartition(":")[2]
-    return name.removesuffix("Environment").lower() or name.lower()
-
-
-def one_use(place: str) -> str:
-    """What `use:` says for the one environment of a place; see `with_environment`. Raises
-    ConfigError.
-    """
-    try:
-        uses = uses_of(place)
-    except DefinitionError as error:
-        raise ConfigError(str(error)) from None
-    if len(uses) > 1:
-        raise ConfigError(f"{place} has {len(uses)} environments; name one: {', '.join(uses)}")
-    return uses[0]
 
 
 def with_environment(config: MeshConfig, place: str) -> MeshConfig:

@@ -17,6 +17,7 @@ from gymmesh_mesh.compose import (
     ServiceKind,
     ServiceSpec,
     make_service,
+    models_called,
     registry_spec,
     serve_options,
     specs_of,
@@ -128,7 +129,7 @@ def _is_alone(config: MeshConfig, kind: ServiceKind, place: ServingPlace) -> boo
 
 def _models_of(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:
     """The models that an environment asks, for the process that serves it alone."""
-    called = getattr(service, "model_names", ())
+    called = models_called(service)
     return [
         make_service(spec)
         for spec in specs_of(config, suffix=place.instance)

@@ -1,18 +1,22 @@
-//! Responses JSON to messages and back, without loss. A key that a message types, whose value fits,
-//! stands in its field; every other key stands in the message's overlay, which wins on writing.
+//! Messages to JSON and back, without loss, by the rule of `gymmesh/json/v1/json.proto`: one walk
+//! over the descriptors for Responses documents and rows.
 
-mod items;
-mod params;
-pub(crate) mod response;
+mod bytes;
+mod plan;
+mod read;
+mod write;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::LazyLock;
 
-pub use items::{item_from_json, item_to_json, new_message, text_of, tool_from_json, tool_to_json};
-pub use params::{params_from_json, params_to_json};
-pub use response::{response_from_json, response_to_json, usage_from_json, usage_to_json};
+use prost::{Message, Name};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
-use crate::json::{Json, JsonError, Object, Text, object_bytes};
+use crate::json::{Json, JsonError, Object, Text};
+use crate::proto::DESCRIPTORS;
 use crate::proto::responses::v1 as pb;
+use crate::proto::row::v1::Row;
 
 /// A document that cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +35,7 @@ impl CodecError {
         }
     }
 
-    fn within(mut self, key: &str) -> Self {
+    pub(crate) fn within(mut self, key: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') {
             ""
         } else {
@@ -65,150 +69,93 @@ impl From<JsonError> for CodecError {
 
 type Coded<T> = Result<T, CodecError>;
 
-// -- taking keys out of an object -----------------------------------------------------------------
+/// The contract's descriptors.
+pub(crate) static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).expect("the committed descriptors"));
 
-fn take_if<T>(rest: &mut Object, key: &str, fit: impl Fn(&Json) -> Option<T>) -> Option<T> {
-    let key = Text::from(key);
-    let found = fit(rest.get(&key)?)?;
-    rest.shift_remove(&key);
-    Some(found)
+fn descriptor<M: Name>() -> MessageDescriptor {
+    POOL.get_message_by_name(&M::full_name())
+        .expect("a message of the contract")
 }
 
-fn take_text(rest: &mut Object, key: &str) -> Option<String> {
-    take_if(rest, key, |value| value.as_str().map(str::to_owned))
+/// A message, for code that reads its fields by their descriptors.
+pub(crate) fn dynamic<M: Message + Name>(message: &M) -> DynamicMessage {
+    DynamicMessage::decode(descriptor::<M>(), message.encode_to_vec().as_slice())
+        .expect("a message's own bytes")
 }
 
-/// A text in its bytes, unpaired surrogates included.
-fn take_bytes(rest: &mut Object, key: &str) -> Option<Vec<u8>> {
-    take_if(rest, key, |value| match value {
-        Json::Text(text) => Some(text.as_bytes().to_vec()),
-        _ => None,
-    })
+/// The message of a dynamic one of its type.
+pub(crate) fn typed<M: Message + Name + Default>(message: &DynamicMessage) -> M {
+    message.transcode_to().expect("a message's own bytes")
 }
 
-fn take_int(rest: &mut Object, key: &str) -> Option<i64> {
-    take_if(rest, key, Json::as_i64)
-}
-
-fn take_bool(rest: &mut Object, key: &str) -> Option<bool> {
-    take_if(rest, key, |value| match value {
-        Json::Bool(said) => Some(*said),
-        _ => None,
-    })
-}
-
-fn take_number(rest: &mut Object, key: &str) -> Option<pb::Number> {
-    use pb::number::Value;
-    take_if(rest, key, |value| match value {
-        Json::Real(real) => Some(Value::Real(real.0)),
-        other => other.as_i64().map(Value::Integer),
-    })
-    .map(|value| pb::Number { value: Some(value) })
-}
-
-fn take_array(rest: &mut Object, key: &str) -> Option<Vec<Json>> {
-    let key = Text::from(key);
-    if !matches!(rest.get(&key), Some(Json::Array(_))) {
-        return None;
+/// Reads a document into a message, such as a `ResponseParams` or an `Item`.
+///
+/// # Errors
+/// The document is not what the message is.
+pub fn read<M: Message + Name + Default>(document: Json) -> Result<M, CodecError> {
+    let mut message = DynamicMessage::new(descriptor::<M>());
+    if read::message(&mut message, document, "")? {
+        return Ok(typed(&message));
     }
-    match rest.shift_remove(&key) {
-        Some(Json::Array(values)) => Some(values),
-        _ => None,
+    Err(CodecError::new(format!("{} must be an object", M::NAME)))
+}
+
+/// A message as a document.
+///
+/// # Errors
+/// A field holds what JSON cannot.
+pub fn write<M: Message + Name>(message: &M) -> Result<Json, CodecError> {
+    Ok(write::message(&dynamic(message), "")?.unwrap_or(Json::Null))
+}
+
+/// The object in a field that holds JSON; an empty one in an empty field.
+pub(crate) fn read_object(json: &[u8], name: &str) -> Coded<Object> {
+    if json.is_empty() {
+        return Ok(Object::new());
     }
-}
-
-fn take_object(rest: &mut Object, key: &str) -> Option<Object> {
-    take_if(rest, key, |value| value.as_object().cloned())
-}
-
-/// An object, or a text where that is allowed, as JSON.
-fn take_json(rest: &mut Object, key: &str, texts: bool) -> Option<Vec<u8>> {
-    take_if(rest, key, |value| match value {
-        Json::Object(_) => Some(value.to_bytes()),
-        Json::Text(_) if texts => Some(value.to_bytes()),
-        _ => None,
-    })
-}
-
-fn overlay(rest: &Object) -> Vec<u8> {
-    if rest.is_empty() {
-        Vec::new()
-    } else {
-        object_bytes(rest)
-    }
-}
-
-fn require_object(document: Json, noun: &str) -> Coded<Object> {
-    match document {
+    match Json::parse_field(json).map_err(|error| CodecError::from(error).within(name))? {
         Json::Object(object) => Ok(object),
-        _ => Err(CodecError::new(format!("{noun} must be a JSON object"))),
+        _ => Err(CodecError::new("must be a JSON object").within(name)),
     }
 }
 
-// -- putting fields into an object ----------------------------------------------------------------
-
-fn put(out: &mut Object, key: &str, value: impl Into<Json>) {
-    out.insert(key.into(), value.into());
+/// The keys that a row has of its own.
+pub(crate) fn row_keys() -> HashSet<&'static Text> {
+    let members = &plan::plan_of(&descriptor::<Row>()).members;
+    members.iter().map(|member| &member.key).collect()
 }
 
-fn put_text(out: &mut Object, key: &str, value: Option<&String>) {
-    if let Some(text) = value {
-        put(out, key, text.as_str());
+/// A message with plain text.
+pub fn new_message(role: &str, text: &str) -> pb::Item {
+    pb::Item {
+        kind: Some(pb::item::Kind::Message(pb::Message {
+            role: Some(role.to_owned()),
+            content: Some(pb::message::Content::Text(text.to_owned())),
+            ..Default::default()
+        })),
     }
 }
 
-fn put_int(out: &mut Object, key: &str, value: Option<i64>) {
-    if let Some(number) = value {
-        put(out, key, Json::int(number));
-    }
-}
-
-fn put_number(out: &mut Object, key: &str, value: Option<&pb::Number>) -> Coded<()> {
-    use pb::number::Value;
-    match value.and_then(|number| number.value) {
-        None => {}
-        Some(Value::Integer(number)) => put(out, key, Json::int(number)),
-        Some(Value::Real(number)) if number.is_finite() => put(out, key, Json::real(number)),
-        Some(Value::Real(number)) => {
-            return Err(CodecError::new(format!("{number} is not a JSON number")).within(key));
-        }
-    }
-    Ok(())
-}
-
-fn put_json(out: &mut Object, key: &str, value: Option<&Vec<u8>>) -> Coded<()> {
-    if let Some(json) = value {
-        let read = Json::parse_field(json).map_err(|error| CodecError::from(error).within(key))?;
-        put(out, key, read);
-    }
-    Ok(())
-}
-
-fn put_overlay(out: &mut Object, overlay: &[u8]) -> Coded<()> {
-    if overlay.is_empty() {
-        return Ok(());
-    }
-    match Json::parse_field(overlay) {
-        Ok(Json::Object(rest)) => out.extend(rest),
-        Ok(_) => return Err(CodecError::new("must be a JSON object").within("overlay_json")),
-        Err(error) => return Err(CodecError::from(error).within("overlay_json")),
-    }
-    Ok(())
-}
-
-fn read_each<T>(values: Vec<Json>, key: &str, read: impl Fn(Json) -> Coded<T>) -> Coded<Vec<T>> {
-    let read_one = |(place, value)| read(value).map_err(|error| error.at(place).within(key));
-    values.into_iter().enumerate().map(read_one).collect()
-}
-
-fn write_each<T>(messages: &[T], key: &str, write: impl Fn(&T) -> Coded<Json>) -> Coded<Json> {
-    let write_one =
-        |(place, one)| write(one).map_err(|error: CodecError| error.at(place).within(key));
-    Ok(Json::Array(
-        messages
+/// The plain text of a message or of a tool's answer; empty for every other kind of item.
+pub fn text_of(item: &pb::Item) -> String {
+    let document = write(item).unwrap_or(Json::Null);
+    let content = match &item.kind {
+        Some(pb::item::Kind::Message(_)) => document.get("content"),
+        Some(pb::item::Kind::FunctionCallOutput(_)) => document.get("output"),
+        _ => None,
+    };
+    let is_text = |part: &&Json| {
+        let kind = part.get("type").and_then(Json::as_str);
+        matches!(kind, Some("input_text" | "output_text"))
+    };
+    match content {
+        Some(Json::Text(text)) => String::from_utf8_lossy(text.as_bytes()).into_owned(),
+        Some(Json::Array(parts)) => parts
             .iter()
-            .enumerate()
-            .map(write_one)
-            .collect::<Coded<_>>()?,
-    ))
+            .filter(is_text)
+            .filter_map(|part| part.get("text")?.as_str())
+            .collect(),
+        _ => String::new(),
+    }
 }

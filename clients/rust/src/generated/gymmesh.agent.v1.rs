@@ -53,6 +53,16 @@ pub struct RolloutOptions {
     #[prost(bool, optional, tag = "14")]
     pub keep_final_state: ::core::option::Option<bool>,
 }
+impl ::prost::Name for RolloutOptions {
+    const NAME: &'static str = "RolloutOptions";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.RolloutOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.RolloutOptions".into()
+    }
+}
 /// Runs one attempt.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunRolloutRequest {
@@ -72,12 +82,32 @@ pub struct RunRolloutRequest {
     #[prost(string, tag = "5")]
     pub run_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for RunRolloutRequest {
+    const NAME: &'static str = "RunRolloutRequest";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.RunRolloutRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.RunRolloutRequest".into()
+    }
+}
 /// One event.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunRolloutResponse {
     /// The event.
     #[prost(message, optional, tag = "1")]
     pub event: ::core::option::Option<super::super::rollout::v1::RolloutEvent>,
+}
+impl ::prost::Name for RunRolloutResponse {
+    const NAME: &'static str = "RunRolloutResponse";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.RunRolloutResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.RunRolloutResponse".into()
+    }
 }
 /// What a collector sends.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -108,6 +138,16 @@ pub mod collect_request {
         Ack(super::CollectAck),
     }
 }
+impl ::prost::Name for CollectRequest {
+    const NAME: &'static str = "CollectRequest";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectRequest".into()
+    }
+}
 /// Opens or resumes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectHello {
@@ -126,6 +166,16 @@ pub struct CollectHello {
     #[prost(string, tag = "4")]
     pub contract_version: ::prost::alloc::string::String,
 }
+impl ::prost::Name for CollectHello {
+    const NAME: &'static str = "CollectHello";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectHello".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectHello".into()
+    }
+}
 /// Attempts to start. One that the stream has already (it waits, runs, or ended and
 /// is not acknowledged) is not started again, and its events come as they do.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -133,6 +183,16 @@ pub struct CollectStarts {
     /// The attempts. Each runs as RunRollout would run it.
     #[prost(message, repeated, tag = "1")]
     pub starts: ::prost::alloc::vec::Vec<CollectStart>,
+}
+impl ::prost::Name for CollectStarts {
+    const NAME: &'static str = "CollectStarts";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectStarts".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectStarts".into()
+    }
 }
 /// One attempt to start.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -145,6 +205,16 @@ pub struct CollectStart {
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
 }
+impl ::prost::Name for CollectStart {
+    const NAME: &'static str = "CollectStart";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectStart".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectStart".into()
+    }
+}
 /// Attempts to cancel. One that runs ends with `failed` (CANCELLED), one that waits
 /// with `start_refused` / CALLER_CANCELLED; others are ignored.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -152,6 +222,16 @@ pub struct CollectCancels {
     /// The attempts.
     #[prost(message, repeated, tag = "1")]
     pub attempts: ::prost::alloc::vec::Vec<AttemptRef>,
+}
+impl ::prost::Name for CollectCancels {
+    const NAME: &'static str = "CollectCancels";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectCancels".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectCancels".into()
+    }
 }
 /// Names an attempt.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -163,6 +243,16 @@ pub struct AttemptRef {
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
 }
+impl ::prost::Name for AttemptRef {
+    const NAME: &'static str = "AttemptRef";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.AttemptRef".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.AttemptRef".into()
+    }
+}
 /// More credit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectCredit {
@@ -170,12 +260,32 @@ pub struct CollectCredit {
     #[prost(uint64, tag = "1")]
     pub events: u64,
 }
+impl ::prost::Name for CollectCredit {
+    const NAME: &'static str = "CollectCredit";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectCredit".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectCredit".into()
+    }
+}
 /// Events up to here are stored; the agent may forget them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectAck {
     /// The cursor of the last stored batch.
     #[prost(uint64, tag = "1")]
     pub cursor: u64,
+}
+impl ::prost::Name for CollectAck {
+    const NAME: &'static str = "CollectAck";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectAck".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectAck".into()
+    }
 }
 /// What an agent sends.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -203,6 +313,16 @@ pub mod collect_response {
         Load(super::CollectLoad),
     }
 }
+impl ::prost::Name for CollectResponse {
+    const NAME: &'static str = "CollectResponse";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectResponse".into()
+    }
+}
 /// The stream is open.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectWelcome {
@@ -225,6 +345,16 @@ pub struct CollectWelcome {
     #[prost(string, tag = "5")]
     pub contract_version: ::prost::alloc::string::String,
 }
+impl ::prost::Name for CollectWelcome {
+    const NAME: &'static str = "CollectWelcome";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectWelcome".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectWelcome".into()
+    }
+}
 /// A batch of events of any number of rollouts; those of one attempt are in
 /// order.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -236,6 +366,16 @@ pub struct CollectEvents {
     #[prost(message, repeated, tag = "2")]
     pub events: ::prost::alloc::vec::Vec<super::super::rollout::v1::RolloutEvent>,
 }
+impl ::prost::Name for CollectEvents {
+    const NAME: &'static str = "CollectEvents";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectEvents".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectEvents".into()
+    }
+}
 /// Starts that were not taken: there will be no events of them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CollectStartRefused {
@@ -245,6 +385,16 @@ pub struct CollectStartRefused {
     /// Why; with RetryInfo when it is a matter of time.
     #[prost(message, optional, tag = "2")]
     pub status: ::core::option::Option<::tonic_types::Status>,
+}
+impl ::prost::Name for CollectStartRefused {
+    const NAME: &'static str = "CollectStartRefused";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectStartRefused".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectStartRefused".into()
+    }
 }
 /// The agent's load. Sent when it changes, and at least every 10 seconds while
 /// attempts of the stream are in flight, so that a collector can take a connection
@@ -261,12 +411,32 @@ pub struct CollectLoad {
     #[prost(uint32, tag = "3")]
     pub target: u32,
 }
+impl ::prost::Name for CollectLoad {
+    const NAME: &'static str = "CollectLoad";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.CollectLoad".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.CollectLoad".into()
+    }
+}
 /// A group to be judged.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JudgeGroupRequest {
     /// The group; its task names the environment.
     #[prost(message, optional, tag = "1")]
     pub group: ::core::option::Option<super::super::verify::v1::VerifyGroupRequest>,
+}
+impl ::prost::Name for JudgeGroupRequest {
+    const NAME: &'static str = "JudgeGroupRequest";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.JudgeGroupRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.JudgeGroupRequest".into()
+    }
 }
 /// The group's verdicts.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -275,9 +445,29 @@ pub struct JudgeGroupResponse {
     #[prost(message, repeated, tag = "1")]
     pub verdicts: ::prost::alloc::vec::Vec<super::super::verify::v1::GroupVerdict>,
 }
+impl ::prost::Name for JudgeGroupResponse {
+    const NAME: &'static str = "JudgeGroupResponse";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.JudgeGroupResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.JudgeGroupResponse".into()
+    }
+}
 /// Asks what the agent is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetAgentRequest {}
+impl ::prost::Name for GetAgentRequest {
+    const NAME: &'static str = "GetAgentRequest";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.GetAgentRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.GetAgentRequest".into()
+    }
+}
 /// What the agent is.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetAgentResponse {
@@ -310,6 +500,16 @@ pub struct GetAgentResponse {
     /// own.
     #[prost(string, tag = "9")]
     pub default_environment: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GetAgentResponse {
+    const NAME: &'static str = "GetAgentResponse";
+    const PACKAGE: &'static str = "gymmesh.agent.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.agent.v1.GetAgentResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.agent.v1.GetAgentResponse".into()
+    }
 }
 /// Generated client implementations.
 pub mod agent_service_client {

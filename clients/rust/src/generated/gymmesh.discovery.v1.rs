@@ -13,6 +13,16 @@ pub struct Locality {
     #[prost(string, tag = "3")]
     pub host: ::prost::alloc::string::String,
 }
+impl ::prost::Name for Locality {
+    const NAME: &'static str = "Locality";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.Locality".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.Locality".into()
+    }
+}
 /// One instance of a service. Its texts are printable, and each of those that name
 /// something has at most 512 characters; an instance has at most 64 KiB in all.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -51,6 +61,16 @@ pub struct Instance {
     #[prost(string, tag = "10")]
     pub metrics_address: ::prost::alloc::string::String,
 }
+impl ::prost::Name for Instance {
+    const NAME: &'static str = "Instance";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.Instance".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.Instance".into()
+    }
+}
 /// Adds an instance.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RegisterRequest {
@@ -65,6 +85,16 @@ pub struct RegisterRequest {
     #[prost(string, tag = "3")]
     pub lease_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for RegisterRequest {
+    const NAME: &'static str = "RegisterRequest";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.RegisterRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.RegisterRequest".into()
+    }
+}
 /// The instance is listed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterResponse {
@@ -74,6 +104,16 @@ pub struct RegisterResponse {
     /// Seconds until it runs out unless renewed. Renew at a third of it.
     #[prost(uint32, tag = "2")]
     pub lease_s: u32,
+}
+impl ::prost::Name for RegisterResponse {
+    const NAME: &'static str = "RegisterResponse";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.RegisterResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.RegisterResponse".into()
+    }
 }
 /// Extends a lease.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -85,12 +125,32 @@ pub struct RenewRequest {
     #[prost(enumeration = "Health", tag = "2")]
     pub health: i32,
 }
+impl ::prost::Name for RenewRequest {
+    const NAME: &'static str = "RenewRequest";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.RenewRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.RenewRequest".into()
+    }
+}
 /// The lease is extended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RenewResponse {
     /// Seconds until it runs out unless renewed.
     #[prost(uint32, tag = "1")]
     pub lease_s: u32,
+}
+impl ::prost::Name for RenewResponse {
+    const NAME: &'static str = "RenewResponse";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.RenewResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.RenewResponse".into()
+    }
 }
 /// Gives a lease back.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -99,9 +159,29 @@ pub struct DeregisterRequest {
     #[prost(string, tag = "1")]
     pub lease_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for DeregisterRequest {
+    const NAME: &'static str = "DeregisterRequest";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.DeregisterRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.DeregisterRequest".into()
+    }
+}
 /// The instance is no longer listed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeregisterResponse {}
+impl ::prost::Name for DeregisterResponse {
+    const NAME: &'static str = "DeregisterResponse";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.DeregisterResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.DeregisterResponse".into()
+    }
+}
 /// Which instances to list.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListInstancesRequest {
@@ -118,6 +198,16 @@ pub struct ListInstancesRequest {
     #[prost(string, tag = "4")]
     pub page_token: ::prost::alloc::string::String,
 }
+impl ::prost::Name for ListInstancesRequest {
+    const NAME: &'static str = "ListInstancesRequest";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.ListInstancesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.ListInstancesRequest".into()
+    }
+}
 /// A page of instances.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListInstancesResponse {
@@ -131,6 +221,16 @@ pub struct ListInstancesResponse {
     #[prost(uint64, tag = "3")]
     pub version: u64,
 }
+impl ::prost::Name for ListInstancesResponse {
+    const NAME: &'static str = "ListInstancesResponse";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.ListInstancesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.ListInstancesResponse".into()
+    }
+}
 /// Which instances to watch.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchInstancesRequest {
@@ -140,6 +240,16 @@ pub struct WatchInstancesRequest {
     /// Only of this name; empty: all.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for WatchInstancesRequest {
+    const NAME: &'static str = "WatchInstancesRequest";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.WatchInstancesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.WatchInstancesRequest".into()
+    }
 }
 /// What changed.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -167,12 +277,32 @@ pub mod watch_instances_response {
         RemovedId(::prost::alloc::string::String),
     }
 }
+impl ::prost::Name for WatchInstancesResponse {
+    const NAME: &'static str = "WatchInstancesResponse";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.WatchInstancesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.WatchInstancesResponse".into()
+    }
+}
 /// All matching instances.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InstanceSnapshot {
     /// The instances, ordered by id.
     #[prost(message, repeated, tag = "1")]
     pub instances: ::prost::alloc::vec::Vec<Instance>,
+}
+impl ::prost::Name for InstanceSnapshot {
+    const NAME: &'static str = "InstanceSnapshot";
+    const PACKAGE: &'static str = "gymmesh.discovery.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.discovery.v1.InstanceSnapshot".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.discovery.v1.InstanceSnapshot".into()
+    }
 }
 /// How an instance is. A value that the server does not know counts as unspecified:
 /// for Register that is SERVING, and for Renew unchanged.

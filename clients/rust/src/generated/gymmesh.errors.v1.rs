@@ -20,6 +20,16 @@ pub struct ReasonRule {
     #[prost(enumeration = "super::super::rollout::v1::Boundary", tag = "3")]
     pub boundary: i32,
 }
+impl ::prost::Name for ReasonRule {
+    const NAME: &'static str = "ReasonRule";
+    const PACKAGE: &'static str = "gymmesh.errors.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.errors.v1.ReasonRule".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.errors.v1.ReasonRule".into()
+    }
+}
 /// What models a call had asked before it failed: a further detail of the status
 /// of an error from Verify and NextTurn, absent when no model was called. The
 /// answer would have had it in `model_usage`.
@@ -28,6 +38,16 @@ pub struct ModelUsage {
     /// One entry for each model.
     #[prost(message, repeated, tag = "1")]
     pub usage: ::prost::alloc::vec::Vec<super::super::rollout::v1::ModelCallUsage>,
+}
+impl ::prost::Name for ModelUsage {
+    const NAME: &'static str = "ModelUsage";
+    const PACKAGE: &'static str = "gymmesh.errors.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.errors.v1.ModelUsage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.errors.v1.ModelUsage".into()
+    }
 }
 /// Why a call failed, beyond its status code. Each value names the status code
 /// it comes with, what is in ErrorInfo.metadata, and an example.

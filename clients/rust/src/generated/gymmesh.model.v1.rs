@@ -14,6 +14,16 @@ pub struct CaptureOptions {
     #[prost(string, repeated, tag = "3")]
     pub side_data: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+impl ::prost::Name for CaptureOptions {
+    const NAME: &'static str = "CaptureOptions";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.CaptureOptions".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.CaptureOptions".into()
+    }
+}
 /// A stretch of output tokens that one version of the weights generated.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WeightsSpan {
@@ -28,6 +38,16 @@ pub struct WeightsSpan {
     #[prost(string, tag = "3")]
     pub adapter: ::prost::alloc::string::String,
 }
+impl ::prost::Name for WeightsSpan {
+    const NAME: &'static str = "WeightsSpan";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.WeightsSpan".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.WeightsSpan".into()
+    }
+}
 /// A stretch of output tokens that the policy did not sample freely.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConstrainedSpan {
@@ -41,6 +61,16 @@ pub struct ConstrainedSpan {
     /// Why.
     #[prost(enumeration = "Constraint", tag = "3")]
     pub constraint: i32,
+}
+impl ::prost::Name for ConstrainedSpan {
+    const NAME: &'static str = "ConstrainedSpan";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ConstrainedSpan".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ConstrainedSpan".into()
+    }
 }
 /// A tensor beside the tokens of a call, with a row for each of a stretch of
 /// tokens: routed experts, a teacher's log probabilities, values. Like token ids,
@@ -74,6 +104,16 @@ pub struct SideData {
     #[prost(bytes = "vec", tag = "8")]
     pub digest: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for SideData {
+    const NAME: &'static str = "SideData";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.SideData".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.SideData".into()
+    }
+}
 /// A declared break of the prefix rule.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Fork {
@@ -87,6 +127,16 @@ pub struct Fork {
     /// One line for people.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Fork {
+    const NAME: &'static str = "Fork";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.Fork".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.Fork".into()
+    }
 }
 /// The tokens of one model call. The prompt begins with the parent call's
 /// prompt and output tokens, unless `fork` is set.
@@ -127,6 +177,16 @@ pub struct TokenCapture {
     /// Tensors beside the tokens, as far as asked for and available.
     #[prost(message, repeated, tag = "10")]
     pub side_data: ::prost::alloc::vec::Vec<SideData>,
+}
+impl ::prost::Name for TokenCapture {
+    const NAME: &'static str = "TokenCapture";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.TokenCapture".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.TokenCapture".into()
+    }
 }
 /// Which distribution log probabilities are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -264,6 +324,16 @@ pub struct CallRetries {
     #[prost(uint32, tag = "2")]
     pub count: u32,
 }
+impl ::prost::Name for CallRetries {
+    const NAME: &'static str = "CallRetries";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.CallRetries".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.CallRetries".into()
+    }
+}
 /// Where a call stands in a conversation, so that only what is new travels.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConversationRef {
@@ -288,6 +358,16 @@ pub struct ConversationRef {
     #[prost(message, optional, tag = "4")]
     pub prefix_tokens: ::core::option::Option<PrefixTokens>,
 }
+impl ::prost::Name for ConversationRef {
+    const NAME: &'static str = "ConversationRef";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ConversationRef".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ConversationRef".into()
+    }
+}
 /// The tokens of a conversation's first items.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PrefixTokens {
@@ -303,6 +383,16 @@ pub struct PrefixTokens {
     /// for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
     #[prost(uint32, repeated, tag = "2")]
     pub item_ends: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for PrefixTokens {
+    const NAME: &'static str = "PrefixTokens";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.PrefixTokens".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.PrefixTokens".into()
+    }
 }
 /// A call of the model.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -346,6 +436,16 @@ pub struct CreateResponseRequest {
     #[prost(bool, tag = "8")]
     pub append_only: bool,
 }
+impl ::prost::Name for CreateResponseRequest {
+    const NAME: &'static str = "CreateResponseRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.CreateResponseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.CreateResponseRequest".into()
+    }
+}
 /// The model's answer.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateResponseResponse {
@@ -384,12 +484,32 @@ pub struct CreateResponseResponse {
     #[prost(message, repeated, tag = "9")]
     pub retries: ::prost::alloc::vec::Vec<CallRetries>,
 }
+impl ::prost::Name for CreateResponseResponse {
+    const NAME: &'static str = "CreateResponseResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.CreateResponseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.CreateResponseResponse".into()
+    }
+}
 /// A call of the model whose answer is to be streamed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamResponseRequest {
     /// The call.
     #[prost(message, optional, tag = "1")]
     pub call: ::core::option::Option<CreateResponseRequest>,
+}
+impl ::prost::Name for StreamResponseRequest {
+    const NAME: &'static str = "StreamResponseRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.StreamResponseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.StreamResponseRequest".into()
+    }
 }
 /// One frame of a streamed answer.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -409,6 +529,16 @@ pub mod stream_response_response {
         /// The whole answer; last.
         #[prost(message, tag = "2")]
         Completed(super::CreateResponseResponse),
+    }
+}
+impl ::prost::Name for StreamResponseResponse {
+    const NAME: &'static str = "StreamResponseResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.StreamResponseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.StreamResponseResponse".into()
     }
 }
 /// A piece of an answer.
@@ -437,6 +567,16 @@ pub mod response_delta {
         Reasoning(::prost::alloc::vec::Vec<u8>),
     }
 }
+impl ::prost::Name for ResponseDelta {
+    const NAME: &'static str = "ResponseDelta";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ResponseDelta".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ResponseDelta".into()
+    }
+}
 /// Which generation to stop.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AbortResponseRequest {
@@ -444,12 +584,42 @@ pub struct AbortResponseRequest {
     #[prost(string, tag = "1")]
     pub request_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for AbortResponseRequest {
+    const NAME: &'static str = "AbortResponseRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.AbortResponseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.AbortResponseRequest".into()
+    }
+}
 /// The generation is being stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AbortResponseResponse {}
+impl ::prost::Name for AbortResponseResponse {
+    const NAME: &'static str = "AbortResponseResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.AbortResponseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.AbortResponseResponse".into()
+    }
+}
 /// Asks what the model is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetModelRequest {}
+impl ::prost::Name for GetModelRequest {
+    const NAME: &'static str = "GetModelRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.GetModelRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.GetModelRequest".into()
+    }
+}
 /// What a model service can do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelCapabilities {
@@ -488,6 +658,16 @@ pub struct ModelCapabilities {
     #[prost(enumeration = "LogprobDistribution", tag = "11")]
     pub logprob_distribution: i32,
 }
+impl ::prost::Name for ModelCapabilities {
+    const NAME: &'static str = "ModelCapabilities";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ModelCapabilities".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ModelCapabilities".into()
+    }
+}
 /// What the model is.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetModelResponse {
@@ -514,6 +694,16 @@ pub struct GetModelResponse {
     #[prost(string, tag = "7")]
     pub contract_version: ::prost::alloc::string::String,
 }
+impl ::prost::Name for GetModelResponse {
+    const NAME: &'static str = "GetModelResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.GetModelResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.GetModelResponse".into()
+    }
+}
 /// New weights are in place.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetWeightsVersionRequest {
@@ -524,12 +714,32 @@ pub struct SetWeightsVersionRequest {
     #[prost(string, tag = "2")]
     pub adapter: ::prost::alloc::string::String,
 }
+impl ::prost::Name for SetWeightsVersionRequest {
+    const NAME: &'static str = "SetWeightsVersionRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.SetWeightsVersionRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.SetWeightsVersionRequest".into()
+    }
+}
 /// The version is in force.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetWeightsVersionResponse {
     /// The version before, absent when there was none.
     #[prost(uint64, optional, tag = "1")]
     pub previous: ::core::option::Option<u64>,
+}
+impl ::prost::Name for SetWeightsVersionResponse {
+    const NAME: &'static str = "SetWeightsVersionResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.SetWeightsVersionResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.SetWeightsVersionResponse".into()
+    }
 }
 /// Generated client implementations.
 pub mod model_service_client {

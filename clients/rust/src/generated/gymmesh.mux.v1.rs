@@ -7,12 +7,32 @@ pub struct ExchangeRequest {
     #[prost(message, repeated, tag = "1")]
     pub frames: ::prost::alloc::vec::Vec<Frame>,
 }
+impl ::prost::Name for ExchangeRequest {
+    const NAME: &'static str = "ExchangeRequest";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.ExchangeRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.ExchangeRequest".into()
+    }
+}
 /// A batch from the other side; the same.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExchangeResponse {
     /// The frames, in order.
     #[prost(message, repeated, tag = "1")]
     pub frames: ::prost::alloc::vec::Vec<Frame>,
+}
+impl ::prost::Name for ExchangeResponse {
+    const NAME: &'static str = "ExchangeResponse";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.ExchangeResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.ExchangeResponse".into()
+    }
 }
 /// A part of one call.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -54,6 +74,16 @@ pub mod frame {
         GoAway(super::GoAway),
     }
 }
+impl ::prost::Name for Frame {
+    const NAME: &'static str = "Frame";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.Frame".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.Frame".into()
+    }
+}
 /// Begins a call.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Begin {
@@ -80,6 +110,16 @@ pub struct Begin {
     #[prost(uint32, tag = "6")]
     pub credit: u32,
 }
+impl ::prost::Name for Begin {
+    const NAME: &'static str = "Begin";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.Begin".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.Begin".into()
+    }
+}
 /// A further piece of a large message.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Chunk {
@@ -89,6 +129,16 @@ pub struct Chunk {
     /// True on the last piece.
     #[prost(bool, tag = "2")]
     pub last: bool,
+}
+impl ::prost::Name for Chunk {
+    const NAME: &'static str = "Chunk";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.Chunk".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.Chunk".into()
+    }
 }
 /// A response message.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -100,6 +150,16 @@ pub struct Message {
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
+impl ::prost::Name for Message {
+    const NAME: &'static str = "Message";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.Message".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.Message".into()
+    }
+}
 /// The end of a call.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct End {
@@ -107,9 +167,29 @@ pub struct End {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<::tonic_types::Status>,
 }
+impl ::prost::Name for End {
+    const NAME: &'static str = "End";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.End".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.End".into()
+    }
+}
 /// The caller gives the call up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancel {}
+impl ::prost::Name for Cancel {
+    const NAME: &'static str = "Cancel";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.Cancel".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.Cancel".into()
+    }
+}
 /// More credit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Credit {
@@ -117,12 +197,32 @@ pub struct Credit {
     #[prost(uint32, tag = "1")]
     pub messages: u32,
 }
+impl ::prost::Name for Credit {
+    const NAME: &'static str = "Credit";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.Credit".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.Credit".into()
+    }
+}
 /// No new calls, please.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GoAway {
     /// One line on why.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GoAway {
+    const NAME: &'static str = "GoAway";
+    const PACKAGE: &'static str = "gymmesh.mux.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.mux.v1.GoAway".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.mux.v1.GoAway".into()
+    }
 }
 /// Generated client implementations.
 pub mod mux_service_client {

@@ -3,6 +3,16 @@
 /// Asks what the environment is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetEnvironmentRequest {}
+impl ::prost::Name for GetEnvironmentRequest {
+    const NAME: &'static str = "GetEnvironmentRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.GetEnvironmentRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.GetEnvironmentRequest".into()
+    }
+}
 /// What the environment is.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetEnvironmentResponse {
@@ -85,6 +95,16 @@ pub struct GetEnvironmentResponse {
     #[prost(string, repeated, tag = "23")]
     pub sandboxes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+impl ::prost::Name for GetEnvironmentResponse {
+    const NAME: &'static str = "GetEnvironmentResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.GetEnvironmentResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.GetEnvironmentResponse".into()
+    }
+}
 /// Asks for a page of example tasks.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTasksRequest {
@@ -94,6 +114,16 @@ pub struct ListTasksRequest {
     /// Where to go on: next_page_token of the page before; empty: at the start.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListTasksRequest {
+    const NAME: &'static str = "ListTasksRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.ListTasksRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.ListTasksRequest".into()
+    }
 }
 /// A page of example tasks.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -105,6 +135,16 @@ pub struct ListTasksResponse {
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
+impl ::prost::Name for ListTasksResponse {
+    const NAME: &'static str = "ListTasksResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.ListTasksResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.ListTasksResponse".into()
+    }
+}
 /// Asks for the tools.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListToolsRequest {
@@ -115,6 +155,16 @@ pub struct ListToolsRequest {
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
 }
+impl ::prost::Name for ListToolsRequest {
+    const NAME: &'static str = "ListToolsRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.ListToolsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.ListToolsRequest".into()
+    }
+}
 /// The tools.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListToolsResponse {
@@ -124,6 +174,16 @@ pub struct ListToolsResponse {
     /// Where the next page starts; empty on the last.
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListToolsResponse {
+    const NAME: &'static str = "ListToolsResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.ListToolsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.ListToolsResponse".into()
+    }
 }
 /// Opens a session.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -147,6 +207,16 @@ pub struct CreateSessionRequest {
     /// The attempt.
     #[prost(uint32, tag = "5")]
     pub attempt: u32,
+}
+impl ::prost::Name for CreateSessionRequest {
+    const NAME: &'static str = "CreateSessionRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.CreateSessionRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.CreateSessionRequest".into()
+    }
 }
 /// An open session.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -182,6 +252,16 @@ pub struct CreateSessionResponse {
     #[prost(message, repeated, tag = "8")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::sandbox::v1::SandboxGrant>,
 }
+impl ::prost::Name for CreateSessionResponse {
+    const NAME: &'static str = "CreateSessionResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.CreateSessionResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.CreateSessionResponse".into()
+    }
+}
 /// Calls a tool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallToolRequest {
@@ -203,6 +283,16 @@ pub struct CallToolRequest {
     /// Unique to this call; makes it act once under retry.
     #[prost(string, tag = "5")]
     pub request_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CallToolRequest {
+    const NAME: &'static str = "CallToolRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.CallToolRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.CallToolRequest".into()
+    }
 }
 /// A tool's answer.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -237,6 +327,16 @@ pub mod call_tool_response {
         Parts(super::super::super::responses::v1::ContentParts),
     }
 }
+impl ::prost::Name for CallToolResponse {
+    const NAME: &'static str = "CallToolResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.CallToolResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.CallToolResponse".into()
+    }
+}
 /// Gives the environment its turn.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NextTurnRequest {
@@ -250,6 +350,16 @@ pub struct NextTurnRequest {
     /// Unique to this call; makes it act once under retry.
     #[prost(string, tag = "3")]
     pub request_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NextTurnRequest {
+    const NAME: &'static str = "NextTurnRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.NextTurnRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.NextTurnRequest".into()
+    }
 }
 /// The environment's turn.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -267,6 +377,16 @@ pub struct NextTurnResponse {
     #[prost(message, repeated, tag = "4")]
     pub model_usage: ::prost::alloc::vec::Vec<super::super::rollout::v1::ModelCallUsage>,
 }
+impl ::prost::Name for NextTurnResponse {
+    const NAME: &'static str = "NextTurnResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.NextTurnResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.NextTurnResponse".into()
+    }
+}
 /// Closes a session.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseSessionRequest {
@@ -274,9 +394,29 @@ pub struct CloseSessionRequest {
     #[prost(string, tag = "1")]
     pub session_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for CloseSessionRequest {
+    const NAME: &'static str = "CloseSessionRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.CloseSessionRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.CloseSessionRequest".into()
+    }
+}
 /// The session is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseSessionResponse {}
+impl ::prost::Name for CloseSessionResponse {
+    const NAME: &'static str = "CloseSessionResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.CloseSessionResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.CloseSessionResponse".into()
+    }
+}
 /// How the rewards of turns and the verifier's reward make the rollout's reward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -20,6 +20,16 @@ pub mod number {
         Real(f64),
     }
 }
+impl ::prost::Name for Number {
+    const NAME: &'static str = "Number";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Number".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Number".into()
+    }
+}
 /// One element of a conversation: what a user, a model or a tool contributed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Item {
@@ -51,6 +61,16 @@ pub mod item {
         /// Any item whose type this contract does not name.
         #[prost(message, tag = "5")]
         Opaque(super::OpaqueItem),
+    }
+}
+impl ::prost::Name for Item {
+    const NAME: &'static str = "Item";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Item".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Item".into()
     }
 }
 /// A message: `{"type": "message", "role": …, "content": …}`.
@@ -92,6 +112,16 @@ pub mod message {
         Parts(super::ContentParts),
     }
 }
+impl ::prost::Name for Message {
+    const NAME: &'static str = "Message";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Message".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Message".into()
+    }
+}
 /// A list of content parts; a message of its own so that an empty list differs
 /// from an absent one.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -99,6 +129,16 @@ pub struct ContentParts {
     /// The parts in order.
     #[prost(message, repeated, tag = "1")]
     pub parts: ::prost::alloc::vec::Vec<ContentPart>,
+}
+impl ::prost::Name for ContentParts {
+    const NAME: &'static str = "ContentParts";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.ContentParts".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.ContentParts".into()
+    }
 }
 /// One part of a message's or tool output's content.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -129,6 +169,16 @@ pub mod content_part {
         Opaque(super::OpaquePart),
     }
 }
+impl ::prost::Name for ContentPart {
+    const NAME: &'static str = "ContentPart";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.ContentPart".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.ContentPart".into()
+    }
+}
 /// `{"type": "input_text", "text": …}`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InputText {
@@ -138,6 +188,16 @@ pub struct InputText {
     /// The remaining keys, as a JSON object; empty means none.
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for InputText {
+    const NAME: &'static str = "InputText";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.InputText".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.InputText".into()
+    }
 }
 /// `{"type": "output_text", "text": …, "annotations": \[…\]}`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -157,6 +217,16 @@ pub struct OutputText {
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for OutputText {
+    const NAME: &'static str = "OutputText";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.OutputText".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.OutputText".into()
+    }
+}
 /// `{"type": "refusal", "refusal": …}`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
@@ -166,6 +236,16 @@ pub struct Refusal {
     /// The remaining keys, as a JSON object; empty means none.
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for Refusal {
+    const NAME: &'static str = "Refusal";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Refusal".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Refusal".into()
+    }
 }
 /// `{"type": "input_image", "image_url": …, "detail": …}`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -183,6 +263,16 @@ pub struct InputImage {
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for InputImage {
+    const NAME: &'static str = "InputImage";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.InputImage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.InputImage".into()
+    }
+}
 /// A content part of a type that this contract does not name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpaquePart {
@@ -193,6 +283,16 @@ pub struct OpaquePart {
     /// The whole part as JSON, its type included.
     #[prost(bytes = "vec", tag = "2")]
     pub json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for OpaquePart {
+    const NAME: &'static str = "OpaquePart";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.OpaquePart".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.OpaquePart".into()
+    }
 }
 /// `{"type": "function_call", "call_id": …, "name": …, "arguments": …}`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -216,6 +316,16 @@ pub struct FunctionCall {
     /// The remaining keys, as a JSON object; empty means none.
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for FunctionCall {
+    const NAME: &'static str = "FunctionCall";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.FunctionCall".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.FunctionCall".into()
+    }
 }
 /// `{"type": "function_call_output", "call_id": …, "output": …}`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -251,6 +361,16 @@ pub mod function_call_output {
         Parts(super::ContentParts),
     }
 }
+impl ::prost::Name for FunctionCallOutput {
+    const NAME: &'static str = "FunctionCallOutput";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.FunctionCallOutput".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.FunctionCallOutput".into()
+    }
+}
 /// `{"type": "reasoning", "summary": \[…\], "content": \[…\], …}`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reasoning {
@@ -274,6 +394,16 @@ pub struct Reasoning {
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for Reasoning {
+    const NAME: &'static str = "Reasoning";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Reasoning".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Reasoning".into()
+    }
+}
 /// A list of reasoning texts. A list with an element that is not exactly a
 /// `{"type", "text"}` object of the expected type stands in the overlay whole.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -282,6 +412,16 @@ pub struct ReasoningTexts {
     /// parts in content.
     #[prost(string, repeated, tag = "1")]
     pub texts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ReasoningTexts {
+    const NAME: &'static str = "ReasoningTexts";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.ReasoningTexts".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.ReasoningTexts".into()
+    }
 }
 /// An item of a type that this contract does not name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -293,6 +433,16 @@ pub struct OpaqueItem {
     /// The whole item as JSON, its type included.
     #[prost(bytes = "vec", tag = "2")]
     pub json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for OpaqueItem {
+    const NAME: &'static str = "OpaqueItem";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.OpaqueItem".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.OpaqueItem".into()
+    }
 }
 /// A tool that the model may call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -312,6 +462,16 @@ pub mod tool {
         /// A tool of any other type, such as one that the model's host runs.
         #[prost(message, tag = "2")]
         Opaque(super::OpaqueTool),
+    }
+}
+impl ::prost::Name for Tool {
+    const NAME: &'static str = "Tool";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Tool".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Tool".into()
     }
 }
 /// `{"type": "function", "name": …, "description": …, "parameters": …}`.
@@ -334,6 +494,16 @@ pub struct FunctionTool {
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for FunctionTool {
+    const NAME: &'static str = "FunctionTool";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.FunctionTool".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.FunctionTool".into()
+    }
+}
 /// A tool of a type that this contract does not name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpaqueTool {
@@ -343,6 +513,16 @@ pub struct OpaqueTool {
     /// The whole tool as JSON, its type included.
     #[prost(bytes = "vec", tag = "2")]
     pub json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for OpaqueTool {
+    const NAME: &'static str = "OpaqueTool";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.OpaqueTool".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.OpaqueTool".into()
+    }
 }
 /// The parameters of one Responses request: the body of `POST /v1/responses`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -403,6 +583,16 @@ pub struct ResponseParams {
     #[prost(string, optional, tag = "17")]
     pub previous_response_id: ::core::option::Option<::prost::alloc::string::String>,
 }
+impl ::prost::Name for ResponseParams {
+    const NAME: &'static str = "ResponseParams";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.ResponseParams".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.ResponseParams".into()
+    }
+}
 /// One model answer: the body that `POST /v1/responses` returns.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Response {
@@ -436,6 +626,16 @@ pub struct Response {
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for Response {
+    const NAME: &'static str = "Response";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Response".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Response".into()
+    }
+}
 /// Token counts of one call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Usage {
@@ -460,6 +660,16 @@ pub struct Usage {
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for Usage {
+    const NAME: &'static str = "Usage";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.Usage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.Usage".into()
+    }
+}
 /// `{"reason": …}`: why an answer is incomplete.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IncompleteDetails {
@@ -469,6 +679,16 @@ pub struct IncompleteDetails {
     /// The remaining keys, as a JSON object; empty means none.
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for IncompleteDetails {
+    const NAME: &'static str = "IncompleteDetails";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.IncompleteDetails".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.IncompleteDetails".into()
+    }
 }
 /// `{"code": …, "message": …}`: an error that the endpoint reported in-band.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -482,4 +702,14 @@ pub struct ResponseError {
     /// The remaining keys, as a JSON object; empty means none.
     #[prost(bytes = "vec", tag = "15")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for ResponseError {
+    const NAME: &'static str = "ResponseError";
+    const PACKAGE: &'static str = "gymmesh.responses.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.responses.v1.ResponseError".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.responses.v1.ResponseError".into()
+    }
 }

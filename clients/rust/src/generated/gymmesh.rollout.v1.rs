@@ -32,6 +32,16 @@ pub struct Task {
     pub tags:
         ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
 }
+impl ::prost::Name for Task {
+    const NAME: &'static str = "Task";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Task".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Task".into()
+    }
+}
 /// A failed rollout's one cause.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Failure {
@@ -53,6 +63,16 @@ pub struct Failure {
     #[prost(string, tag = "5")]
     pub call_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for Failure {
+    const NAME: &'static str = "Failure";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Failure".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Failure".into()
+    }
+}
 /// A part of a reward, such as `format` or `correctness`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardComponent {
@@ -68,6 +88,16 @@ pub struct RewardComponent {
     /// Its weight in the scalar reward, where the scalar is a weighted sum.
     #[prost(double, optional, tag = "3")]
     pub weight: ::core::option::Option<f64>,
+}
+impl ::prost::Name for RewardComponent {
+    const NAME: &'static str = "RewardComponent";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.RewardComponent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.RewardComponent".into()
+    }
 }
 /// A reward for a part of a rollout, for trainers that give credit to turns. The
 /// part is a stretch of model calls of one actor, and within them, where it is
@@ -96,6 +126,16 @@ pub struct RewardSpan {
     #[prost(uint32, optional, tag = "7")]
     pub end_token: ::core::option::Option<u32>,
 }
+impl ::prost::Name for RewardSpan {
+    const NAME: &'static str = "RewardSpan";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.RewardSpan".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.RewardSpan".into()
+    }
+}
 /// What is left of a session when its rollout has stopped, so that the rollout can
 /// be judged again. It may hold expected answers: it goes to the row, and into no
 /// export and no bundle.
@@ -107,6 +147,16 @@ pub struct FinalState {
     /// Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
     #[prost(string, tag = "2")]
     pub omitted: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FinalState {
+    const NAME: &'static str = "FinalState";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.FinalState".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.FinalState".into()
+    }
 }
 /// One step that a verifier took.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -120,6 +170,16 @@ pub struct VerificationStage {
     /// One line on its result, for people; may be empty.
     #[prost(string, tag = "3")]
     pub note: ::prost::alloc::string::String,
+}
+impl ::prost::Name for VerificationStage {
+    const NAME: &'static str = "VerificationStage";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.VerificationStage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.VerificationStage".into()
+    }
 }
 /// The verdict on a rollout.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -172,6 +232,16 @@ pub struct Verification {
     #[prost(message, repeated, tag = "13")]
     pub spans: ::prost::alloc::vec::Vec<RewardSpan>,
 }
+impl ::prost::Name for Verification {
+    const NAME: &'static str = "Verification";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Verification".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Verification".into()
+    }
+}
 /// What model calls made on behalf of a rollout consumed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelCallUsage {
@@ -187,6 +257,16 @@ pub struct ModelCallUsage {
     /// Their answer tokens in all.
     #[prost(int64, tag = "4")]
     pub output_tokens: i64,
+}
+impl ::prost::Name for ModelCallUsage {
+    const NAME: &'static str = "ModelCallUsage";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ModelCallUsage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ModelCallUsage".into()
+    }
 }
 /// How the time of one call was spent, in microseconds. Zero means not measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -204,6 +284,16 @@ pub struct CallTimings {
     /// Of a model call: spent on requests before that one, and waiting between them.
     #[prost(uint64, tag = "5")]
     pub retry_us: u64,
+}
+impl ::prost::Name for CallTimings {
+    const NAME: &'static str = "CallTimings";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.CallTimings".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.CallTimings".into()
+    }
 }
 /// What a rollout did, in all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -223,6 +313,16 @@ pub struct Counts {
     /// Answer tokens over the agent's model calls.
     #[prost(int64, tag = "5")]
     pub output_tokens: i64,
+}
+impl ::prost::Name for Counts {
+    const NAME: &'static str = "Counts";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Counts".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Counts".into()
+    }
 }
 /// One thing that happened in one attempt of a rollout.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -296,6 +396,16 @@ pub mod rollout_event {
         ProgramEnded(super::ProgramEnded),
     }
 }
+impl ::prost::Name for RolloutEvent {
+    const NAME: &'static str = "RolloutEvent";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.RolloutEvent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.RolloutEvent".into()
+    }
+}
 /// The attempt's first event: what every conversation of the rollout starts from.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Started {
@@ -344,6 +454,16 @@ pub struct Started {
     #[prost(message, optional, tag = "13")]
     pub program: ::core::option::Option<Program>,
 }
+impl ::prost::Name for Started {
+    const NAME: &'static str = "Started";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Started".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Started".into()
+    }
+}
 /// A program that runs as the agent, unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Program {
@@ -353,6 +473,16 @@ pub struct Program {
     /// Its version, as it says itself; empty when not known.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Program {
+    const NAME: &'static str = "Program";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Program".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Program".into()
+    }
 }
 /// An image or another medium. It travels once: items name it by its digest, as
 /// `gymmesh-media:` and the digest, where they would have a URL.
@@ -368,12 +498,32 @@ pub struct Media {
     #[prost(bytes = "vec", tag = "3")]
     pub data: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for Media {
+    const NAME: &'static str = "Media";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Media".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Media".into()
+    }
+}
 /// A medium came in; sent before the first event whose items name it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MediaAdded {
     /// The medium.
     #[prost(message, optional, tag = "1")]
     pub media: ::core::option::Option<Media>,
+}
+impl ::prost::Name for MediaAdded {
+    const NAME: &'static str = "MediaAdded";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.MediaAdded".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.MediaAdded".into()
+    }
 }
 /// A sandbox was opened.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -384,6 +534,16 @@ pub struct SandboxOpened {
     /// What it is for, as in SandboxGrant.
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SandboxOpened {
+    const NAME: &'static str = "SandboxOpened";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.SandboxOpened".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.SandboxOpened".into()
+    }
 }
 /// The program ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -400,6 +560,16 @@ pub struct ProgramEnded {
     /// The end of what it wrote, bounded; may be cut anywhere.
     #[prost(bytes = "vec", tag = "4")]
     pub output_tail: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for ProgramEnded {
+    const NAME: &'static str = "ProgramEnded";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ProgramEnded".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ProgramEnded".into()
+    }
 }
 /// A piece of text or arguments as it is generated.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -428,6 +598,16 @@ pub mod output_delta {
         /// Reasoning.
         #[prost(bytes, tag = "5")]
         Reasoning(::prost::alloc::vec::Vec<u8>),
+    }
+}
+impl ::prost::Name for OutputDelta {
+    const NAME: &'static str = "OutputDelta";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.OutputDelta".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.OutputDelta".into()
     }
 }
 /// A model call that came to an answer.
@@ -485,6 +665,16 @@ pub struct ModelCallCompleted {
     #[prost(bytes = "vec", tag = "15")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for ModelCallCompleted {
+    const NAME: &'static str = "ModelCallCompleted";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ModelCallCompleted".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ModelCallCompleted".into()
+    }
+}
 /// A tool call is on its way to the environment. Not sent for a call that the
 /// agent answers itself, without the environment.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -501,6 +691,16 @@ pub struct ToolCallStarted {
     /// The caller, as in ModelCallCompleted.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ToolCallStarted {
+    const NAME: &'static str = "ToolCallStarted";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ToolCallStarted".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ToolCallStarted".into()
+    }
 }
 /// A tool call was answered. Side-by-side calls may be answered in any order;
 /// the conversation takes the outputs in the order of the calls.
@@ -532,6 +732,16 @@ pub struct ToolCallCompleted {
     #[prost(double, optional, tag = "8")]
     pub reward: ::core::option::Option<f64>,
 }
+impl ::prost::Name for ToolCallCompleted {
+    const NAME: &'static str = "ToolCallCompleted";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ToolCallCompleted".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ToolCallCompleted".into()
+    }
+}
 /// The environment took its turn (a game's move, a simulated user's answer).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TurnCompleted {
@@ -554,6 +764,16 @@ pub struct TurnCompleted {
     #[prost(message, repeated, tag = "6")]
     pub model_usage: ::prost::alloc::vec::Vec<ModelCallUsage>,
 }
+impl ::prost::Name for TurnCompleted {
+    const NAME: &'static str = "TurnCompleted";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.TurnCompleted".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.TurnCompleted".into()
+    }
+}
 /// The verifier's verdict. Sent once by every attempt that completes, also for
 /// PENDING and SKIPPED, and before `completed`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -567,6 +787,16 @@ pub struct Verified {
     /// The session's state as the verifier saw it, where the environment keeps it.
     #[prost(message, optional, tag = "3")]
     pub final_state: ::core::option::Option<FinalState>,
+}
+impl ::prost::Name for Verified {
+    const NAME: &'static str = "Verified";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Verified".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Verified".into()
+    }
 }
 /// The rollout is complete. Terminal.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -587,6 +817,16 @@ pub struct Completed {
     #[prost(uint64, tag = "6")]
     pub duration_us: u64,
 }
+impl ::prost::Name for Completed {
+    const NAME: &'static str = "Completed";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Completed".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Completed".into()
+    }
+}
 /// The rollout failed. Terminal. There is no reward, and none may be inferred.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Failed {
@@ -603,6 +843,16 @@ pub struct Failed {
     #[prost(uint64, tag = "4")]
     pub duration_us: u64,
 }
+impl ::prost::Name for Failed {
+    const NAME: &'static str = "Failed";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Failed".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Failed".into()
+    }
+}
 /// Something that a custom agent wants to keep with the rollout.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Annotation {
@@ -616,6 +866,16 @@ pub struct Annotation {
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for Annotation {
+    const NAME: &'static str = "Annotation";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Annotation".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Annotation".into()
+    }
+}
 /// One tool call of a rollout, as folded from its events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToolCallRecord {
@@ -625,6 +885,16 @@ pub struct ToolCallRecord {
     /// When it was sent; zero when the call never left the agent.
     #[prost(fixed64, tag = "2")]
     pub started_unix_nano: u64,
+}
+impl ::prost::Name for ToolCallRecord {
+    const NAME: &'static str = "ToolCallRecord";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ToolCallRecord".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ToolCallRecord".into()
+    }
 }
 /// A whole rollout, folded from the events of its current attempt.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -692,6 +962,16 @@ pub mod rollout {
         /// Without.
         #[prost(message, tag = "12")]
         Failed(super::Failed),
+    }
+}
+impl ::prost::Name for Rollout {
+    const NAME: &'static str = "Rollout";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.Rollout".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.Rollout".into()
     }
 }
 /// Which part of the system a failure is attributed to. Exactly one.

@@ -10,6 +10,16 @@ pub struct FailureCount {
     #[prost(uint64, tag = "2")]
     pub count: u64,
 }
+impl ::prost::Name for FailureCount {
+    const NAME: &'static str = "FailureCount";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.FailureCount".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.FailureCount".into()
+    }
+}
 /// One run.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Run {
@@ -50,6 +60,16 @@ pub struct Run {
     #[prost(bytes = "vec", tag = "12")]
     pub identity: ::prost::alloc::vec::Vec<u8>,
 }
+impl ::prost::Name for Run {
+    const NAME: &'static str = "Run";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.Run".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.Run".into()
+    }
+}
 /// Asks for a page of runs.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListRunsRequest {
@@ -59,6 +79,16 @@ pub struct ListRunsRequest {
     /// Where to go on; empty: at the start.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListRunsRequest {
+    const NAME: &'static str = "ListRunsRequest";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.ListRunsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.ListRunsRequest".into()
+    }
 }
 /// A page of runs.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -70,6 +100,16 @@ pub struct ListRunsResponse {
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
+impl ::prost::Name for ListRunsResponse {
+    const NAME: &'static str = "ListRunsResponse";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.ListRunsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.ListRunsResponse".into()
+    }
+}
 /// Asks for one run.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetRunRequest {
@@ -77,12 +117,32 @@ pub struct GetRunRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for GetRunRequest {
+    const NAME: &'static str = "GetRunRequest";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.GetRunRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.GetRunRequest".into()
+    }
+}
 /// One run.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetRunResponse {
     /// The run.
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
+}
+impl ::prost::Name for GetRunResponse {
+    const NAME: &'static str = "GetRunResponse";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.GetRunResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.GetRunResponse".into()
+    }
 }
 /// Steers a run.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -121,24 +181,84 @@ pub mod control_run_request {
         CancelGroup(super::CancelGroup),
     }
 }
+impl ::prost::Name for ControlRunRequest {
+    const NAME: &'static str = "ControlRunRequest";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.ControlRunRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.ControlRunRequest".into()
+    }
+}
 /// Pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PauseRun {}
+impl ::prost::Name for PauseRun {
+    const NAME: &'static str = "PauseRun";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.PauseRun".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.PauseRun".into()
+    }
+}
 /// Resumes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResumeRun {}
+impl ::prost::Name for ResumeRun {
+    const NAME: &'static str = "ResumeRun";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.ResumeRun".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.ResumeRun".into()
+    }
+}
 /// Drains.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainRun {}
+impl ::prost::Name for DrainRun {
+    const NAME: &'static str = "DrainRun";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.DrainRun".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.DrainRun".into()
+    }
+}
 /// Cancels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CancelRun {}
+impl ::prost::Name for CancelRun {
+    const NAME: &'static str = "CancelRun";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.CancelRun".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.CancelRun".into()
+    }
+}
 /// Changes settings; what is absent stays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TuneRun {
     /// The most rollouts in flight, at least 1.
     #[prost(uint32, optional, tag = "1")]
     pub concurrency: ::core::option::Option<u32>,
+}
+impl ::prost::Name for TuneRun {
+    const NAME: &'static str = "TuneRun";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.TuneRun".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.TuneRun".into()
+    }
 }
 /// Cancels one group.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -147,12 +267,32 @@ pub struct CancelGroup {
     #[prost(string, tag = "1")]
     pub task_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for CancelGroup {
+    const NAME: &'static str = "CancelGroup";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.CancelGroup".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.CancelGroup".into()
+    }
+}
 /// The command is in force.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ControlRunResponse {
     /// The run afterwards.
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
+}
+impl ::prost::Name for ControlRunResponse {
+    const NAME: &'static str = "ControlRunResponse";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.ControlRunResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.ControlRunResponse".into()
+    }
 }
 /// Asks for the groups of a run.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -169,6 +309,16 @@ pub struct StreamGroupsRequest {
     #[prost(uint64, optional, tag = "3")]
     pub max_staleness: ::core::option::Option<u64>,
 }
+impl ::prost::Name for StreamGroupsRequest {
+    const NAME: &'static str = "StreamGroupsRequest";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.StreamGroupsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.StreamGroupsRequest".into()
+    }
+}
 /// One finished group.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamGroupsResponse {
@@ -181,6 +331,16 @@ pub struct StreamGroupsResponse {
     /// Its repeats by repeat_index, failed ones included.
     #[prost(message, repeated, tag = "3")]
     pub rollouts: ::prost::alloc::vec::Vec<super::super::rollout::v1::Rollout>,
+}
+impl ::prost::Name for StreamGroupsResponse {
+    const NAME: &'static str = "StreamGroupsResponse";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.StreamGroupsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.StreamGroupsResponse".into()
+    }
 }
 /// What state a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -21,6 +21,16 @@ pub struct SandboxRef {
     #[prost(string, tag = "5")]
     pub image_digest: ::prost::alloc::string::String,
 }
+impl ::prost::Name for SandboxRef {
+    const NAME: &'static str = "SandboxRef";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SandboxRef".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SandboxRef".into()
+    }
+}
 /// Lends a sandbox to another service. Travels in requests and answers between
 /// services only: events, logs and rows hold a SandboxRef instead.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -42,4 +52,14 @@ pub struct SandboxGrant {
     /// When the lease ends unless it is renewed: nanoseconds since 1970-01-01 UTC.
     #[prost(fixed64, tag = "5")]
     pub expires_unix_nano: u64,
+}
+impl ::prost::Name for SandboxGrant {
+    const NAME: &'static str = "SandboxGrant";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SandboxGrant".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SandboxGrant".into()
+    }
 }

@@ -21,6 +21,16 @@ pub struct ExpectedAnswer {
     #[prost(string, repeated, tag = "5")]
     pub choices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+impl ::prost::Name for ExpectedAnswer {
+    const NAME: &'static str = "ExpectedAnswer";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.ExpectedAnswer".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.ExpectedAnswer".into()
+    }
+}
 /// Asks for the expected answers of a task.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetExpectedRequest {
@@ -31,12 +41,32 @@ pub struct GetExpectedRequest {
     #[prost(string, tag = "2")]
     pub session_id: ::prost::alloc::string::String,
 }
+impl ::prost::Name for GetExpectedRequest {
+    const NAME: &'static str = "GetExpectedRequest";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.GetExpectedRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.GetExpectedRequest".into()
+    }
+}
 /// The expected answers.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetExpectedResponse {
     /// Any number of them, the most usual first.
     #[prost(message, repeated, tag = "1")]
     pub answers: ::prost::alloc::vec::Vec<ExpectedAnswer>,
+}
+impl ::prost::Name for GetExpectedResponse {
+    const NAME: &'static str = "GetExpectedResponse";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.GetExpectedResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.GetExpectedResponse".into()
+    }
 }
 /// What is to be judged.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -72,6 +102,16 @@ pub struct VerifyRequest {
     #[prost(message, repeated, tag = "9")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::sandbox::v1::SandboxGrant>,
 }
+impl ::prost::Name for VerifyRequest {
+    const NAME: &'static str = "VerifyRequest";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.VerifyRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.VerifyRequest".into()
+    }
+}
 /// The verdict.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyResponse {
@@ -82,6 +122,16 @@ pub struct VerifyResponse {
     /// says `keeps_state` and there was a session or a state.
     #[prost(message, optional, tag = "2")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
+}
+impl ::prost::Name for VerifyResponse {
+    const NAME: &'static str = "VerifyResponse";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.VerifyResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.VerifyResponse".into()
+    }
 }
 /// One repeat of the task.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -105,6 +155,16 @@ pub struct GroupMember {
     #[prost(message, optional, tag = "6")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
 }
+impl ::prost::Name for GroupMember {
+    const NAME: &'static str = "GroupMember";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.GroupMember".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.GroupMember".into()
+    }
+}
 /// The repeats that are to be judged together.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyGroupRequest {
@@ -114,6 +174,16 @@ pub struct VerifyGroupRequest {
     /// The members, at least one.
     #[prost(message, repeated, tag = "2")]
     pub members: ::prost::alloc::vec::Vec<GroupMember>,
+}
+impl ::prost::Name for VerifyGroupRequest {
+    const NAME: &'static str = "VerifyGroupRequest";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.VerifyGroupRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.VerifyGroupRequest".into()
+    }
 }
 /// A member's verdict.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -125,12 +195,32 @@ pub struct GroupVerdict {
     #[prost(message, optional, tag = "2")]
     pub verification: ::core::option::Option<super::super::rollout::v1::Verification>,
 }
+impl ::prost::Name for GroupVerdict {
+    const NAME: &'static str = "GroupVerdict";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.GroupVerdict".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.GroupVerdict".into()
+    }
+}
 /// The verdicts.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyGroupResponse {
     /// One for each member, in the request's order.
     #[prost(message, repeated, tag = "1")]
     pub verdicts: ::prost::alloc::vec::Vec<GroupVerdict>,
+}
+impl ::prost::Name for VerifyGroupResponse {
+    const NAME: &'static str = "VerifyGroupResponse";
+    const PACKAGE: &'static str = "gymmesh.verify.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.verify.v1.VerifyGroupResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.verify.v1.VerifyGroupResponse".into()
+    }
 }
 /// What an answer is made of, which decides what variants of it make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

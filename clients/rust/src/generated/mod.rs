@@ -9,6 +9,11 @@ pub mod google {
     }
 }
 pub mod gymmesh {
+    pub mod access {
+        pub mod v1 {
+            include!("gymmesh.access.v1.rs");
+        }
+    }
     pub mod agent {
         pub mod v1 {
             include!("gymmesh.agent.v1.rs");
@@ -22,6 +27,11 @@ pub mod gymmesh {
     pub mod errors {
         pub mod v1 {
             include!("gymmesh.errors.v1.rs");
+        }
+    }
+    pub mod json {
+        pub mod v1 {
+            include!("gymmesh.json.v1.rs");
         }
     }
     pub mod model {
@@ -47,6 +57,11 @@ pub mod gymmesh {
     pub mod rollout {
         pub mod v1 {
             include!("gymmesh.rollout.v1.rs");
+        }
+    }
+    pub mod row {
+        pub mod v1 {
+            include!("gymmesh.row.v1.rs");
         }
     }
     pub mod run {

@@ -1,5 +1,6 @@
 //! Lossless JSON: integers of any size apart from reals, null apart from absent, unpaired
-//! surrogates kept (as WTF-8), the order of keys kept.
+//! surrogates kept (as WTF-8), the order of keys kept. serde_json keeps the first two, and refuses
+//! unpaired surrogates, which models write.
 
 mod parse;
 mod text;
@@ -76,6 +77,15 @@ impl Json {
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int(digits) => digits.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The number as a double, if it is one that a double holds.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Self::Int(digits) => digits.parse().ok().filter(|value: &f64| value.is_finite()),
+            Self::Real(real) => Some(real.0),
             _ => None,
         }
     }

@@ -1,116 +1,97 @@
-//! Counts and times of a rollout.
+//! A row's sums and times.
 
-use super::reading::Reading;
-use super::tokens::put_token_notes;
-use super::{enum_name, put};
-use crate::json::{Json, Object};
-use crate::proto::rollout::v1::{ModelCallCompleted, ToolCallCompleted, ToolOutcome};
+use std::collections::BTreeSet;
 
-pub(super) fn metadata(reading: &Reading<'_>, duration_us: u64, judged: bool) -> Object {
-    let rollout = reading.rollout;
-    let answers = || {
-        rollout
-            .tool_calls
+use super::Rowed;
+use crate::codec::write;
+use crate::json::{Json, Object, Text, object_bytes};
+use crate::proto::rollout::v1::rollout::Outcome;
+use crate::proto::rollout::v1::{CallTimings, Rollout, ToolOutcome};
+use crate::proto::row::v1::{RowMetadata, RowTimings, ToolOutcomeCount};
+
+/// A row's metadata, and those members of the task's own metadata whose names it has itself.
+pub(super) fn metadata(
+    rollout: &Rollout,
+    verified: bool,
+    of_task: Option<&Json>,
+) -> Rowed<(RowMetadata, Object)> {
+    let calls = &rollout.model_calls;
+    let learned = calls.iter().filter(|call| call.trainable);
+    let spans = learned.flat_map(|call| call.tokens.iter().flat_map(|tokens| &tokens.weights));
+    let versions: BTreeSet<u64> = spans.map(|span| span.version).collect();
+    let outcomes = outcomes(rollout);
+    let mut tools: Vec<String> = Vec::new();
+    for one in &outcomes {
+        if !tools.contains(&one.name) {
+            tools.push(one.name.clone());
+        }
+    }
+    let mut metadata = RowMetadata {
+        steps_taken: calls.iter().filter(|call| call.actor.is_empty()).count() as u32,
+        tools_used: tools,
+        tool_outcomes: outcomes,
+        verified,
+        seed: rollout.started.as_ref().and_then(|started| started.seed),
+        weights_versions: versions.into_iter().collect(),
+        timings: Some(timings(rollout)),
+        overlay_json: Vec::new(),
+    };
+    let Some(Json::Object(of_task)) = of_task else {
+        return Ok((metadata, Object::new()));
+    };
+    let own = write(&metadata)?;
+    let is_own = |key: &Text| own.as_object().is_some_and(|own| own.contains_key(key));
+    let (taken, rest): (Object, Object) = of_task
+        .clone()
+        .into_iter()
+        .partition(|(key, _)| is_own(key));
+    if !rest.is_empty() {
+        metadata.overlay_json = object_bytes(&rest);
+    }
+    Ok((metadata, taken))
+}
+
+/// How often each tool was answered in each way, in the order of the first answers.
+fn outcomes(rollout: &Rollout) -> Vec<ToolOutcomeCount> {
+    let mut counts: Vec<ToolOutcomeCount> = Vec::new();
+    for call in &rollout.tool_calls {
+        let answer = call.completed.clone().unwrap_or_default();
+        // One of a later contract counts as UNSPECIFIED, as the contract has it.
+        let outcome = ToolOutcome::try_from(answer.outcome)
+            .unwrap_or_default()
+            .into();
+        let same = |one: &&mut ToolOutcomeCount| one.name == answer.name && one.outcome == outcome;
+        match counts.iter_mut().find(same) {
+            Some(count) => count.calls += 1,
+            None => counts.push(ToolOutcomeCount {
+                name: answer.name,
+                outcome,
+                calls: 1,
+            }),
+        }
+    }
+    counts
+}
+
+fn timings(rollout: &Rollout) -> RowTimings {
+    let total = |timings: &Option<CallTimings>| timings.map_or(0, |timings| timings.total_us);
+    let answers = rollout.tool_calls.iter().flat_map(|call| &call.completed);
+    RowTimings {
+        started_at: rollout.started_unix_nano as f64 / 1e9,
+        duration_us: match &rollout.outcome {
+            Some(Outcome::Completed(ended)) => ended.duration_us,
+            Some(Outcome::Failed(ended)) => ended.duration_us,
+            None => 0,
+        },
+        model_us: rollout
+            .model_calls
             .iter()
-            .filter_map(|record| record.completed.as_ref())
-    };
-    let mut used: Vec<&str> = Vec::new();
-    for answer in answers() {
-        if !used.contains(&answer.name.as_str()) {
-            used.push(&answer.name);
-        }
+            .map(|call| total(&call.timings))
+            .sum(),
+        tools_us: answers.map(|answer| total(&answer.timings)).sum(),
+        verify_us: rollout
+            .verified
+            .as_ref()
+            .map_or(0, |one| total(&one.timings)),
     }
-    let mut out = Object::new();
-    put(
-        &mut out,
-        "steps_taken",
-        Json::int(reading.steps().count() as i128),
-    );
-    put(
-        &mut out,
-        "tools_used",
-        Json::Array(used.into_iter().map(Json::from).collect()),
-    );
-    put(&mut out, "tool_outcomes", tool_outcomes(answers()));
-    put(&mut out, "verified", judged);
-    if let Some(seed) = rollout.started.as_ref().and_then(|started| started.seed) {
-        put(&mut out, "seed", Json::int(seed));
-    }
-    put_token_notes(&mut out, &reading.captured());
-    let models = rollout
-        .model_calls
-        .iter()
-        .filter_map(|call| call.timings.as_ref());
-    let tools = answers().filter_map(|answer| answer.timings.as_ref());
-    let verdict = rollout
-        .verified
-        .iter()
-        .filter_map(|verified| verified.timings.as_ref());
-    let mut timings = Object::new();
-    put(&mut timings, "started_at", Json::real(reading.started_at));
-    put(&mut timings, "duration_us", Json::int(duration_us));
-    put(
-        &mut timings,
-        "model_us",
-        Json::int(models.map(|one| i128::from(one.total_us)).sum::<i128>()),
-    );
-    put(
-        &mut timings,
-        "tools_us",
-        Json::int(tools.map(|one| i128::from(one.total_us)).sum::<i128>()),
-    );
-    let verify_us = verdict.map(|one| i128::from(one.total_us)).sum::<i128>();
-    put(&mut timings, "verify_us", Json::int(verify_us));
-    put(&mut out, "timings", Json::Object(timings));
-    let timed: Vec<Json> = rollout.model_calls.iter().filter_map(timed_call).collect();
-    if !timed.is_empty() {
-        put(&mut out, "model_calls", Json::Array(timed));
-    }
-    out
-}
-
-/// Where a model call's time went, in microseconds, and how often it was sent again, by reason;
-/// `None` where the call does not say.
-fn timed_call(call: &ModelCallCompleted) -> Option<Json> {
-    let timings = call.timings.unwrap_or_default();
-    if timings.endpoint_us == 0 && call.retries.is_empty() {
-        return None;
-    }
-    let mut retries = Object::new();
-    for one in &call.retries {
-        put(&mut retries, &one.reason, Json::int(one.count));
-    }
-    let mut out = Object::new();
-    put(&mut out, "call_id", call.call_id.as_str());
-    put(&mut out, "total_us", Json::int(timings.total_us));
-    put(&mut out, "queue_us", Json::int(timings.queue_us));
-    put(&mut out, "endpoint_us", Json::int(timings.endpoint_us));
-    put(&mut out, "retry_us", Json::int(timings.retry_us));
-    put(&mut out, "retries", Json::Object(retries));
-    Some(Json::Object(out))
-}
-
-/// How the tool calls of each name were answered, in the order of the first ones. An outcome of a
-/// later contract counts as UNSPECIFIED, as the contract has it.
-fn tool_outcomes<'a>(answers: impl Iterator<Item = &'a ToolCallCompleted>) -> Json {
-    let mut counts: Vec<(&str, ToolOutcome, i128)> = Vec::new();
-    for answer in answers {
-        let outcome = ToolOutcome::try_from(answer.outcome).unwrap_or_default();
-        let known = counts
-            .iter_mut()
-            .find(|(name, counted, _)| *name == answer.name && *counted == outcome);
-        match known {
-            Some((_, _, calls)) => *calls += 1,
-            None => counts.push((&answer.name, outcome, 1)),
-        }
-    }
-    let written = |(name, outcome, calls): (&str, ToolOutcome, i128)| {
-        let outcome = enum_name(Some(outcome.as_str_name()), "TOOL_OUTCOME_", 0);
-        let mut out = Object::new();
-        put(&mut out, "name", name);
-        put(&mut out, "outcome", outcome.as_str());
-        put(&mut out, "calls", Json::int(calls));
-        Json::Object(out)
-    };
-    Json::Array(counts.into_iter().map(written).collect())
 }

@@ -1,37 +1,37 @@
-//! Rollouts as rows of JSON lines, as gym-cli writes them. Pure.
+//! Rollouts as rows, as `gymmesh/row/v1/row.proto` says: what `gym-cli` writes. Fields of the same
+//! name and type are copied; the others are made here, each as its comment in the contract says.
+//! Pure.
 
-mod actors;
-mod extras;
 mod metadata;
-mod model_usage;
-mod params;
-mod reading;
 mod response;
-mod tokens;
-mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use self::actors::put_actors;
-use self::extras::with_extras;
+use prost::{Message, Name};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind as Type, ReflectMessage};
+
 use self::metadata::metadata;
-use self::model_usage::{put_model_usage, usage_of};
-use self::params::opening;
-use self::reading::Reading;
-use self::verdict::{final_state, no_verdict, verification_row};
-use crate::codec::CodecError;
-use crate::conversation::NoConversation;
+use self::response::{response, usage};
+use crate::codec::{CodecError, dynamic, read_object, row_keys, text_of, typed, write};
+use crate::conversation::{Conversations, NoConversation, answer_of, final_call};
 use crate::errors::error_info;
-use crate::json::{Json, Object, Text};
+use crate::json::{Json, Object, Text, object_bytes};
+use crate::proto::errors::v1::ModelUsage;
+use crate::proto::responses::v1::item::Kind;
+use crate::proto::responses::v1::{Item, ResponseParams};
 use crate::proto::rollout::v1::rollout::Outcome;
-use crate::proto::rollout::v1::{Boundary, Failure, Rollout, StopReason, Task};
+use crate::proto::rollout::v1::{
+    Failure, ModelCallCompleted, ModelCallUsage, Rollout, Task, Verification, VerificationStatus,
+};
+use crate::proto::row::v1::{Actor, ModelCall, Row, RowFailure, RowStatus, ToolCall, Turn};
 
 /// A rollout that cannot be written as a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowError(String);
 
-impl std::fmt::Display for RowError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for RowError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
     }
 }
@@ -52,161 +52,272 @@ impl From<NoConversation> for RowError {
 
 type Rowed<T> = Result<T, RowError>;
 
-/// The row of a completed rollout. Its reward is null where there is no verdict, and never 0 for it.
+/// The row of a completed rollout. It has no reward where there is no verdict, and never 0 for it.
 ///
 /// # Errors
 /// The rollout is not completed, or cannot be written as JSON.
-pub fn completed_row(task: &Task, rollout: &Rollout) -> Rowed<Object> {
+pub fn completed_row(task: &Task, rollout: &Rollout) -> Rowed<Row> {
     let Some(Outcome::Completed(completed)) = &rollout.outcome else {
         return Err(RowError("only a completed rollout has a row".into()));
     };
-    let reading = Reading::of(rollout);
-    let said = rollout
-        .verified
-        .as_ref()
-        .and_then(|verified| verified.verification.as_ref());
-    let verdict = match said {
-        Some(said) => verification_row(said)?,
-        None => no_verdict(),
-    };
-    let reward = verdict
-        .get(&Text::from("reward"))
-        .cloned()
-        .unwrap_or(Json::Null);
-    let evidence = verdict.get(&Text::from("evidence")).cloned();
-    let mut row = opening(task, &reading)?;
-    put(&mut row, "reward", reward.clone());
-    put_identity(&mut row, task, rollout);
-    put(&mut row, "verification", Json::Object(verdict));
-    let verified = rollout.verified.as_ref();
-    if let Some(kept) = verified.and_then(|verified| verified.final_state.as_ref()) {
-        put(&mut row, "final_state", Json::Object(final_state(kept)?));
-    }
-    put(&mut row, "stop_reason", stop_reason(completed.stop_reason));
-    if !completed.stop_detail.is_empty() {
-        put(&mut row, "stop_detail", completed.stop_detail.as_str());
-    }
-    let judged = reward != Json::Null;
-    put(
-        &mut row,
-        "metadata",
-        Json::Object(metadata(&reading, completed.duration_us, judged)),
-    );
-    put_model_usage(&mut row, rollout, &[]);
-    put_actors(&mut row, &reading)?;
-    with_extras(row, task, evidence)
+    let verified = rollout.verified.clone().unwrap_or_default();
+    let sources = [
+        dynamic(&verified),
+        dynamic(completed),
+        dynamic(rollout),
+        dynamic(task),
+    ];
+    let mut row: Row = copied(&sources);
+    let verification = row.verification.get_or_insert_with(|| Verification {
+        status: VerificationStatus::Skipped.into(),
+        reason: "the agent sent no verdict".to_owned(),
+        ..Default::default()
+    });
+    row.reward = verification.reward;
+    with_rest(row, task, rollout, None)
 }
 
 /// The row of a failed rollout, with what was known of it before; it has no reward.
 ///
 /// # Errors
 /// What there is of it cannot be written as JSON.
-pub fn failure_row(task: &Task, failure: &Failure, partial: &Rollout) -> Rowed<Object> {
-    let reading = Reading::of(partial);
-    let mut row = opening(task, &reading)?;
-    put_identity(&mut row, task, partial);
-    put(&mut row, "failure", Json::Object(failure_of(failure)));
-    let duration_us = match &partial.outcome {
-        Some(Outcome::Completed(ended)) => ended.duration_us,
-        Some(Outcome::Failed(ended)) => ended.duration_us,
-        None => 0,
+pub fn failure_row(task: &Task, failure: &Failure, partial: &Rollout) -> Rowed<Row> {
+    let mut row: Row = copied(&[dynamic(partial), dynamic(task)]);
+    row.failure = Some(failure_of(failure));
+    with_rest(row, task, partial, Some(failure))
+}
+
+/// A row as its line, without the newline.
+///
+/// # Errors
+/// A field holds what JSON cannot.
+pub fn write_row(row: &Row) -> Result<Vec<u8>, RowError> {
+    Ok(write(row)?.to_bytes())
+}
+
+/// A message of the fields that its sources have by the same name and type; of several, the first in
+/// which it is set.
+fn copied<M: Message + Name + Default>(sources: &[DynamicMessage]) -> M {
+    let mut made = dynamic(&M::default());
+    for field in made.descriptor().fields() {
+        let set = sources.iter().find_map(|source| {
+            let same = source.descriptor().get_field_by_name(field.name())?;
+            let fits = is_same(&field, &same) && source.has_field(&same);
+            fits.then(|| source.get_field(&same).into_owned())
+        });
+        if let Some(value) = set {
+            made.set_field(&field, value);
+        }
+    }
+    typed(&made)
+}
+
+fn is_same(one: &FieldDescriptor, other: &FieldDescriptor) -> bool {
+    match (one.kind(), other.kind()) {
+        // Each map has a type of entry of its own.
+        (Type::Message(mine), Type::Message(theirs)) if one.is_map() && other.is_map() => {
+            mine.map_entry_value_field().kind() == theirs.map_entry_value_field().kind()
+        }
+        (mine, theirs) => mine == theirs && one.is_list() == other.is_list(),
+    }
+}
+
+/// All that a row has whether the rollout completed or failed.
+fn with_rest(
+    mut row: Row,
+    task: &Task,
+    rollout: &Rollout,
+    failure: Option<&Failure>,
+) -> Rowed<Row> {
+    let started = rollout.started.as_ref();
+    let in_force = params_of(started.and_then(|started| started.params.as_ref()))?;
+    if let Some(started) = started {
+        let or =
+            |said: &String, asked: &String| [said, asked][usize::from(said.is_empty())].clone();
+        row.environment = or(&started.environment, &task.environment);
+        row.agent = or(&started.agent, &task.agent);
+        if !begins_with_input(task, &started.items) {
+            row.first_items.clone_from(&started.items);
+        }
+    }
+    row.responses_create_params_json = object_bytes(&params_written(task, &in_force)?);
+    row.model_usage = usage_by_model(rollout, failure);
+    row.actors = actors(rollout, row.verification.as_ref());
+    let answers = rollout.tool_calls.iter();
+    let answers = answers.map(|call| call.completed.clone().unwrap_or_default());
+    row.tool_calls = answers
+        .map(|one| copied::<ToolCall>(&[dynamic(&one)]))
+        .collect();
+    let turns = rollout.turns.iter();
+    row.turns = turns.map(|turn| copied::<Turn>(&[dynamic(turn)])).collect();
+    let (calls, output) = calls(rollout)?;
+    row.calls = calls;
+    let mut whole = response(rollout, &in_force)?;
+    whole.output = output;
+    row.response = Some(whole);
+    put_extras(&mut row, task, rollout)?;
+    Ok(row)
+}
+
+fn params_of(params: Option<&ResponseParams>) -> Rowed<Object> {
+    match params.map(write).transpose()? {
+        Some(Json::Object(params)) => Ok(params),
+        _ => Ok(Object::new()),
+    }
+}
+
+/// The task's parameters, replaced by those in force, but for `input`.
+fn params_written(task: &Task, in_force: &Object) -> Rowed<Object> {
+    let mut params = params_of(task.params.as_ref())?;
+    let input = params.shift_remove(&Text::from("input"));
+    params.extend(in_force.clone());
+    params.shift_remove(&Text::from("input"));
+    params.extend(input.map(|input| ("input".into(), input)));
+    Ok(params)
+}
+
+fn begins_with_input(task: &Task, items: &[Item]) -> bool {
+    let params = task.params.clone().unwrap_or_default();
+    let Some(text) = params.input_text else {
+        return params.input == items;
     };
-    put(
-        &mut row,
-        "metadata",
-        Json::Object(metadata(&reading, duration_us, false)),
-    );
-    put_model_usage(&mut row, partial, &usage_of(failure));
-    put_actors(&mut row, &reading)?;
-    with_extras(row, task, None)
-}
-
-fn put(out: &mut Object, key: &str, value: impl Into<Json>) {
-    out.insert(key.into(), value.into());
-}
-
-fn get<'a>(object: &'a Object, key: &str) -> Option<&'a Json> {
-    object.get(&Text::from(key))
-}
-
-fn enum_name(full: Option<&str>, prefix: &str, number: i32) -> String {
-    match full {
-        Some(name) => name.trim_start_matches(prefix).to_owned(),
-        None => number.to_string(), // of a later contract
+    match items {
+        [one] => {
+            let is_user = matches!(&one.kind, Some(Kind::Message(message))
+                if message.role.as_deref() == Some("user"));
+            is_user && text_of(one) == text
+        }
+        _ => false,
     }
 }
 
-fn stop_reason(number: i32) -> Json {
-    let known = StopReason::try_from(number).ok();
-    enum_name(known.map(|one| one.as_str_name()), "STOP_REASON_", number)
-        .as_str()
-        .into()
+/// The model calls, and the items of the final conversation, in which those of it have their places.
+fn calls(rollout: &Rollout) -> Rowed<(Vec<ModelCall>, Vec<Item>)> {
+    let conversations = Conversations::of(rollout);
+    let chain = match final_call(rollout) {
+        Some(last) => conversations.chain(&last.call_id)?,
+        None => Vec::new(),
+    };
+    let mut output: Vec<Item> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in chain {
+        places.insert(&call.call_id, output.len());
+        output.extend(conversations.part(call).into_iter().cloned());
+    }
+    let one = |call: &ModelCallCompleted| {
+        let answer = call.response.clone().unwrap_or_default();
+        let mut made: ModelCall = copied(&[dynamic(call), dynamic(&answer)]);
+        let part = conversations.part(call);
+        made.item_count = part.len() as u32;
+        made.context_count = call.context_items.len() as u32;
+        made.answer_count = answer_of(call).len() as u32;
+        match places.get(call.call_id.as_str()) {
+            Some(place) => made.first_item = Some(*place as u32),
+            None => made.items = part.into_iter().cloned().collect(),
+        }
+        made
+    };
+    Ok((rollout.model_calls.iter().map(one).collect(), output))
 }
 
-fn into_object(json: Json) -> Object {
-    match json {
-        Json::Object(object) => object,
-        _ => Object::new(),
+/// What the environment's own model calls consumed, those of a failed turn or verdict included.
+fn usage_by_model(rollout: &Rollout, failure: Option<&Failure>) -> Vec<ModelCallUsage> {
+    let turns = rollout.turns.iter().flat_map(|turn| &turn.model_usage);
+    let verdict = rollout.verified.iter().flat_map(|one| &one.verification);
+    let judging = verdict.flat_map(|verdict| &verdict.model_usage);
+    let status = failure.and_then(|failure| failure.status.as_ref());
+    let details = status.iter().flat_map(|status| &status.details);
+    let failing = details
+        .filter(|detail| detail.type_url.ends_with("/gymmesh.errors.v1.ModelUsage"))
+        .filter_map(|detail| ModelUsage::decode(detail.value.as_slice()).ok())
+        .flat_map(|found| found.usage);
+    let mut sums: Vec<ModelCallUsage> = Vec::new();
+    for one in turns.chain(judging).cloned().chain(failing) {
+        match sums.iter_mut().find(|sum| sum.model == one.model) {
+            Some(sum) => {
+                sum.calls += one.calls;
+                sum.input_tokens += one.input_tokens;
+                sum.output_tokens += one.output_tokens;
+            }
+            None => sums.push(one),
+        }
+    }
+    sums
+}
+
+fn actors(rollout: &Rollout, verdict: Option<&Verification>) -> Vec<Actor> {
+    let mut calls: BTreeMap<&str, Vec<&ModelCallCompleted>> = BTreeMap::new();
+    for call in rollout
+        .model_calls
+        .iter()
+        .filter(|call| !call.actor.is_empty())
+    {
+        calls.entry(&call.actor).or_default().push(call);
+    }
+    let made = |(name, calls): (&str, Vec<&ModelCallCompleted>)| {
+        let components = verdict.iter().flat_map(|verdict| &verdict.components);
+        let models: BTreeSet<&String> = calls.iter().map(|call| &call.model).collect();
+        Actor {
+            name: name.to_owned(),
+            models: models.into_iter().cloned().collect(),
+            model_calls: calls.len() as u32,
+            trainable: calls.iter().any(|call| call.trainable),
+            reward: components
+                .rev()
+                .find(|one| one.name == name)
+                .map(|one| one.value),
+            usage: Some(usage(calls)),
+        }
+    };
+    calls.into_iter().map(made).collect()
+}
+
+fn failure_of(failure: &Failure) -> RowFailure {
+    let status = failure.status.clone().unwrap_or_default();
+    let info = error_info(&status).unwrap_or_default();
+    RowFailure {
+        boundary: failure.boundary,
+        status: Some(RowStatus {
+            code: status.code,
+            message: status.message,
+            reason: info.reason,
+            metadata: info.metadata,
+        }),
+        retry_safe: failure.retry_safe,
+        component: failure.component.clone(),
+        call_id: failure.call_id.clone(),
     }
 }
 
-fn put_identity(row: &mut Object, task: &Task, rollout: &Rollout) {
-    let started = rollout.started.clone().unwrap_or_default();
-    let or = |said: &str, asked: &str| Json::from(if said.is_empty() { asked } else { said });
-    put(row, "task_id", or(&rollout.task_id, &task.task_id));
-    put(row, "rollout_id", rollout.rollout_id.as_str());
-    put(row, "run_id", rollout.run_id.as_str());
-    put(row, "repeat_index", Json::int(rollout.repeat_index));
-    put(row, "attempt", Json::int(rollout.attempt));
-    put(
-        row,
-        "environment",
-        or(&started.environment, &task.environment),
-    );
-    put(row, "agent", or(&started.agent, &task.agent));
-    if let Some(seed) = task.seed {
-        put(row, "seed", Json::int(seed));
+/// The row's metadata, and what the task and the verdict's evidence say besides.
+fn put_extras(row: &mut Row, task: &Task, rollout: &Rollout) -> Rowed<()> {
+    let own = row_keys();
+    let given = read_object(&task.payload_json, "payload_json")?;
+    let (mut extras, mut others): (Object, Object) =
+        given.into_iter().partition(|(key, _)| own.contains(key));
+    let of_task = extras.get(&Text::from("metadata"));
+    let (metadata, taken) = metadata(rollout, row.reward.is_some(), of_task)?;
+    if let Some(Json::Object(_)) = of_task {
+        extras.shift_remove(&Text::from("metadata"));
     }
-    if !task.tags.is_empty() {
-        put(row, "tags", texts(&task.tags));
+    if !taken.is_empty() {
+        extras.insert("metadata".into(), Json::Object(taken));
     }
-}
-
-/// A map of texts, its keys in order.
-fn texts<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> Json {
-    let ordered: BTreeMap<_, _> = map.into_iter().collect();
-    let pairs = ordered
-        .into_iter()
-        .map(|(key, text)| (key.as_str().into(), text.as_str().into()));
-    Json::Object(pairs.collect())
-}
-
-fn read_field(json: &[u8], name: &str) -> Rowed<Json> {
-    if json.is_empty() {
-        return Ok(Json::Object(Object::new()));
+    row.metadata = Some(metadata);
+    let evidence = row
+        .verification
+        .as_ref()
+        .map(|one| one.evidence_json.as_slice());
+    for (key, value) in read_object(evidence.unwrap_or_default(), "evidence_json")? {
+        if !own.contains(&key) {
+            others.entry(key).or_insert(value);
+        }
     }
-    Json::parse_field(json).map_err(|error| RowError(format!("{name}: {error}")))
-}
-
-fn failure_of(failure: &Failure) -> Object {
-    let said = failure.status.clone().unwrap_or_default();
-    let info = error_info(&said).unwrap_or_default();
-    let mut status = Object::new();
-    put(&mut status, "code", Json::int(said.code));
-    put(&mut status, "message", said.message.as_str());
-    put(&mut status, "reason", info.reason.as_str());
-    put(&mut status, "metadata", texts(&info.metadata));
-    let known = Boundary::try_from(failure.boundary).ok();
-    let boundary = enum_name(
-        known.map(|one| one.as_str_name()),
-        "BOUNDARY_",
-        failure.boundary,
-    );
-    let mut out = Object::new();
-    put(&mut out, "boundary", boundary.as_str());
-    put(&mut out, "status", Json::Object(status));
-    put(&mut out, "retry_safe", failure.retry_safe);
-    put(&mut out, "component", failure.component.as_str());
-    put(&mut out, "call_id", failure.call_id.as_str());
-    out
+    let bytes = |object: Object| match object.is_empty() {
+        true => Vec::new(),
+        false => object_bytes(&object),
+    };
+    row.task_extras_json = bytes(extras);
+    row.overlay_json = bytes(others);
+    Ok(())
 }

@@ -1,98 +1,100 @@
-//! The Responses object of a whole rollout.
+//! A rollout as one response, but for its items.
 
-use super::reading::Reading;
-use super::tokens::{call_tokens, put_tokens};
-use super::{Rowed, get, put};
-use crate::codec::{item_to_json, response::write_response};
-use crate::conversation::thread;
-use crate::json::{Json, Object};
-use crate::proto::responses::v1::Usage;
+use super::Rowed;
+use crate::codec::write;
+use crate::conversation::final_call;
+use crate::json::{Json, Object, Text, object_bytes};
+use crate::proto::responses::v1::{Response, Usage};
 use crate::proto::rollout::v1::rollout::Outcome;
 use crate::proto::rollout::v1::{ModelCallCompleted, Rollout, StopReason};
+use crate::proto::row::v1::{RowResponse, UsageSum};
 
-// What the API echoes of a request in every response, with its defaults as JSON.
-const ECHOED: [(&str, &str); 18] = [
-    ("background", "null"),
-    ("instructions", "null"),
-    ("max_output_tokens", "null"),
-    ("max_tool_calls", "null"),
-    ("metadata", "null"),
-    ("parallel_tool_calls", "true"),
-    ("previous_response_id", "null"),
-    ("prompt", "null"),
-    ("reasoning", "null"),
-    ("service_tier", "null"),
-    ("temperature", "null"),
-    ("text", "null"),
-    ("tool_choice", "\"auto\""),
-    ("tools", "[]"),
-    ("top_logprobs", "null"),
-    ("top_p", "null"),
-    ("truncation", "null"),
-    ("user", "null"),
+/// What the API echoes of a request in every response, where its default is null.
+const ECHOED: [&str; 15] = [
+    "background",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "previous_response_id",
+    "prompt",
+    "reasoning",
+    "service_tier",
+    "temperature",
+    "text",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
 ];
 
-/// The Responses object of the whole rollout.
-pub(super) fn response(reading: &Reading<'_>, in_force: &Object) -> Rowed<Object> {
-    let head = match reading.last.and_then(|call| call.response.as_ref()) {
-        Some(answer) => write_response(answer, false)?,
-        None => Object::new(),
+/// The response of a rollout; `in_force`: its parameters.
+pub(super) fn response(rollout: &Rollout, in_force: &Object) -> Rowed<RowResponse> {
+    let last = final_call(rollout);
+    let said = head(last.and_then(|call| call.response.as_ref()))?;
+    let text = |key: &str| match said.get(key).and_then(Json::as_str) {
+        Some("") | None => None,
+        Some(text) => Some(text.to_owned()),
     };
-    let said = |key: &str| get(&head, key).filter(|value| is_something(value)).cloned();
-    let details = said("incomplete_details").or_else(|| cut_short(reading.rollout));
-    let model = reading.last.map_or("", |call| call.model.as_str());
-    let cut = details.is_some().then(|| Json::from("incomplete"));
-    let mut out = Object::new();
-    put(
-        &mut out,
-        "id",
-        said("id").unwrap_or_else(|| reading.rollout.rollout_id.as_str().into()),
-    );
-    put(&mut out, "object", "response");
-    put(&mut out, "created_at", Json::real(reading.started_at));
-    put(
-        &mut out,
-        "model",
-        said("model").unwrap_or_else(|| model.into()),
-    );
-    put(
-        &mut out,
-        "status",
-        cut.or_else(|| said("status"))
-            .unwrap_or_else(|| "completed".into()),
-    );
-    put(
-        &mut out,
-        "error",
-        get(&head, "error").cloned().unwrap_or(Json::Null),
-    );
-    put(
-        &mut out,
-        "incomplete_details",
-        details.unwrap_or(Json::Null),
-    );
-    put(&mut out, "output", Json::Array(output(reading)?));
-    put(&mut out, "usage", usage(reading.steps()));
-    for (key, default) in ECHOED {
-        let value = get(in_force, key)
-            .filter(|value| **value != Json::Null)
-            .cloned();
-        let default = || Json::parse(default.as_bytes()).unwrap_or(Json::Null);
-        put(&mut out, key, value.unwrap_or_else(default));
-    }
-    Ok(out)
+    let error = said.get("error").filter(|error| **error != Json::Null);
+    let details = said.get("incomplete_details").filter(|one| !is_empty(one));
+    let details = details.cloned().or_else(|| cut_short(rollout));
+    let model = last.map(|call| call.model.clone()).unwrap_or_default();
+    let status = match &details {
+        Some(_) => "incomplete".to_owned(),
+        None => text("status").unwrap_or_else(|| "completed".to_owned()),
+    };
+    let steps = rollout.model_calls.iter();
+    Ok(RowResponse {
+        id: text("id").unwrap_or_else(|| rollout.rollout_id.clone()),
+        object: "response".to_owned(),
+        created_at: rollout.started_unix_nano as f64 / 1e9,
+        model: text("model").unwrap_or(model),
+        status,
+        error_json: error.map(Json::to_bytes),
+        incomplete_details_json: details.map(|details| details.to_bytes()),
+        usage: Some(usage(steps.filter(|call| call.actor.is_empty()))),
+        overlay_json: object_bytes(&echoed(in_force)),
+        ..Default::default()
+    })
 }
 
-fn is_something(value: &Json) -> bool {
-    match value {
-        Json::Null | Json::Bool(false) => false,
-        Json::Text(text) => !text.as_bytes().is_empty(),
-        Json::Object(object) => !object.is_empty(),
-        Json::Array(values) => !values.is_empty(),
-        Json::Int(digits) => digits != "0",
-        Json::Real(real) => real.0 != 0.0,
-        Json::Bool(true) => true,
+/// The sum over calls.
+pub(super) fn usage<'a>(calls: impl IntoIterator<Item = &'a ModelCallCompleted>) -> UsageSum {
+    let mut sum = UsageSum::default();
+    let answers = calls.into_iter().flat_map(|call| &call.response);
+    for used in answers.flat_map(|answer| &answer.usage) {
+        let Usage {
+            input_tokens,
+            output_tokens,
+            cached_tokens,
+            reasoning_tokens,
+            ..
+        } = used;
+        sum.input_tokens += input_tokens.unwrap_or_default();
+        sum.cached_tokens += cached_tokens.unwrap_or_default();
+        sum.output_tokens += output_tokens.unwrap_or_default();
+        sum.reasoning_tokens += reasoning_tokens.unwrap_or_default();
     }
+    sum.total_tokens = sum.input_tokens + sum.output_tokens;
+    sum
+}
+
+/// An answer as JSON, without its items and its usage.
+fn head(answer: Option<&Response>) -> Rowed<Json> {
+    let Some(answer) = answer else {
+        return Ok(Json::Null);
+    };
+    Ok(write(&Response {
+        id: answer.id.clone(),
+        model: answer.model.clone(),
+        status: answer.status.clone(),
+        output_omitted: true,
+        incomplete_details: answer.incomplete_details.clone(),
+        error: answer.error.clone(),
+        overlay_json: answer.overlay_json.clone(),
+        ..Default::default()
+    })?)
 }
 
 fn cut_short(rollout: &Rollout) -> Option<Json> {
@@ -110,50 +112,30 @@ fn cut_short(rollout: &Rollout) -> Option<Json> {
     )])))
 }
 
-/// The sum over calls.
-pub(super) fn usage<'a>(calls: impl Iterator<Item = &'a ModelCallCompleted>) -> Json {
-    let said = |call: &'a ModelCallCompleted| call.response.as_ref()?.usage.as_ref();
-    let usages: Vec<&Usage> = calls.filter_map(said).collect();
-    let sum = |count: fn(&Usage) -> Option<i64>| {
-        let counts = usages.iter().filter_map(|usage| count(usage));
-        counts.fold(0, i64::wrapping_add)
+/// A null stands for the default, which the API then echoes.
+fn echoed(in_force: &Object) -> Object {
+    let usual = ECHOED.map(|key| (key, Json::Null)).into_iter();
+    let usual = usual.chain([
+        ("parallel_tool_calls", Json::Bool(true)),
+        ("tool_choice", Json::from("auto")),
+        ("tools", Json::Array(Vec::new())),
+    ]);
+    let echo = |(key, usual): (&str, Json)| {
+        let key = Text::from(key);
+        let given = in_force.get(&key).filter(|given| **given != Json::Null);
+        (key, given.cloned().unwrap_or(usual))
     };
-    let input = sum(|usage| usage.input_tokens);
-    let output = sum(|usage| usage.output_tokens);
-    let details =
-        |key: &str, count: i64| Json::Object(Object::from([(key.into(), Json::int(count))]));
-    let cached = details("cached_tokens", sum(|usage| usage.cached_tokens));
-    let reasoning = details("reasoning_tokens", sum(|usage| usage.reasoning_tokens));
-    let mut out = Object::new();
-    put(&mut out, "input_tokens", Json::int(input));
-    put(&mut out, "input_tokens_details", cached);
-    put(&mut out, "output_tokens", Json::int(output));
-    put(&mut out, "output_tokens_details", reasoning);
-    put(
-        &mut out,
-        "total_tokens",
-        Json::int(i128::from(input) + i128::from(output)),
-    );
-    Json::Object(out)
+    usual.map(echo).collect()
 }
 
-/// The transcript. The calls that the root agent made and a trainer should learn from have their
-/// tokens with the last item that they wrote, and no others: a reader trains all that it finds.
-fn output(reading: &Reading<'_>) -> Rowed<Vec<Json>> {
-    let Some(last) = reading.last else {
-        return Ok(Vec::new());
-    };
-    let thread = thread(reading.rollout, &last.call_id)?;
-    let mut output: Vec<Json> = thread
-        .items
-        .iter()
-        .map(|item| item_to_json(item))
-        .collect::<Result<_, _>>()?;
-    let mut tokens = call_tokens(&reading.captured());
-    for (place, call) in thread.answers {
-        if call.trainable && call.actor.is_empty() {
-            put_tokens(&mut output[place], &mut tokens, &call.call_id);
-        }
+/// Null, false, zero, an empty text, list or object.
+fn is_empty(value: &Json) -> bool {
+    match value {
+        Json::Null | Json::Bool(false) => true,
+        Json::Bool(true) => false,
+        Json::Int(_) | Json::Real(_) => value.as_f64() == Some(0.0),
+        Json::Text(text) => text.as_bytes().is_empty(),
+        Json::Array(values) => values.is_empty(),
+        Json::Object(object) => object.is_empty(),
     }
-    Ok(output)
 }

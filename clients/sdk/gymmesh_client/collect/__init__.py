@@ -12,9 +12,9 @@ figures     how far a run is
 """
 
 from gymmesh_client.collect.collector import Collector
-from gymmesh_client.collect.figures import AgentLoad, Figures
+from gymmesh_client.collect.figures import Figures
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.order import Order
 from gymmesh_client.collect.outcomes import MemoryOutput
 
-__all__ = ["AgentLoad", "CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]
+__all__ = ["CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]

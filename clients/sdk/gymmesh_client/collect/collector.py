@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.agents import AgentConnector
-from gymmesh_client.collect.figures import AgentLoad, Figures, Rates
+from gymmesh_client.agents import AgentConnector, AgentLoad
+from gymmesh_client.collect.figures import Figures, Rates
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.recorder import Recorder

@@ -6,23 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from gymmesh_client.collect import metrics
 from gymmesh_client.summary import Tally
-from gymmesh_runtime import metrics
 
 _WINDOW: Final = 30
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLoad:
-    """What the agents together say of this collector's rollouts.
-
-    Attributes:
-        target: the most that should run side by side; None: they say nothing.
-        waiting: rollouts that wait for a place there.
-    """
-
-    target: int | None = None
-    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,17 +11,17 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
-from gymmesh_client.boundaries import BOUNDARIES
+from gymmesh_client.boundaries import BOUNDARIES, boundary_name
+from gymmesh_client.collect import metrics
 from gymmesh_client.collect.outcomes import Outcomes
+from gymmesh_client.collect.row_maker import RowMaker
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
-from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
+from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.summary import Counted, Tally
-from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 
-# Rows made in one turn of the loop; one takes a fraction of a millisecond.
-_ROWS_A_TURN: Final = 64
 _LOG: Final = logging.getLogger("gymmesh.collect")
 
 
@@ -42,7 +40,7 @@ class Recorder:
     tally: Tally
     stored: Callable[[str, int], None]
     groups: GroupStream | None
-    _turns: Turns = field(default_factory=lambda: Turns(_ROWS_A_TURN))
+    _rows: RowMaker = field(default_factory=RowMaker)
     # Environment, its version, agent, its version.
     _served: set[tuple[str, str, str, str]] = field(default_factory=set)
     # 0 from the start.
@@ -54,9 +52,8 @@ class Recorder:
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
         """Record a completed rollout; as a failure where it cannot be written as a row."""
-        await self._turns.take()
         try:
-            line, counted = completed_line(task, parts)
+            line, counted = await self._rows.completed(task, parts)
         except ValueError as error:  # CodecError is one: what the agent sent is not JSON
             await self.failed(task, failed_recording(parts, task.agent, error))
             return
@@ -65,7 +62,7 @@ class Recorder:
                 (begun.environment, begun.environment_version, begun.agent, begun.agent_version)
             )
         rollout_id, attempt = parts.rollout_id, parts.attempt
-        rollout = None if self.groups is None else parts.message()
+        rollout = None if self.groups is None else await self._rows.message(parts)
         del parts  # as large as the row, and not needed while that goes to disk
         await self.output.completed(rollout_id, attempt, line)
         self.stored(rollout_id, attempt)
@@ -107,11 +104,11 @@ class Recorder:
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> None:
         """Record the failure of a rollout that is not tried again."""
         rollout, boundary = failed.partial, failed.failure.boundary
-        row = failure_row(task, failed)
-        line = row_to_json(row)
+        line = await self._rows.failed(task, failed)
         await self.output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
         self.stored(rollout.rollout_id, rollout.attempt)
-        self.tally.add_failure(row)
+        error = from_status(failed.failure.status)
+        self.tally.add_cause(boundary_name(boundary), error.reason_name, error.message)
         metrics.COLLECTOR_ROLLOUTS.labels("failed", _label(boundary)).inc()
         if self.groups is not None:
             if not rollout.HasField("failed"):
@@ -128,41 +125,6 @@ class Recorder:
         """Count an attempt that failed for this reason and is followed by another one."""
         self.tally.add_retry(boundary, reason)
         metrics.COLLECTOR_RETRIES.labels(_label(boundary), reason).inc()
-
-
-class Turns:
-    """At most so many pieces of work in one turn of the loop; the others wait, in order.
-
-    So a burst of work does not hold up others.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._taken = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._next_turn: asyncio.Handle | None = None
-
-    async def take(self) -> None:
-        """Wait for a place in this turn of the loop, or in a later one. Not to be cancelled."""
-        loop = asyncio.get_running_loop()
-        if self._next_turn is None:
-            self._next_turn = loop.call_soon(self._begin_turn)
-        if self._taken < self._most and not self._waiting:
-            self._taken += 1
-            return
-        place = loop.create_future()
-        self._waiting.append(place)
-        await place
-
-    def _begin_turn(self) -> None:
-        self._taken, self._next_turn = 0, None
-        while self._waiting and self._taken < self._most:
-            self._taken += 1
-            place = self._waiting.popleft()
-            if not place.done():
-                place.set_result(None)
-        if self._taken:  # more may come in the rest of this turn
-            self._next_turn = asyncio.get_running_loop().call_soon(self._begin_turn)
 
 
 def _label(boundary: int) -> str:

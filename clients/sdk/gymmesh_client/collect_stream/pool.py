@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_client.agents import AGENT, AgentPeer, EventSink, StreamingAgent
-from gymmesh_client.collect.figures import AgentLoad
+from gymmesh_client.agents import AGENT, AgentLoad, AgentPeer, EventSink, StreamingAgent
 from gymmesh_client.collect_stream.connection import StreamLimits
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY, CollectStream
 from gymmesh_runtime.peers import PeerDirectory

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.agents import EventSink
+from gymmesh_client.collect_stream import metrics
 from gymmesh_client.collect_stream.connection import Connection, StreamLimits
 from gymmesh_client.collect_stream.state import (
     TRIED_S,
@@ -20,11 +21,9 @@ from gymmesh_client.collect_stream.state import (
     StreamedAttempt,
     key_of,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 from gymmesh_runtime.errors import MeshError, copy_of, unavailable, unforeseen
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
-from gymmesh_runtime.wire.sizes import too_large
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES, too_large
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 # In a message of its own, beside what the message adds to it.

@@ -166,9 +166,14 @@ def is_unknown(ended: Ended) -> bool:
     )
 
 
+def comes_again(reason: int) -> bool:
+    """Whether a failure for this reason is a fault of code, which a retry does not mend."""
+    return reason in _OF_CODE
+
+
 def fault_of(ended: Ended) -> str:
     """What is the same whenever the same code fails in the same place; empty for other failures."""
-    if ended.reason not in _OF_CODE:
+    if not comes_again(ended.reason):
         return ""
     exception, at = ended.metadata.get("exception"), ended.metadata.get("at")
     where = f"{exception} at {at}" if exception and at else ended.message

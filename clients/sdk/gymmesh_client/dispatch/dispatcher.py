@@ -226,6 +226,8 @@ class Dispatcher(Generic[W]):
             or self._refused_for_too_long(assignment, now, wait, cause.counts)
         ):
             return self._give_up(ended, mendable=ended.retry_safe and not comes_back)
+        if self.state is State.DRAINING:
+            return Decision.LEAVE
         return self._again(assignment, now, wait, counts=cause.counts, fault=fault)
 
     def dropped(self, assignment: Assignment[W]) -> None:
@@ -344,7 +346,8 @@ class Dispatcher(Generic[W]):
         return self._faults.comes_back(fault)
 
     def _may_retry(self, assignment: Assignment[W], at: float, counts: bool) -> bool:
-        if self.state is State.DRAINING or self._backlog.unwanted(assignment.work.group):
+        """Whether another attempt may follow at that time; when the run drains, in a later one."""
+        if self._backlog.unwanted(assignment.work.group):
             return False
         if assignment.first_at is not None and at - assignment.first_at > self._options.rollout_s:
             return False

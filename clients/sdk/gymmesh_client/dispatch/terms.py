@@ -24,7 +24,7 @@ class Decision(enum.Enum):
     PUT_BACK = "put back"
     """It was never begun: the same attempt waits for its agent."""
     LEAVE = "leave"
-    """The run ends, and what the rollout needs is away: it has no outcome."""
+    """The run ends, and another attempt would have followed: the rollout has no outcome."""
 
 
 class RunStateError(Exception):

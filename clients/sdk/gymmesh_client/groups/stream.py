@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.groups import metrics
 from gymmesh_client.groups.store import Group, GroupStore
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import field_invalid
 
 # A reader that was sent everything may have left before it read it all: it comes back for the rest.

@@ -16,18 +16,26 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import SUPERSEDED, Compacted, Place, Removed, RowFile
+from gymmesh_client.journal.format.records import (
+    ROWS,
+    SUPERSEDED,
+    Compacted,
+    Place,
+    Removed,
+    RowFile,
+)
 from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal
 from gymmesh_client.journal.row_files import RowReader
-from gymmesh_client.journal.zstd import FRAME_START, Zstd
+from gymmesh_client.journal.stored_rows import every_row
+from gymmesh_client.journal.zstd import Zstd
 from gymmesh_client.problems import UserError
 
 _CHUNK: Final = 1 << 20
@@ -74,10 +82,10 @@ def _compact_file(journal: Journal, file: RowFile, places: Sequence[Place], numb
     with closing(RowReader(journal.files, {})) as reader:
         for first in range(0, len(places), _ROWS_AT_ONCE):
             some = places[first : first + _ROWS_AT_ONCE]
-            rows.append(SUPERSEDED, [reader.read_unchecked(place) for place in some])
+            rows.append(SUPERSEDED, [_kept(reader.read_unchecked(place), place) for place in some])
         rows.sync()
     draft = journal.files.compaction_draft(*file, number)
-    removed, size = _write_draft(journal, draft, path, rows.ends[file], places)
+    removed, size = _write_draft(journal, draft, file, rows.ends[file], places)
     disk.sync_folder(draft.parent)
     journal.commit([Compacted(*file, number, size, kept_at, removed)])
     rows.release(file)
@@ -85,11 +93,22 @@ def _compact_file(journal: Journal, file: RowFile, places: Sequence[Place], numb
     disk.replace(draft, path)
 
 
+def _kept(row: bytes, place: Place) -> bytes:
+    """A superseded row as it is kept: a line of its length, also where it was damaged."""
+    if len(row) == place.length and row.endswith(b"\n") and row.count(b"\n") == 1:
+        return row
+    return b" " * (place.length - 1) + b"\n"
+
+
 def _write_draft(
-    journal: Journal, draft: Path, path: Path, end: int, places: Sequence[Place]
+    journal: Journal, draft: Path, file: RowFile, end: int, places: Sequence[Place]
 ) -> tuple[tuple[Removed, ...], int]:
     """Write a file without the rows at these places; what was removed, and the draft's size."""
-    disk, size, at = journal.disk, 0, 0
+    disk, size, at, path = journal.disk, 0, 0, journal.files.row_file(*file)
+
+    def others(offset: int) -> bool:
+        return any(one.place.offset == offset for one in every_row(journal.files, file[0]))
+
     removed: list[Removed] = []
     source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     target = disk.open(draft)
@@ -100,7 +119,9 @@ def _write_draft(
         for (offset, extent), group in groupby(places, lambda place: (place.offset, place.extent)):
             rows = list(group)
             size += _copy(journal, source, at, offset, target, size)
-            left = _without(os.pread(source, extent, offset), rows, path)
+            left = b""  # of a plain row
+            if file[0] == ROWS and journal.files.compressed:
+                left = _without(os.pread(source, extent, offset), rows, path, others)
             disk.write(target, left, size)
             removed += [
                 Removed(row.offset, row.inner, row.length, extent, len(left)) for row in rows
@@ -126,14 +147,18 @@ def _copy(journal: Journal, source: int, begin: int, end: int, target: int, offs
     return end - begin
 
 
-def _without(frame: bytes, rows: Sequence[Place], path: Path) -> bytes:
-    """A compressed frame without some of its rows; nothing where no row is left."""
-    if not frame.startswith(FRAME_START):
-        return b""  # a plain row
+def _without(
+    frame: bytes, rows: Sequence[Place], path: Path, others: Callable[[int], bool]
+) -> bytes:
+    """A compressed frame without some of its rows; nothing where no row is left. `others`: whether
+    the frame at a byte of the file has current rows.
+    """
     zstd = Zstd()
     try:
         content = zstd.decompress(frame)
     except ValueError as error:
+        if not others(rows[0].offset):
+            return b""  # damaged, and none of its rows is current
         raise UserError(
             f"{path}: the rows at byte {rows[0].offset} cannot be read: {error}"
         ) from None

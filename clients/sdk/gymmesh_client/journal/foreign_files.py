@@ -24,11 +24,35 @@ _EXAMPLES: Final = b'{"task_id":"'
 _TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
 
 
-def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
-    """Refuse, by a UserError, a run where one of its files is there already and is something else.
-
-    With `resuming` the run is there, and its journal says what its rows are.
+def refuse_foreign_files(files: OutputFiles) -> None:
+    """Refuse, by a UserError, a new run where one of its files already exists and is something
+    else.
     """
+    tests = _tests(files)
+    has_rows = partial(_has_rows, known=_has_journal(files))
+    for path in files.everything():
+        refuse_foreign(path, tests.get(path, has_rows), "a run's output")
+
+
+def set_aside_unreadable(files: OutputFiles) -> list[str]:
+    """Make room for a run's derived files where one is damaged, or somebody else's: it is renamed
+    to NAME.damaged. Returns what the user should know, a sentence each. Raises OSError.
+
+    The journal and the rows are not looked at: the journal says what these are.
+    """
+    notices = []
+    tests = _tests(files)
+    has_rows = partial(_has_rows, known=True)
+    for path in files.beside():
+        if path.is_file() and not tests.get(path, has_rows)(path):
+            aside = path.with_name(f"{path.name}.damaged")
+            path.replace(aside)
+            notices.append(f"{path} cannot be read and is written anew; it is now {aside.name}")
+    return notices
+
+
+def _tests(files: OutputFiles) -> dict[Path, Callable[[Path], bool]]:
+    """By file, what says whether it is a run's; others have rows."""
     begins = {
         files.journal: HEADER,
         files.trace: _TRACE_BLOCK,
@@ -43,13 +67,11 @@ def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
         draft_of(files.task_lines): _TASK_LINES,
         draft_of(files.examples): _EXAMPLES,
     }
-    is_ours: dict[Path, Callable[[Path], bool]] = {
+    tests: dict[Path, Callable[[Path], bool]] = {
         path: partial(_begins, begin=begin) for path, begin in begins.items()
     }
-    is_ours |= {files.index: _is_index, files.run: _is_about_a_run, files.summary: _is_about_a_run}
-    has_rows = partial(_has_rows, known=_has_journal(files))
-    for path in files.beside() if resuming else files.everything():
-        refuse_foreign(path, is_ours.get(path, has_rows), "a run's output")
+    tests |= {files.index: _is_index, files.run: _is_about_a_run, files.summary: _is_about_a_run}
+    return tests
 
 
 def _has_journal(files: OutputFiles) -> bool:

@@ -16,7 +16,13 @@ from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, ROWS, Place
 from gymmesh_client.journal.index.index import Attempt, Index, open_index
 from gymmesh_client.journal.log import first_reserved
-from gymmesh_client.journal.row_files import RowReader, read_rows
+from gymmesh_client.journal.row_files import DamagedRow, RowReader
+from gymmesh_client.journal.stored_rows import (
+    StoredRow,
+    damaged_row,
+    line_number,
+    stored_rows,
+)
 from gymmesh_client.problems import UserError, unreadable
 from gymmesh_responses import loads
 
@@ -56,13 +62,20 @@ class RunReader:
 
     def lines(self) -> Iterator[bytes]:
         """As `rows`, each as it stands in its file, without its newline."""
-        for file in sorted(self._state.ends):
-            if file[0] == ROWS:
-                yield from read_rows(self.files, file, self._state)
+        return (row.line for row in self.stored())
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """The failed rollouts' rows, in the order in which they ended."""
-        yield from map(loads, read_rows(self.files, (FAILURES, 0), self._state))
+        return (loads(row.line) for row in self.stored(failed=True))
+
+    def stored(self, *, failed: bool = False) -> Iterator[StoredRow]:
+        """The completed rollouts' rows as they stand in their files, with their places; `failed`:
+        those of the failed ones.
+
+        Raises UserError where a row was changed after it was written; so do `rows`, `lines`,
+        `failures`, and what looks up one row.
+        """
+        return stored_rows(self.files, FAILURES if failed else ROWS)
 
     def rollout_id(self, task_id: str, repeat_index: int) -> str:
         """The id of a task's repeat in this run."""
@@ -134,6 +147,9 @@ class RunReader:
             return attempt
         try:
             return replace(attempt, row=self._rows.read(place).rstrip(b"\n"))
+        except DamagedRow:
+            number = line_number(self.files, place)
+            raise damaged_row(self.files.row_file(*place.file), number) from None
         except OSError as error:
             raise unreadable(self.files.row_file(*place.file), error) from None
 

@@ -11,16 +11,15 @@ import contextlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, Final
+from typing import Final
 
 from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
 from gymmesh_client.journal.state import RunState
-from gymmesh_client.journal.zstd import FRAME_START, FrameInParts, Zstd, load_zstandard
-from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.journal.zstd import FRAME_START, Zstd
+from gymmesh_client.problems import UserError
 
-_CHUNK: Final = 1 << 17
 _FRAME_BYTES: Final = 1 << 24
 
 
@@ -162,6 +161,10 @@ def _in_frames(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     yield lines[start:]
 
 
+class DamagedRow(UserError):
+    """A row that is not what was written at its place."""
+
+
 class RowReader:
     """Reads rows at their places; the latest compressed frame is kept.
 
@@ -181,13 +184,15 @@ class RowReader:
         """The row at a place, with its newline.
 
         Raises:
-            UserError: it is not what was written there.
+            DamagedRow: it is not what was written there.
             OSError: the file cannot be read.
         """
         row = self.read_unchecked(place)
         if len(row) != place.length or zlib.crc32(row) != place.crc:
             path = self._files.row_file(*place.file)
-            raise UserError(f"{path}: the row at byte {place.offset} is damaged")
+            raise DamagedRow(
+                f"{path}: the row at byte {place.offset} was changed after it was written"
+            )
         return row
 
     def read_unchecked(self, place: Place) -> bytes:
@@ -227,54 +232,3 @@ def open_row_file(files: OutputFiles, file: RowFile, compacted: Mapping[RowFile,
         with contextlib.suppress(FileNotFoundError):
             return os.open(files.compaction_draft(*file, compacted[file]), flags)
     return os.open(files.row_file(*file), flags)
-
-
-def read_rows(files: OutputFiles, file: RowFile, state: RunState) -> Iterator[bytes]:
-    """The current rows of a file, in their order and without their newlines. Raises UserError where
-    it cannot be read, or a compressed frame is damaged.
-    """
-    end = state.ends.get(file, 0)
-    if not end:
-        return
-    compressed = file[0] == ROWS and files.compressed
-    without = {(place.offset, place.inner) for place in state.superseded if place.file == file}
-    try:
-        with open(open_row_file(files, file, state.compacted), "rb", _CHUNK) as opened:
-            offset = 0
-            for content, size in _frames(opened, end) if compressed else _lines(opened, end):
-                inner = 0
-                for line in content.splitlines(keepends=True):
-                    where = (offset, inner) if compressed else (offset + inner, 0)
-                    if where not in without and line.strip():
-                        yield line.strip()
-                    inner += len(line)
-                offset += size
-    except OSError as error:
-        raise unreadable(files.row_file(*file), error) from None
-
-
-def _lines(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
-    """Each line, and its bytes."""
-    left = end
-    while left > 0 and (line := file.readline(left)):
-        yield line, len(line)
-        left -= len(line)
-
-
-def _frames(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
-    """What each compressed frame holds, and the frame's bytes."""
-    zstandard = load_zstandard()
-    left, data = end, b""
-    while left > 0 or data:
-        frame = FrameInParts(zstandard)
-        while not frame.whole:
-            if not data:
-                data = file.read(min(_CHUNK, left))
-                left -= len(data)
-                if not data:
-                    raise OSError(0, "its last compressed frame is cut short")
-            try:
-                data = frame.feed(data)
-            except ValueError as error:
-                raise OSError(0, str(error)) from None
-        yield frame.content(), frame.size

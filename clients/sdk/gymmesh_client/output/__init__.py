@@ -1,12 +1,16 @@
 """A run's output: its rows, its journal and the files that explain it.
 
-run_output    opens it, new or to go on, and writes to it
+run_output    where outcomes are written; opens it
+options       how it is opened
+opening       refuses, begins or resumes it
 same_run      whether what is there is the run that is asked for
 retry_choice  which finished rollouts run again, and gives up their outcomes
 merge         joins the outputs of a run's shards
 """
 
+from gymmesh_client.output.opening import check
+from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.retry_choice import RetryChoice
-from gymmesh_client.output.run_output import RunOutput, check, prepare
+from gymmesh_client.output.run_output import RunOutput
 
-__all__ = ["RetryChoice", "RunOutput", "check", "prepare"]
+__all__ = ["OpenOptions", "RetryChoice", "RunOutput", "check"]

@@ -23,7 +23,9 @@ from gymmesh_client.journal.format.records import COMPLETED, FAILED, RunEnded
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
-from gymmesh_client.output.run_output import check, make_folder_of, make_index
+from gymmesh_client.output.opening import check, make_folder_of
+from gymmesh_client.output.options import OpenOptions
+from gymmesh_client.output.run_output import make_index
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole
 from gymmesh_client.run_file import (
@@ -125,7 +127,7 @@ def merge(
     parts = whole_run([Part.of(path) for path in paths], accept)
     identity = _whole_identity(parts)
     read = [file for part in parts for file in OutputFiles(part.path).everything()]
-    check(files, identity, overwrite=overwrite, resume=False, inputs={"runs merge": read})
+    check(files, identity, OpenOptions(overwrite=overwrite, inputs={"runs merge": read}))
     with ExitStack() as stack:
         readers = [stack.enter_context(open_run(part.path)) for part in parts]
         for part, reader in zip(parts, readers, strict=True):

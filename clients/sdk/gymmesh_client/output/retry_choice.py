@@ -1,4 +1,7 @@
-"""Which finished rollouts to run again: `failed`, `boundary=TOOL`, `task=ID`; gives up theirs."""
+"""Which finished rollouts to run again, and how their outcomes are given up.
+
+In words: `failed`, `boundary=TOOL`, `task=ID`, `damaged`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Final, NamedTuple
 
 from gymmesh_client.boundaries import BOUNDARY_NUMBERS
 from gymmesh_client.journal.format.keys import rollout_ids, rollout_key
-from gymmesh_client.journal.format.records import FAILED, RETRY
+from gymmesh_client.journal.format.records import FAILED, FAILURES, RETRY, ROWS, CurrentOutcome
 from gymmesh_client.journal.journal import Journal
+from gymmesh_client.journal.stored_rows import every_row
 from gymmesh_client.problems import UserError
 
 _NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if number}
@@ -30,20 +34,24 @@ class RetryChoice:
         failed: all that failed.
         boundaries: those that failed at one of these, `gymmesh.rollout.v1.Boundary` values.
         tasks: all of these tasks, completed or failed.
+        damaged: those whose rows were changed after they were written.
     """
 
     failed: bool = False
     boundaries: frozenset[int] = frozenset()
     tasks: frozenset[str] = frozenset()
+    damaged: bool = False
 
     @staticmethod
     def parse(words: Iterable[str]) -> RetryChoice:
         """The choice that words make; UserError where one means nothing."""
-        failed, boundaries, tasks = False, set(), set()
+        failed, damaged, boundaries, tasks = False, False, set(), set()
         for word in words:
             name, equals, value = word.partition("=")
             if word == "failed":
                 failed = True
+            elif word == "damaged":
+                damaged = True
             elif name == "boundary" and value.upper() in _NUMBERS:
                 boundaries.add(_NUMBERS[value.upper()])
             elif name == "task" and equals and value:
@@ -51,12 +59,13 @@ class RetryChoice:
             else:
                 known = ", ".join(sorted(_NUMBERS))
                 raise UserError(
-                    f"--retry {word}: must be failed, task=ID or boundary=NAME, with one of {known}"
+                    f"--retry {word}: must be failed, damaged, task=ID or boundary=NAME, with one "
+                    f"of {known}"
                 )
-        return RetryChoice(failed, frozenset(boundaries), frozenset(tasks))
+        return RetryChoice(failed, frozenset(boundaries), frozenset(tasks), damaged)
 
     def __bool__(self) -> bool:
-        return bool(self.failed or self.boundaries or self.tasks)
+        return bool(self.failed or self.boundaries or self.tasks or self.damaged)
 
     def give_up(self, journal: Journal, tasks: Collection[str] | None, repeats: int) -> Retried:
         """Supersede the outcomes that are chosen, of the rollouts that are asked for: so many
@@ -67,18 +76,32 @@ class RetryChoice:
         session = journal.state.session
         run_id, most = str(session["run_id"]), int(session.get("repeats", 1))
         of_tasks = frozenset(_keys(run_id, self.tasks, most))
-        chosen = journal.current(
-            lambda one: (
-                one.key in of_tasks
-                or (one.status == FAILED and (self.failed or one.boundary in self.boundaries))
-            )
-        )
+
+        def is_chosen(one: CurrentOutcome) -> bool:
+            failed = one.status == FAILED and (self.failed or one.boundary in self.boundaries)
+            return failed or one.key in of_tasks
+
+        chosen = journal.current(is_chosen)
+        if self.damaged:
+            known = {one.key for one in chosen}
+            chosen += [one for one in _damaged(journal) if one.key not in known]
         named = len(chosen)
         if tasks is not None:
             asked = {one.key for one in chosen}.intersection(_keys(run_id, tasks, repeats))
             chosen = [one for one in chosen if one.key in asked]
         journal.supersede(chosen, RETRY)
         return Retried(len(chosen), named - len(chosen))
+
+
+def _damaged(journal: Journal) -> list[CurrentOutcome]:
+    """The current outcomes whose rows are not what was written."""
+    changed = {
+        row.place
+        for kind in (ROWS, FAILURES)
+        for row in every_row(journal.files, kind)
+        if row.line is None
+    }
+    return [one for one in journal.current(lambda one: True) if one.place in changed]
 
 
 def _keys(run_id: str, tasks: Iterable[str], repeats: int) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""A run's output: made ready, gone on with, and written to.
+"""A run's output: what is done already, and where outcomes are written.
 
-`prepare` opens it, and says what is done already; the collector then reserves attempts, writes
+`RunOutput.open` opens it (`opening`, by `options`); the collector then reserves attempts, writes
 outcomes and closes it. See gymmesh_client.journal for how it stays whole.
 """
 
@@ -8,65 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.disk import Disk, cannot_write, existing_locked
-from gymmesh_client.journal.foreign_files import refuse_foreign_files
 from gymmesh_client.journal.format.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
-    FAILURES,
-    ROWS,
     AttemptFailed,
     Released,
     Reserved,
     RunEnded,
-    RunOpened,
 )
 from gymmesh_client.journal.index.index import open_index
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.row_files import read_rows
-from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
-from gymmesh_client.output.retry_choice import Retried, RetryChoice
-from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
-from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.replacing import (
-    make_folder,
-    refuse_inputs,
-    refuse_no_folder,
-    write_whole,
-)
-from gymmesh_client.run_file import (
-    RunDocument,
-    RunIdentity,
-    read_run_file,
-    session_info,
-    write_document,
-)
-from gymmesh_client.tasks import Shard, session_of, shard_of
+from gymmesh_client.journal.journal import NewOutcome
+from gymmesh_client.journal.writer import JournalWriter
+from gymmesh_client.output.opening import OnRow, Opened, opened_output
+from gymmesh_client.output.options import OpenOptions
+from gymmesh_client.problems import UserError
+from gymmesh_client.run_file import RunIdentity, write_document
+from gymmesh_client.tasks import shard_of
 from gymmesh_client.traces import AttemptRecording, TraceWriter
-from gymmesh_responses import CodecError, loads
-from gymmesh_runtime.text import os_reason
 
 J = TypeVar("J")
 
 _BLOCK: Final = 256
-_OnRow = Callable[[Mapping[str, Any]], None]
 
 
 class RunOutput:
-    """Where a run's outcomes go; made by `prepare`, used by one collector, from one event loop.
+    """Where a run's outcomes go; used by one collector, from one event loop. Get one from `open`.
 
     What writes returns once it is on disk, and goes on when its caller is cancelled meanwhile; it
     raises OutputError when the disk takes nothing more.
@@ -84,31 +59,50 @@ class RunOutput:
         closed: whether all is written.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        about: RunDocument,
-        retried: Retried,
-        traces: TraceWriter | None,
-        *,
-        delay_s: float,
-        notices: Sequence[str] = (),
-    ) -> None:
-        self.notices = notices
+    def __init__(self, opened: Opened, options: OpenOptions) -> None:
+        journal = self._journal = opened.journal
+        self.notices = opened.notices
         self.run_id = str(journal.state.session["run_id"])
         self.files = journal.files
         self.shard = shard_of(journal.state.session)
-        self.retried = retried.superseded
-        self.not_retried = retried.left
-        self._journal = journal
-        self._writer = JournalWriter(journal, delay_s=delay_s)
-        self._traces = traces
-        self.traced = traces is not None
+        self.retried = opened.retried.superseded
+        self.not_retried = opened.retried.left
+        self._traces = TraceWriter(journal.files.trace) if options.trace else None
+        self._writer = JournalWriter(journal, delay_s=options.delay_s)
+        self.traced = options.trace
         self.on_row: Callable[[bytes, bool], None] = lambda row, completed: None
         self.closed = False
-        self._about = about
+        self._about = opened.about
         self._unsent: dict[bytes, int] = {}
         self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        files: OutputFiles,
+        identity: RunIdentity,
+        options: OpenOptions | None = None,
+        *,
+        on_row: OnRow = lambda row: None,
+        on_failure: OnRow = lambda row: None,
+    ) -> RunOutput:
+        """Make a run's output ready, and say what is done already.
+
+        Args:
+            on_row: called with each completed row that is kept.
+            on_failure: called with each failed row that is kept.
+
+        Raises:
+            UserError: as `check`; or what is to be kept is damaged.
+            OutputError: the disk takes nothing.
+        """
+        options = options or OpenOptions()
+        opened = opened_output(files, identity, options, on_row, on_failure)
+        try:
+            return cls(opened, options)
+        except BaseException:
+            opened.journal.close()
+            raise
 
     @property
     def outcomes(self) -> int:
@@ -238,205 +232,7 @@ class RunOutput:
         return list(zip(block, numbered, strict=True)), reserved
 
 
-def check(
-    files: OutputFiles,
-    identity: RunIdentity,
-    *,
-    overwrite: bool,
-    resume: bool,
-    accept: Collection[str] = (),
-    inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
-    run_id: str = "",
-    shard: Shard | None = None,
-) -> list[str]:
-    """Say early whether `prepare` would refuse; changes nothing.
-
-    Returns what the user should know of a run that is resumed, as `RunIdentity.check`.
-
-    Args:
-        inputs: the files that the run reads, by what they are to the user, such as `--input`.
-        run_id: the run's id, as `is_run_id` has it; empty: one that is made up, or that of the run
-            gone on with.
-        shard: which part of the run it is; None: all of it.
-
-    Raises:
-        UserError: the output's folder cannot be made; a file of the output is also an input;
-            another collector is at work; the output is not empty and neither flag is given; it is
-            to be replaced and is no run's; or it is to be resumed and is not there, is another run
-            or shard, or one of other tasks or another configuration, which `accept` does not name.
-    """
-    refuse_no_folder(files.rows.parent)
-    refuse_inputs(files.everything(), inputs)
-    used = _filled(*files.all_shards(), files.failures, files.superseded)
-    for path in (files.journal, *used):
-        with existing_locked(path):
-            pass  # no other collector is at work there
-    notices: list[str] = []
-    if resume:
-        # A run that has no row yet has used attempts' numbers.
-        if not used and not _filled(files.journal):
-            raise UserError(
-                f"{files.shown}: is not there, so there is nothing to go on with; "
-                "leave out --resume"
-            )
-        session = latest_session(files)
-        if session is None:
-            raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
-        check_same_run(files, session, run_id, shard)
-        notices = identity.check(RunIdentity.of_session(session), files, accept)
-        check_same_layout(files, session)
-    elif used and not overwrite:
-        raise UserError(
-            f"{used[0]}: is there already and not empty; "
-            "go on with --resume, replace it with --overwrite, or choose another --output"
-        )
-    refuse_foreign_files(files, resuming=resume)
-    if overwrite and run_id:
-        check_new_run(files, run_id)
-    return notices
-
-
-def prepare(
-    files: OutputFiles,
-    identity: RunIdentity,
-    *,
-    overwrite: bool,
-    resume: bool,
-    accept: Collection[str] = (),
-    retry: RetryChoice | None = None,
-    retry_of: Collection[str] | None = None,
-    repeats: int = 1,
-    skipped: Sequence[TaskProblem] = (),
-    inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
-    run_id: str = "",
-    shard: Shard | None = None,
-    tasks: int = 0,
-    asked: Mapping[str, Any] = MappingProxyType({}),
-    trace: bool = False,
-    delay_s: float = COMMIT_DELAY_S,
-    on_row: _OnRow = lambda row: None,
-    on_failure: _OnRow = lambda row: None,
-) -> RunOutput:
-    """Make a run's output ready, and say what is done already.
-
-    Args:
-        accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
-        retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
-        retry_of: the tasks that are asked for, with so many repeats each; outcomes of other
-            rollouts would be given up and not come again, so they stay. None: all may be given up.
-        repeats: rollouts per task.
-        skipped: why rows of the task file were left out; kept beside the run.
-        inputs: as for `check`; `run_id` and `shard` likewise.
-        asked: what the run was asked for, kept for a resumption, without secrets; empty: what an
-            earlier session kept.
-        tasks: of a shard: how many tasks all shards have together.
-        trace: whether to keep every event.
-        delay_s: the most seconds that an outcome waits for others to share its commit.
-        on_row: called with each completed row that is kept.
-        on_failure: called with each failed row that is kept.
-
-    Raises:
-        UserError: as `check`; or what is to be kept is damaged.
-        OutputError: the disk takes nothing.
-    """
-    flags = {"overwrite": overwrite, "resume": resume}
-    notices = check(
-        files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard
-    )
-    left_out = len({problem.line for problem in skipped})
-    part = session_of(shard, tasks)
-    with contextlib.ExitStack() as undo:
-        if resume:
-            journal = Journal.resume(files)
-            undo.callback(journal.close)
-            retried = (retry or RetryChoice()).give_up(journal, retry_of, repeats)
-            _kept(journal, on_row, on_failure)
-            was = journal.state.session
-            most = max(repeats, int(was.get("repeats", 1)))
-            part |= _kept_request(asked or was.get("asked") or {})
-            whole = identity.after(RunIdentity.of_session(was))
-            session = session_info(journal.files, str(was["run_id"]), whole, most, left_out)
-            session["session"] = int(was.get("session", 1)) + 1
-            session["notices"] = notices
-            journal.commit([RunOpened(session | part)])
-        else:
-            make_folder_of(files)
-            run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
-            session = session_info(files, run_id, identity, repeats, left_out)
-            part |= _kept_request(asked)
-            journal = Journal.create(files, session | part, Disk())
-            undo.callback(journal.close)
-            retried = Retried()
-        _keep_skipped(journal.files, skipped)
-        about = _explained(journal, identity)
-        traces = TraceWriter(journal.files.trace) if trace else None
-        undo.pop_all()
-    return RunOutput(journal, about, retried, traces, delay_s=delay_s, notices=notices)
-
-
-def _kept_request(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {"asked": dict(asked)} if asked else {}
-
-
-def _explained(journal: Journal, identity: RunIdentity) -> RunDocument:
-    """Write NAME.run.json, as a session begins, and NAME.tasks. Raises OutputError."""
-    files, session = journal.files, journal.state.session
-    run_id = str(session["run_id"])
-    earlier = read_run_file(files.run, run_id) if int(session["session"]) > 1 else {}
-    document = RunDocument.begun(run_id, session, earlier)
-    made_of = identity.made_of
-    if made_of is not None:
-        content = document.content
-        content["identity"]["configuration"] = made_of.configuration
-        content["configuration"] = made_of.configuration  # unless more of it is said
-        content["tasks"] = {"path": str(made_of.path), "sha256": identity.tasks}
-        try:
-            made_of.lines.write(files.task_lines)
-        except OSError as error:
-            raise cannot_write(files.task_lines, error) from None
-    write_document(files.run, document)
-    return document
-
-
-def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
-    """Write why rows of the task file were left out, a line for each reason."""
-    try:
-        if not skipped:
-            files.skipped.unlink(missing_ok=True)
-            return
-        fields = [{"line": one.line, "key": one.key, "problem": one.sentence} for one in skipped]
-        write_whole(files.skipped, "".join(json.dumps(one) + "\n" for one in fields))
-    except OSError as error:
-        raise cannot_write(files.skipped, error) from None
-
-
-def make_folder_of(files: OutputFiles) -> None:
-    """Make the folder of a run's files where it is missing. Raises UserError."""
-    folder = files.rows.parent
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {os_reason(error)}") from None
-
-
 def make_index(files: OutputFiles) -> None:
     """Make it now, so that the first look-up need not wait."""
     with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
         open_index(files).close()
-
-
-def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
-    """Show the rows that are current."""
-    state, take = journal.state, {ROWS: on_row, FAILURES: on_failure}
-    for file in sorted(one for one in state.ends if one[0] in take):
-        for number, line in enumerate(read_rows(journal.files, file, state), start=1):
-            try:
-                take[file[0]](loads(line))
-            except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
-                path = journal.files.row_file(*file)
-                raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
-
-
-def _filled(*paths: Path) -> list[Path]:
-    """Those of the files that are there and not empty."""
-    return [path for path in paths if path.exists() and path.stat().st_size]

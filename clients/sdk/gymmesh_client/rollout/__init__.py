@@ -8,18 +8,22 @@ reading       what a row needs of the calls, summed up in one pass
 """
 
 from gymmesh_client.rollout.conversation import (
+    CallPart,
+    CallParts,
     continuation,
     conversation,
     final_call,
-    thread,
+    path_to,
     transcript,
 )
 from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
 from gymmesh_client.rollout.parts import RolloutParts
 from gymmesh_client.rollout.reading import RolloutReading, read
-from gymmesh_client.rollout.tokens import CallTokens, call_tokens, token_fields, token_notes
+from gymmesh_client.rollout.tokens import CallTokens, call_tokens
 
 __all__ = [
+    "CallPart",
+    "CallParts",
     "CallTokens",
     "Fold",
     "RolloutParts",
@@ -30,9 +34,7 @@ __all__ = [
     "conversation",
     "final_call",
     "fold",
+    "path_to",
     "read",
-    "thread",
-    "token_fields",
-    "token_notes",
     "transcript",
 ]

@@ -6,7 +6,7 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -17,10 +17,19 @@ Item: TypeAlias = responses_pb2.Item
 Answered: TypeAlias = tuple[pb.ModelCallCompleted, responses_pb2.Response]
 """A model call, and its answer."""
 
-Thread: TypeAlias = tuple[list[Item], list[tuple[int, str]], bool]
-"""The conversation that leads to a model call, without the items of `started`: its items, which are
-those of the rollout and not copies; of each call whose answer has items, the place of the last one
-among them, and the call's id; whether the items of `started` stand before it."""
+
+class CallPart(NamedTuple):
+    """A model call's own part of its conversation; its items are those of the rollout, not copies.
+
+    Attributes:
+        items: what was put before the answer, the answer, the outputs of its tool calls, its turns.
+        context_count: how many stand before the answer.
+        answer_count: how many are the answer's.
+    """
+
+    items: list[Item]
+    context_count: int
+    answer_count: int
 
 
 def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
@@ -31,13 +40,13 @@ def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     Raises:
         ValueError: no such call, or parents that go in a circle.
     """
-    items, _, whole = _thread_of(rollout, call_id)
+    items, whole = _items_of(rollout, call_id)
     return [*rollout.started.items, *items] if whole else items
 
 
 def continuation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     """The conversation without the items of `started`; raises as `conversation`."""
-    return _thread_of(rollout, call_id)[0]
+    return _items_of(rollout, call_id)[0]
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
@@ -59,51 +68,59 @@ def transcript(rollout: pb.Rollout) -> list[Item]:
     return list(rollout.started.items) if last is None else conversation(rollout, last.call_id)
 
 
-def thread(
-    calls: Mapping[str, Answered],
-    tools: Iterable[ToolRecord],
-    turns: Iterable[pb.TurnCompleted],
-    call_id: str,
-) -> Thread:
-    """The conversation that leads to a call of a rollout, which has these calls, by their ids, tool
-    calls and turns. Raises as `conversation`.
-    """
-    chain, whole = _chain(calls, call_id)
-    # More than one only where two calls have one id, which a custom agent alone can bring about.
-    outputs: dict[ToolKey, list[Item]] = {}
-    for record in tools:
-        done = record.completed
-        if done is not None and done.HasField("output"):
-            outputs.setdefault(record.key, []).append(done.output)
-    turned: dict[str, list[Item]] = {}
-    for turn in turns:
-        turned.setdefault(turn.model_call_id, []).extend(turn.items)
-    items: list[Item] = []
-    answers: list[tuple[int, str]] = []
-    for met, (call, response) in chain:
-        items += call.context_items
+class CallParts:
+    """Finds the parts of the calls of a rollout that has these tool calls and turns."""
+
+    def __init__(self, tools: Iterable[ToolRecord], turns: Iterable[pb.TurnCompleted]) -> None:
+        # More than one only where two calls have one id: a custom agent alone brings it about.
+        self._outputs: dict[ToolKey, list[Item]] = {}
+        for record in tools:
+            done = record.completed
+            if done is not None and done.HasField("output"):
+                self._outputs.setdefault(record.key, []).append(done.output)
+        self._turned: dict[str, list[Item]] = {}
+        for turn in turns:
+            self._turned.setdefault(turn.model_call_id, []).extend(turn.items)
+
+    def of(self, call_id: str, answered: Answered) -> CallPart:
+        """The part of the call of that id."""
+        call, response = answered
+        items = call.context_items[:]
+        context = len(items)
         wrote = response.output[:]
-        if wrote:
-            items += wrote
-            answers.append((len(items) - 1, met))
+        items += wrote
+        if self._outputs:
+            used: dict[str, int] = {}
             for item in wrote:
                 if item.HasField("function_call"):
-                    answered = outputs.get((met, item.function_call.call_id))
-                    if answered:
-                        items.append(answered.pop(0))
-        if turned:
-            items += turned.get(met, ())
-    return items, answers, whole
+                    name = item.function_call.call_id
+                    outputs = self._outputs.get((call_id, name), ())
+                    place = used.get(name, 0)
+                    if place < len(outputs):
+                        items.append(outputs[place])
+                        used[name] = place + 1
+        if self._turned:
+            items += self._turned.get(call_id, ())
+        return CallPart(items, context, len(wrote))
 
 
-def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
+def _items_of(rollout: pb.Rollout, call_id: str) -> tuple[list[Item], bool]:
+    """The conversation without the items of `started`; whether these stand before it."""
     parts = RolloutParts.of(rollout)
     calls = {call.call_id: (call, call.response) for call in parts.calls}
-    return thread(calls, parts.tools, parts.turns, call_id)
+    path, whole = path_to(calls, call_id)
+    found = CallParts(parts.tools, parts.turns)
+    items: list[Item] = []
+    for one, answered in path:
+        items += found.of(one, answered).items
+    return items, whole
 
 
-def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:
-    """The calls from the first to `call_id`, each with its id; whether they begin at `started`."""
+def path_to(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:
+    """The calls from the first to `call_id`, each with its id; whether they begin at `started`.
+
+    calls: of the rollout, by their ids. Raises as `conversation`.
+    """
     chain: list[tuple[str, Answered]] = []
     most = len(calls)
     while True:
@@ -111,9 +128,7 @@ def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str,
         if answered is None:
             raise ValueError(f"the rollout has no model call {call_id!r}")
         if len(chain) == most:
-            met = [one for one, _ in chain] + [call_id]
-            again = next(one for place, one in enumerate(met) if one in met[:place])
-            raise ValueError(f"the parents of model call {again!r} go in a circle")
+            raise ValueError(f"the parents of model call {call_id!r} go in a circle")
         chain.append((call_id, answered))
         call = answered[0]
         parent, detached = call.parent_call_id, call.detached

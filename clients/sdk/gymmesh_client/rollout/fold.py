@@ -19,6 +19,7 @@ that names the rule:
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -65,12 +66,11 @@ class Fold(RolloutParts):
     ended: bool = False
     _sequence: int = 0
     # Tool calls that are not answered yet, by model call and function call.
-    _open: dict[ToolKey, list[ToolRecord]] = msgspec.field(default_factory=dict)
+    _open: dict[ToolKey, deque[ToolRecord]] = msgspec.field(default_factory=dict)
 
     @property
     def rollout(self) -> pb.Rollout:
         """The rollout as far as it has come, for reports on one that broke off."""
-        self._order_tools()  # in their order they stay, whatever comes
         return self.message()
 
     @property
@@ -120,20 +120,19 @@ class Fold(RolloutParts):
         return self.parts().message()
 
     def parts(self) -> RolloutParts:
-        """The whole rollout, without a copy; raises as `finish`."""
+        """The whole rollout, without a copy, its tool calls as they came; raises as `finish`."""
         if not self.ended:
             raise StreamViolation(
                 "truncated",
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
-        if len(self.tools) > 1:
-            self._order_tools()
         return self
 
-    def _order_tools(self) -> None:
-        """Put tool calls in the order of model calls and, within one, of its function calls."""
-        self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
+    def order(self) -> None:
+        """See RolloutParts; in their order they stay, whatever comes."""
+        if len(self.tools) > 1:
+            self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
 
     # -- what is taken of each kind ----------------------------------------------------------------
 
@@ -145,16 +144,16 @@ class Fold(RolloutParts):
         self.calls.append(event.model_call_completed)
 
     def _take_turn(self, event: pb.RolloutEvent) -> None:
-        self.turns += (event.turn_completed,)
+        self.turns.append(event.turn_completed)
 
     def _take_annotation(self, event: pb.RolloutEvent) -> None:
-        self.annotations += (event.annotation,)
+        self.annotations.append(event.annotation)
 
     def _take_medium(self, event: pb.RolloutEvent) -> None:
-        self.media += (event.media_added.media,)
+        self.media.append(event.media_added.media)
 
     def _take_sandbox(self, event: pb.RolloutEvent) -> None:
-        self.sandboxes += (event.sandbox_opened,)
+        self.sandboxes.append(event.sandbox_opened)
 
     def _take_program_end(self, event: pb.RolloutEvent) -> None:
         self.program = event.program_ended
@@ -164,14 +163,14 @@ class Fold(RolloutParts):
         key = (started.model_call_id, started.call_id)
         record = ToolRecord(key, event.record_time_unix_nano, started)
         self.tools.append(record)
-        self._open.setdefault(key, []).append(record)
+        self._open.setdefault(key, deque()).append(record)
 
     def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
         completed = event.tool_call_completed
         key = (completed.model_call_id, completed.call_id)
         waiting = self._open.get(key)
         if waiting:
-            record = waiting.pop(0)
+            record = waiting.popleft()
             record.asked = None  # the answer says it again
             if not waiting:
                 del self._open[key]
@@ -269,7 +268,7 @@ def _check_verdict(parts: RolloutParts) -> None:
 
 def _order(tools: list[ToolRecord], calls: list[pb.ModelCallCompleted]) -> list[int]:
     """The places of tool calls in the order in which they belong."""
-    known: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    known: dict[ToolKey, list[tuple[int, int]]] = {}
     for number, call in enumerate(calls):
         for index, item in enumerate(call.response.output[:]):
             if item.HasField("function_call"):
@@ -278,8 +277,10 @@ def _order(tools: list[ToolRecord], calls: list[pb.ModelCallCompleted]) -> list[
     # A call that no answer holds (a custom agent's own) comes after the others, as it came.
     last = (len(calls), 0)
     keyed: list[tuple[tuple[int, int], int]] = []
+    for found in known.values():
+        found.reverse()  # the first is taken first, from the end
     for place, record in enumerate(tools):
-        found = known.get(record.key)
-        keyed.append((found.pop(0) if found else last, place))
+        found = known.get(record.key, [])
+        keyed.append((found.pop() if found else last, place))
     keyed.sort()
     return [place for _, place in keyed]

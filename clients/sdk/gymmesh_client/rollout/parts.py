@@ -49,11 +49,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     started_unix_nano: int = 0
     calls: list[pb.ModelCallCompleted] = []  # in the order in which they completed
     tools: list[ToolRecord] = []
-    # Tuples: most rollouts have none of these, and thousands of them are in flight.
-    turns: tuple[pb.TurnCompleted, ...] = ()
-    annotations: tuple[pb.Annotation, ...] = ()
-    media: tuple[pb.Media, ...] = ()
-    sandboxes: tuple[pb.SandboxOpened, ...] = ()
+    turns: list[pb.TurnCompleted] = []
+    annotations: list[pb.Annotation] = []
+    media: list[pb.Media] = []
+    sandboxes: list[pb.SandboxOpened] = []
     program: pb.ProgramEnded | None = None
     verified: pb.Verified | None = None  # the verdict, of which are the next three
     verification: pb.Verification = _NOTHING
@@ -62,6 +61,7 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     completed: pb.Completed | None = None  # its end is this or `failed`
     failed: pb.Failed | None = None
     ended_unix_nano: int = 0
+    size: int = 0  # bytes of its events, where they were counted
 
     @classmethod
     def of(cls, rollout: pb.Rollout) -> RolloutParts:
@@ -74,10 +74,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             rollout.repeat_index,
             started_unix_nano=rollout.started_unix_nano,
             calls=rollout.model_calls[:],
-            turns=tuple(rollout.turns),
-            annotations=tuple(rollout.annotations),
-            media=tuple(rollout.media),
-            sandboxes=tuple(rollout.sandboxes),
+            turns=rollout.turns[:],
+            annotations=rollout.annotations[:],
+            media=rollout.media[:],
+            sandboxes=rollout.sandboxes[:],
             ended_unix_nano=rollout.ended_unix_nano,
         )
         for call in rollout.tool_calls[:]:
@@ -99,8 +99,12 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         self.reward = reward if reward or said.HasField("reward") else None
         self.components = said.components
 
+    def order(self) -> None:
+        """Put tool calls in the order of model calls and, within one, of its function calls."""
+
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""
+        self.order()
         rollout = pb.Rollout(
             run_id=self.run_id,
             task_id=self.task_id,

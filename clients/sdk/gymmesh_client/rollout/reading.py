@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.boundaries import EnumNames
 from gymmesh_client.rollout.conversation import Answered
 from gymmesh_client.rollout.parts import RolloutParts
+from gymmesh_rows import EnumNames
 
 _TOOL_OUTCOMES: Final = EnumNames(pb.ToolOutcome, "TOOL_OUTCOME_")
 
@@ -24,7 +24,7 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     # The end of the final transcript, as `gymmesh_client.rollout.conversation.final_call` has it.
     last: Answered | None = None
     last_id: str = ""
-    captured: list[pb.ModelCallCompleted] = []  # that say something of tokens
+    weights: set[int] = set()  # versions that wrote what a trainer should learn from
     actors: dict[str, list[pb.ModelCallCompleted]] = {}  # beside the root agent, by their names
     # How often a tool of this name was answered so, in the order of the first ones. An outcome of a
     # later contract counts as UNSPECIFIED, as the contract has it, and so does that of a call which
@@ -39,12 +39,12 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     queue_us: int = 0  # of these, waiting for a place
     endpoint_us: int = 0  # and at endpoints, until they answered
     retries: dict[str, int] = {}  # how often an endpoint was asked again, by reason
-    timed: list[pb.ModelCallCompleted] = []  # those that say where their time went
     tools_us: int = 0
 
 
 def read(parts: RolloutParts) -> RolloutReading:
-    """Look at all calls of a rollout."""
+    """Look at all calls of a rollout, whose tool calls are put in their order."""
+    parts.order()
     found = RolloutReading(parts)
     for call in parts.calls:
         call_id = call.call_id
@@ -53,13 +53,11 @@ def read(parts: RolloutParts) -> RolloutReading:
         timings = call.timings
         found.model_us += timings.total_us
         found.queue_us += timings.queue_us
-        if timings.endpoint_us or call.retries:
-            found.timed.append(call)
-            found.endpoint_us += timings.endpoint_us
-            for one in call.retries:
-                found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
-        if call.HasField("tokens"):
-            found.captured.append(call)
+        found.endpoint_us += timings.endpoint_us
+        for one in call.retries[:]:
+            found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
+        if call.trainable and call.HasField("tokens"):  # other models have versions of their own
+            found.weights.update([span.version for span in call.tokens.weights[:]])
         if actor := call.actor:
             found.actors.setdefault(actor, []).append(call)
             continue

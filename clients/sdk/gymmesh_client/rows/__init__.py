@@ -1,31 +1,27 @@
-"""Rollouts as rows of JSON lines. Pure.
+"""Rollouts as rows of JSON lines, as gymmesh/row/v1/row.proto has them. Pure.
 
-row       a row: what it holds, and its bytes
+row       a row as one line
 request   what it holds of its task, read once for the repeats
-response  what it holds of its calls: one Responses object
-actors    what it holds of actors beside the root agent
+calls     what it holds of its model calls: each with its own part of the conversation
+response  what it holds of the final conversation: one Responses object
 """
 
-from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.row import (
-    OWN_KEYS,
     FailedAttempt,
     completed_line,
     completed_row,
+    failure_line,
     failure_row,
-    row_to_json,
     status_dict,
     verification_row,
 )
 
 __all__ = [
-    "OWN_KEYS",
     "FailedAttempt",
-    "actors_of",
     "completed_line",
     "completed_row",
+    "failure_line",
     "failure_row",
-    "row_to_json",
     "status_dict",
     "verification_row",
 ]

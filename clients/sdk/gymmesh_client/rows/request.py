@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_responses import JsonValue, items_to_list, loads, params_to_dict, text_of
+from gymmesh_responses import JsonValue, dumps_clean, item_to_json, loads, params_to_dict, text_of
+from gymmesh_rows import COLUMNS
 
 # What is no larger, in bytes, is kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 64 * 1024
@@ -34,10 +39,24 @@ _ECHOED: Final[dict[str, JsonValue]] = {
 }
 
 
-def request_of(
-    task: pb.Task, started: pb.Started | None
-) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
-    """A row's `responses_create_params`, and what its response repeats of them; both shared.
+class TaskExtras(msgspec.Struct, frozen=True):
+    """The further keys of a task's row; shared by its repeats.
+
+    Attributes:
+        overlay: those whose names are free in a row, as a JSON object.
+        names: their names.
+        kept: those that have the name of a column.
+        metadata: the members of its `metadata`, where that is an object.
+    """
+
+    overlay: bytes
+    names: frozenset[str]
+    kept: Mapping[str, JsonValue]
+    metadata: Mapping[str, JsonValue]
+
+
+def request_of(task: pb.Task, started: pb.Started | None) -> tuple[Raw, bytes]:
+    """A row's `responses_create_params`, and the JSON object of what its response repeats of them.
 
     They are the task's own parameters, but for the input as the rollout began with them; its own
     alone for a rollout that never started. Raises ValueError when they are not JSON.
@@ -51,10 +70,10 @@ def request_of(
     return _known_params(own, used) if known else _params_of(own, used)
 
 
-def first_items(task: pb.Task, started: pb.Started | None) -> list[JsonValue] | None:
-    """What the conversation began with; None where that is the task's input alone."""
+def first_items(task: pb.Task, started: pb.Started | None) -> list[Raw]:
+    """What the conversation began with; empty where that is the task's input alone."""
     if started is None:
-        return None
+        return []
     items, params = started.items, task.params
     if params.HasField("input_text"):
         same = (
@@ -64,16 +83,16 @@ def first_items(task: pb.Task, started: pb.Started | None) -> list[JsonValue] | 
         )
     else:
         same = items == params.input
-    return None if same else items_to_list(items)
+    return [] if same else [Raw(item_to_json(item)) for item in items]
 
 
-def extras_of(task: pb.Task) -> dict[str, JsonValue]:
-    """The further keys of the task's row; shared. Raises ValueError when they are not JSON."""
+def extras_of(task: pb.Task) -> TaskExtras:
+    """The further keys of the task's row. Raises ValueError when they are not a JSON object."""
     payload = task.payload_json
     return _known_extras(payload) if len(payload) <= _KNOWN_BYTES else _read_extras(payload)
 
 
-def _params_of(own: bytes, used: bytes | None) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+def _params_of(own: bytes, used: bytes | None) -> tuple[Raw, bytes]:
     in_force = {} if used is None else _document_of(used)
     asked = _document_of(own)
     document = asked | in_force
@@ -86,7 +105,7 @@ def _params_of(own: bytes, used: bytes | None) -> tuple[dict[str, JsonValue], di
         key: default if in_force.get(key) is None else in_force[key]
         for key, default in _ECHOED.items()
     }
-    return document, echoed
+    return Raw(dumps_clean(document)), dumps_clean(echoed)
 
 
 def _document_of(params: bytes) -> dict[str, JsonValue]:
@@ -97,9 +116,16 @@ def _read_document(params: bytes) -> dict[str, JsonValue]:
     return params_to_dict(responses_pb2.ResponseParams.FromString(params))
 
 
-def _read_extras(payload_json: bytes) -> dict[str, JsonValue]:
-    extras: dict[str, JsonValue] = loads(payload_json) if payload_json else {}
-    return extras
+def _read_extras(payload_json: bytes) -> TaskExtras:
+    payload: Any = loads(payload_json) if payload_json else {}
+    if type(payload) is not dict:
+        raise ValueError("the task's payload is not a JSON object")
+    free = {key: value for key, value in payload.items() if key not in COLUMNS}
+    kept = {key: value for key, value in payload.items() if key in COLUMNS}
+    metadata: dict[str, JsonValue] = {}
+    if type(kept.get("metadata")) is dict:
+        metadata = kept.pop("metadata")
+    return TaskExtras(dumps_clean(free) if free else b"", frozenset(free), kept, metadata)
 
 
 _known_params = lru_cache(maxsize=256)(_params_of)

@@ -1,22 +1,20 @@
-"""A rollout as one Responses object, as NeMo Gym's rows hold it. Pure.
-
-`output` is the final transcript after the rollout's first items, in order: what the model
-wrote, what the tools answered, what the environment said in its turns. Tokens stand with the calls
-that the root agent made and a trainer should learn from, and with no others: a reader trains all
-that it finds. Those of actors are in `actors`.
-"""
+"""A rollout as one Responses object, as NeMo Gym's rows hold it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Raw
+
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallTokens, RolloutReading, call_tokens, thread, token_fields
-from gymmesh_responses import JsonValue, items_to_list, response_head_to_dict
+from gymmesh_client.rollout import RolloutReading
+from gymmesh_responses import JsonValue, dumps_clean, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
+from gymmesh_rows import RowResponse, UsageSum
+from gymmesh_rows.columns import UsageSumInputTokensDetails, UsageSumOutputTokensDetails
+from gymmesh_rows.values import listed, overlaid
 
 # What `_answer` gives, in this order.
 _ANSWER: Final = ("id", "model", "status", "error", "incomplete_details")
@@ -28,54 +26,61 @@ _CUT: Final = {
 }
 
 
-def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
-    """The Responses object of a whole rollout, or of what there is of one that failed; but for
-    what it echoes of the request, see gymmesh_client.rows.request.
+def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) -> Raw:
+    """The Responses object of a whole rollout, or of what there is of one that failed.
 
-    `id`, `model`, `error` and `incomplete_details` are the last model call's; `created_at` is in
-    seconds since 1970.
+    Args:
+        output: the conversation of the final call, after the first items.
+        echoed: the JSON object of what it repeats of the request.
     """
     parts, last = reading.parts, reading.last
-    name = model = status = error = details = None
-    output: list[JsonValue] = []
+    name = model = status = ""
+    error = details = None
     if last is not None:
-        name, model, status, error, details = _answer(last[1])
-        items, answers, _ = thread(reading.calls, parts.tools, parts.turns, reading.last_id)
-        output = items_to_list(items)
-        if reading.captured:
-            made = ((one, reading.calls[one[1]][0]) for one in answers)
-            learned = [one for one, call in made if call.trainable and not call.actor]
-            put_tokens(output, learned, call_tokens(parts.calls))
+        *names, error, details = _answer(last[1])
+        name, model, status = map(_text, names)
     cut = None if parts.completed is None else _CUT.get(parts.completed.stop_reason)
     if cut and not details:
         details = {"reason": cut}
-    return {
-        "id": name or parts.rollout_id,
-        "object": "response",
-        "created_at": parts.started_unix_nano / 1e9,
-        "model": model or ("" if last is None else last[0].model),
-        "status": "incomplete" if details else status or "completed",
-        "error": error,
-        "incomplete_details": details,
-        "output": output,
-        "usage": usage_row(
+    response = RowResponse(
+        id=name or parts.rollout_id,
+        object="response",
+        created_at=parts.started_unix_nano / 1e9,
+        model=model or ("" if last is None else last[0].model),
+        status="incomplete" if details else status or "completed",
+        error=None if error is None else Raw(dumps_clean(error)),
+        incomplete_details=None if details is None else Raw(dumps_clean(details)),
+        output=listed(output),
+        usage=usage_sum(
             reading.input_tokens,
             reading.cached_tokens,
             reading.output_tokens,
             reading.reasoning_tokens,
         ),
-    }
+    )
+    return overlaid(response, echoed)
 
 
-def usage_row(read: int, cached: int, wrote: int, reasoning: int) -> dict[str, JsonValue]:
-    """Tokens read (some cached) and written (some reasoning), as the `usage` of a response."""
-    return {
-        "input_tokens": read,
-        "input_tokens_details": {"cached_tokens": cached},
-        "output_tokens": wrote,
-        "output_tokens_details": {"reasoning_tokens": reasoning},
-        "total_tokens": read + wrote,
-    }
+def _text(value: JsonValue) -> str:
+    """A text that a column can hold; empty where an answer has something else in its place."""
+    if type(value) is not str:
+        return ""
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # it has an unpaired surrogate
+        return ""
+    return value
+
+
+def usage_sum(read: int, cached: int, wrote: int, reasoning: int) -> UsageSum:
+    """Tokens read (some cached) and written (some reasoning)."""
+    return UsageSum(
+        input_tokens=read,
+        input_tokens_details=UsageSumInputTokensDetails(cached),
+        output_tokens=wrote,
+        output_tokens_details=UsageSumOutputTokensDetails(reasoning),
+        total_tokens=read + wrote,
+    )
 
 
 def _answer(response: responses_pb2.Response) -> tuple[JsonValue, ...]:
@@ -100,15 +105,3 @@ def _read_overlay(overlay: bytes) -> dict[str, JsonValue]:
 
 # Of one second and one task, answers have the same one: a time, and the request's parameters.
 _known_overlay = lru_cache(maxsize=64)(_read_overlay)
-
-
-def put_tokens(
-    output: list[JsonValue], answers: Sequence[tuple[int, str]], tokens: dict[str, CallTokens]
-) -> None:
-    """Move each model call's tokens to the last item that the call wrote, whose place and call id
-    `answers` have. What is put is taken out of `tokens`, as a row has each token once.
-    """
-    for place, call_id in answers:
-        item = output[place]
-        if call_id in tokens and type(item) is dict:
-            output[place] = item | token_fields(tokens.pop(call_id))

@@ -1,24 +1,7 @@
-"""Rollouts as rows of JSON lines: a superset of NeMo Gym's rollout rows. Pure.
+"""Rollouts as rows of JSON lines, as gymmesh/row/v1/row.proto has them. Pure.
 
-A row of a completed rollout holds
-
-- `responses_create_params`: the task's own, with tools, instructions and sampling parameters
-  as they were in force, so that a trainer sees what the model saw;
-- `first_items`: what the conversation began with, only where the agent or the environment
-  added something to the task's input; what the model saw is this, else the input, and then
-  `response.output`;
-- `response`: see gymmesh_client.rows.response;
-- `reward`: the verdict's; null where there is none (PENDING, SKIPPED), and never 0 for that;
-- every extra key of the task's row, and the verifier's evidence where no other key has the
-  name (the whole evidence is in `verification`, too);
-- `actors`, only where others than the root agent called models: see gymmesh_client.rows.actors;
-- `final_state`, only where the environment keeps it: `state`, what the session had when it was
-  judged, or `omitted`, why it is not kept; it may hold expected answers;
-- the keys in OWN_KEYS. A task's key of one of these names is kept under `task_extras`;
-  `metadata` is merged with the task's own where that is an object.
-
-A row of a failed rollout has `failure` in place of `reward` and `verification`, and whatever
-came before it in `response`.
+The columns that a rollout's messages have are copied by generated code (gymmesh_rows.columns); here
+is how the others are made.
 """
 
 from __future__ import annotations
@@ -30,48 +13,40 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
+from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.boundaries import BOUNDARIES, EnumNames
-from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_notes
-from gymmesh_client.rows.actors import actors_of
-from gymmesh_client.rows.request import extras_of, first_items, request_of
+from gymmesh_client.boundaries import BOUNDARIES
+from gymmesh_client.rollout import RolloutParts, RolloutReading, read
+from gymmesh_client.rows.calls import RowCalls, actors_of
+from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
-from gymmesh_client.summary import Counted, judge_of
-from gymmesh_responses import JsonValue, loads
-from gymmesh_responses.jsonio import write
-from gymmesh_runtime.errors import from_status
-
-OWN_KEYS: Final = frozenset(
-    (
-        "responses_create_params",
-        "first_items",
-        "response",
-        "reward",
-        "task_id",
-        "rollout_id",
-        "run_id",
-        "repeat_index",
-        "attempt",
-        "environment",
-        "agent",
-        "seed",
-        "tags",
-        "verification",
-        "final_state",
-        "stop_reason",
-        "stop_detail",
-        "metadata",
-        "model_usage",
-        "actors",
-        "failure",
-        "task_extras",
-    )
+from gymmesh_client.summary import Counted, judged_by
+from gymmesh_responses import JsonValue, dumps_clean, loads
+from gymmesh_rows import (
+    COLUMNS,
+    EnumNames,
+    ModelCallUsage,
+    RowFailure,
+    RowMetadata,
+    RowStatus,
+    RowTimings,
+    ToolCall,
+    ToolOutcomeCount,
+    Turn,
+    Verification,
+    row_line,
 )
-
+from gymmesh_rows.values import encode, overlaid, with_overlay
+from gymmesh_runtime.errors import from_status
 
 _STOP_REASONS: Final = EnumNames(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = EnumNames(pb.VerificationStatus, "VERIFICATION_STATUS_")
+_NO_VERDICT: Final = pb.Verified(
+    verification=pb.Verification(
+        status=pb.VERIFICATION_STATUS_SKIPPED, reason="the agent sent no verdict"
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,57 +58,20 @@ class FailedAttempt:
 
 
 def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
-    """The row of a completed rollout. What it has of its task may be shared with other rows: not to
-    be changed.
+    """The row of a completed rollout, parsed.
 
     Raises:
-        ValueError: the rollout is not completed, or its calls do not form a conversation.
+        ValueError: the rollout is not completed, its calls do not form a conversation, or it has
+            what JSON cannot hold.
     """
-    return row_of(task, read(RolloutParts.of(rollout)))
-
-
-def row_of(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
-    """As `completed_row`."""
-    parts = reading.parts
-    completed = parts.completed
-    if completed is None:
-        raise ValueError("only a completed rollout has a row")
-    verification = _no_verdict() if parts.verified is None else _verdict_row(parts)
-    row = _opening(task, reading)
-    row["reward"] = verification["reward"]
-    _put_identity(row, task, parts)
-    row["verification"] = verification
-    if (kept := _final_state(parts)) is not None:
-        row["final_state"] = kept
-    row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
-    if completed.stop_detail:
-        row["stop_detail"] = completed.stop_detail
-    row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
-    _put_model_usage(row, reading, ())
-    if reading.actors:
-        row["actors"] = actors_of(reading)
-    return _with_extras(row, extras_of(task), verification["evidence"])
+    row: dict[str, JsonValue] = loads(completed_line(task, RolloutParts.of(rollout))[0])
+    return row
 
 
 def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
-    """The row of a failed rollout; it has no reward, and none may be inferred."""
-    failure, parts = failed.failure, RolloutParts.of(failed.partial)
-    reading = read(parts)
-    row = _opening(task, reading)
-    _put_identity(row, task, parts)
-    row["failure"] = {
-        "boundary": BOUNDARIES[failure.boundary],
-        "status": status_dict(failure.status),
-        "retry_safe": failure.retry_safe,
-        "component": failure.component,
-        "call_id": failure.call_id,
-    }
-    ended = parts.completed or parts.failed
-    row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
-    _put_model_usage(row, reading, from_status(failure.status).usage)
-    if reading.actors:
-        row["actors"] = actors_of(reading)
-    return _with_extras(row, extras_of(task), {})
+    """The row of a failed rollout, parsed; it has no reward, and none may be inferred."""
+    row: dict[str, JsonValue] = loads(failure_line(task, failed))
+    return row
 
 
 def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
@@ -141,204 +79,194 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
 
     Raises as `completed_row`.
     """
+    completed = parts.completed
+    if completed is None:
+        raise ValueError("only a completed rollout has a row")
     reading = read(parts)
-    row = row_of(task, reading)
-    figures = Counted(
-        row["task_id"],
-        row["stop_reason"],
-        row["verification"]["status"],
-        row["reward"],
+    verified = parts.verified or _NO_VERDICT
+    line = _line(task, reading, verified, completed.duration_us, ())
+    verdict = verified.verification
+    environment = (parts.started or _NOT_STARTED).environment or task.environment
+    return line, Counted(
+        parts.task_id or task.task_id,
+        _STOP_REASONS[completed.stop_reason],
+        _VERDICTS[verdict.status],
+        parts.reward,
         reading.input_tokens,
         reading.output_tokens,
         len(parts.calls),
         reading.queue_us,
-        judge_of(row["environment"], row["verification"]),
-        row["verification"].get("explanation", ""),
+        judged_by(environment, verdict.verifier, verdict.verifier_version, verdict.compat),
+        verdict.explanation,
         reading.endpoint_us,
         reading.retries,
     )
-    return row_to_json(row), figures
 
 
-def row_to_json(row: dict[str, JsonValue]) -> bytes:
-    """A row as one line of JSON, without the newline. Unlike `dumps` it does not look for NaN: rows
-    are made of JSON and of numbers that the fold has found finite.
+def failure_line(task: pb.Task, failed: FailedAttempt) -> bytes:
+    """The row of a failed rollout as one line of JSON, with whatever came before the failure; of
+    what cannot be written there is nothing in it.
     """
-    return write(row)
-
-
-def _opening(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
-    started = reading.parts.started
-    params, echoed = request_of(task, started)
-    row: dict[str, JsonValue] = {"responses_create_params": params}
-    items = first_items(task, started)
-    if items is not None:
-        row["first_items"] = items
-    row["response"] = rollout_response(reading) | echoed
-    return row
-
-
-def _put_identity(row: dict[str, JsonValue], task: pb.Task, parts: RolloutParts) -> None:
-    started = parts.started or pb.Started()
-    row["task_id"] = parts.task_id or task.task_id
-    row["rollout_id"] = parts.rollout_id
-    row["run_id"] = parts.run_id
-    row["repeat_index"] = parts.repeat_index
-    row["attempt"] = parts.attempt
-    row["environment"] = started.environment or task.environment
-    row["agent"] = started.agent or task.agent
-    if task.HasField("seed"):
-        row["seed"] = task.seed
-    if task.tags:
-        row["tags"] = dict(sorted(task.tags.items()))
-
-
-def _no_verdict() -> dict[str, Any]:
-    reason = "the agent sent no verdict"
-    return {"status": "SKIPPED", "reward": None, "reason": reason, "evidence": {}}
+    failure = failed.failure
+    parts = RolloutParts.of(failed.partial)
+    usage = from_status(failure.status).usage
+    ended = parts.completed or parts.failed
+    duration_us = 0 if ended is None else ended.duration_us
+    row_failure = RowFailure(
+        boundary=BOUNDARIES[failure.boundary],
+        status=row_status(failure.status),
+        retry_safe=failure.retry_safe,
+        component=failure.component,
+        call_id=failure.call_id,
+    )
+    try:
+        return _line(task, read(parts), None, duration_us, usage, row_failure)
+    except ValueError:  # CodecError is one: what the agent sent is not JSON
+        bare = RolloutParts(
+            parts.rollout_id, parts.attempt, parts.run_id, parts.task_id, parts.repeat_index
+        )
+        return _line(task, read(bare), None, duration_us, usage, row_failure)
 
 
 def verification_row(verification: pb.Verification) -> dict[str, Any]:
-    """A verdict as rows hold it under `verification`."""
-    parts = RolloutParts("", 0, "", "", 0)
-    parts.judge(pb.Verified(verification=verification))
-    return _verdict_row(parts)
-
-
-def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
-    said = parts.verification
-    components: list[JsonValue] = []
-    for part in parts.components:
-        weight = {"weight": part.weight} if part.HasField("weight") else {}
-        components.append({"name": part.name, "value": part.value, **weight})
-    stages: list[JsonValue] = []
-    for stage in said.stages:
-        stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
-    evidence = said.evidence_json
-    row: dict[str, Any] = {
-        "status": _VERDICTS[said.status],
-        "reward": parts.reward,
-        "reason": said.reason,
-        "components": components,
-        "verifier": said.verifier,
-        "version": said.verifier_version,
-        "stages": stages,
-        "evidence": loads(evidence) if evidence else {},
-    }
-    if said.explanation:
-        row["explanation"] = said.explanation
-    if said.compat:
-        row["compat"] = said.compat
+    """A verdict as rows hold it under `verification`, parsed."""
+    row: dict[str, Any] = loads(encode(Verification.of(verification)))
     return row
 
 
-def _final_state(parts: RolloutParts) -> dict[str, JsonValue] | None:
-    """What is kept of the session, for a later verdict; None: nothing."""
-    if parts.verified is None or not parts.verified.HasField("final_state"):
-        return None
-    kept = parts.verified.final_state
-    if kept.state_json:
-        return {"state": loads(kept.state_json)}
-    return {"omitted": kept.omitted}
-
-
-def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[str, JsonValue]:
-    started, verified = reading.parts.started, reading.parts.verified
-    row: dict[str, JsonValue] = {
-        "steps_taken": reading.steps,
-        "tools_used": list(dict.fromkeys([name for name, _ in reading.tool_outcomes])),
-        "tool_outcomes": [
-            {"name": name, "outcome": outcome, "calls": calls}
-            for (name, outcome), calls in reading.tool_outcomes.items()
-        ],
-        "verified": judged,
-    }
-    if started is not None and started.HasField("seed"):
-        row["seed"] = started.seed
-    if reading.captured:
-        row |= token_notes(reading.captured)
-    # When it started (seconds since 1970), and microseconds in all and by kind of call.
-    row["timings"] = {
-        "started_at": reading.parts.started_unix_nano / 1e9,
-        "duration_us": duration_us,
-        "model_us": reading.model_us,
-        "tools_us": reading.tools_us,
-        "verify_us": 0 if verified is None else verified.timings.total_us,
-    }
-    if reading.timed:
-        row["model_calls"] = [_timed(call) for call in reading.timed]
-    return row
-
-
-def _timed(call: pb.ModelCallCompleted) -> dict[str, JsonValue]:
-    """Where a model call's time went, in microseconds, and its retries by reason."""
-    timings = call.timings
-    return {
-        "call_id": call.call_id,
-        "total_us": timings.total_us,
-        "queue_us": timings.queue_us,
-        "endpoint_us": timings.endpoint_us,
-        "retry_us": timings.retry_us,
-        "retries": {one.reason: one.count for one in call.retries},
-    }
-
-
-def _put_model_usage(
-    row: dict[str, JsonValue], reading: RolloutReading, others: Sequence[pb.ModelCallUsage]
-) -> None:
-    """What the environment's own model calls consumed, by model: its turns', its verdict's, and
-    `others`, which are those of a turn or verdict that failed.
-    """
-    turns, judging = reading.parts.turns, reading.parts.verification.model_usage
-    if not (turns or judging or others):
-        return
-    sums: dict[str, dict[str, Any]] = {}
-    for of_one in (*[turn.model_usage for turn in turns], judging, others):
-        for entry in of_one:
-            known = sums.setdefault(
-                entry.model,
-                {"model": entry.model, "calls": 0, "input_tokens": 0, "output_tokens": 0},
-            )
-            known["calls"] += entry.calls
-            known["input_tokens"] += entry.input_tokens
-            known["output_tokens"] += entry.output_tokens
-    if sums:
-        row["model_usage"] = list(sums.values())
-
-
-def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:
-    """A status as JSON: code, message, and the reason and metadata of its ErrorInfo."""
+def row_status(status: status_pb2.Status) -> RowStatus:
+    """A status: code, message, and the reason and metadata of its ErrorInfo."""
     info = error_details_pb2.ErrorInfo()
     for detail in status.details:
         with suppress(DecodeError):  # of a detail that is none
             if detail.Unpack(info):
                 break
-    return {
-        "code": status.code,
-        "message": status.message,
-        "reason": info.reason,
-        "metadata": dict(sorted(info.metadata.items())),
-    }
+    return RowStatus(
+        code=status.code,
+        message=status.message,
+        reason=info.reason,
+        metadata=dict(sorted(info.metadata.items())),
+    )
 
 
-def _with_extras(
-    row: dict[str, JsonValue], extras: dict[str, JsonValue], evidence: JsonValue
-) -> dict[str, JsonValue]:
-    kept: dict[str, JsonValue] = {}
-    for key, value in extras.items():
-        if key not in OWN_KEYS:
-            row[key] = value
-        elif key == "metadata" and type(value) is dict:
-            kept_parts = {name: value[name] for name in value if name in row["metadata"]}
-            row["metadata"] = value | row["metadata"]
-            if kept_parts:
-                kept["metadata"] = kept_parts
-        else:
-            kept[key] = value
-    if kept:
-        row["task_extras"] = kept
-    if evidence and type(evidence) is dict:
-        for key, value in evidence.items():
-            if key not in OWN_KEYS:
-                row.setdefault(key, value)
+def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:
+    """`row_status`, parsed."""
+    row: dict[str, JsonValue] = loads(encode(row_status(status)))
     return row
+
+
+_NOT_STARTED: Final = pb.Started()
+
+
+def _line(
+    task: pb.Task,
+    reading: RolloutReading,
+    verified: pb.Verified | None,
+    duration_us: int,
+    usage: Sequence[pb.ModelCallUsage],
+    failure: RowFailure | UnsetType = UNSET,
+) -> bytes:
+    """A row. usage: of the environment's model calls for what failed."""
+    parts = reading.parts
+    started = parts.started or _NOT_STARTED
+    params, echoed = request_of(task, parts.started)
+    extras = extras_of(task)
+    calls = RowCalls(reading)
+    reward = None if verified is None else parts.reward
+    metadata, kept = _metadata(reading, duration_us, reward is not None, extras)
+    evidence = b"" if verified is None else verified.verification.evidence_json
+    return row_line(
+        verified,
+        None if verified is None else parts.completed,
+        parts,
+        task,
+        responses_create_params=params,
+        first_items=first_items(task, parts.started),
+        response=rollout_response(reading, calls.output, echoed),
+        reward=reward,
+        environment=started.environment or task.environment,
+        agent=started.agent or task.agent,
+        metadata=metadata,
+        model_usage=_model_usage(reading, usage),
+        actors=actors_of(reading),
+        calls=calls.calls,
+        tool_calls=[ToolCall.of(record.answer()) for record in parts.tools],
+        turns=[Turn.of(turn) for turn in parts.turns],
+        failure=failure,
+        task_extras=Raw(dumps_clean(kept)) if kept else UNSET,
+        overlay=_overlay(extras, evidence),
+    )
+
+
+def _metadata(
+    reading: RolloutReading, duration_us: int, judged: bool, extras: TaskExtras
+) -> tuple[Raw, dict[str, JsonValue]]:
+    """`metadata`, and what goes to `task_extras`."""
+    started, verified = reading.parts.started, reading.parts.verified
+    outcomes = reading.tool_outcomes
+    seeded = started is not None and started.HasField("seed")
+    columns = RowMetadata(
+        steps_taken=reading.steps,
+        tools_used=list(dict.fromkeys([name for name, _ in outcomes])) if outcomes else [],
+        tool_outcomes=[
+            ToolOutcomeCount(name=name, outcome=outcome, calls=calls)
+            for (name, outcome), calls in outcomes.items()
+        ],
+        verified=judged,
+        seed=started.seed if seeded and started is not None else UNSET,
+        weights_versions=sorted(reading.weights),
+        timings=RowTimings(
+            started_at=reading.parts.started_unix_nano / 1e9,
+            duration_us=duration_us,
+            model_us=reading.model_us,
+            tools_us=reading.tools_us,
+            verify_us=0 if verified is None else verified.timings.total_us,
+        ),
+    )
+    if not extras.metadata:
+        return overlaid(columns, b""), dict(extras.kept)
+    own = {"steps_taken", "tools_used", "tool_outcomes", "verified", "timings"}
+    own |= {"seed"} if seeded else set()
+    own |= {"weights_versions"} if reading.weights else set()
+    theirs = extras.metadata
+    overlay = {key: theirs[key] for key in theirs if key not in own}
+    hidden = {key: theirs[key] for key in theirs if key in own}
+    kept = dict(extras.kept) | ({"metadata": hidden} if hidden else {})
+    return overlaid(columns, dumps_clean(overlay)), kept
+
+
+def _overlay(extras: TaskExtras, evidence_json: bytes) -> bytes:
+    """The task's keys, then those of the evidence whose names are free."""
+    if not evidence_json:
+        return extras.overlay
+    evidence: Any = loads(evidence_json)
+    if type(evidence) is not dict:
+        return extras.overlay
+    taken = extras.names
+    free = {k: v for k, v in evidence.items() if k not in COLUMNS and k not in taken}
+    if not free:
+        return extras.overlay
+    added = dumps_clean(free)
+    return with_overlay(extras.overlay, added) if extras.overlay else added
+
+
+def _model_usage(
+    reading: RolloutReading, others: Sequence[pb.ModelCallUsage]
+) -> list[ModelCallUsage]:
+    """What the environment's own model calls consumed, by model: its turns', its verdict's, and
+    `others`.
+    """
+    turns, judging = reading.parts.turns, reading.parts.verification.model_usage
+    if not (turns or judging or others):
+        return []
+    sums: dict[str, ModelCallUsage] = {}
+    for of_one in (*[turn.model_usage for turn in turns], judging, others):
+        for entry in of_one:
+            known = sums.get(entry.model)
+            if known is None:
+                sums[entry.model] = ModelCallUsage.of(entry)
+                continue
+            known.calls += entry.calls
+            known.input_tokens += entry.input_tokens
+            known.output_tokens += entry.output_tokens
+    return list(sums.values())

@@ -27,11 +27,12 @@ from gymmesh_client import (
     CollectOptions,
     Collector,
     MemoryOutput,
+    OpenOptions,
     OutputFiles,
     RunIdentity,
+    RunOutput,
     TaskDefaults,
     UserError,
-    prepare,
     run_attempt,
 )
 from gymmesh_client.collect.outcomes import Outcomes
@@ -256,13 +257,14 @@ class TrainerCollector:
         identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
         known = await environment_versions(policy.mesh.directory, None)
         identity = replace(identity, environments=known)
-        output = prepare(
+        output = RunOutput.open(
             files,
             identity,
-            overwrite=False,
-            resume=self.settings.resume and files.journal.exists(),
-            accept=self.settings.accept_change,
-            repeats=self.settings.repeats,
+            OpenOptions(
+                resume=self.settings.resume and files.journal.exists(),
+                accept=self.settings.accept_change,
+                repeats=self.settings.repeats,
+            ),
             on_row=kept.completed,
             on_failure=kept.failed,
         )

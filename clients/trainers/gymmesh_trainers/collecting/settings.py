@@ -24,7 +24,8 @@ class Settings:
     """How a trainer collects.
 
     Attributes:
-        repeats: rollouts per task: the group's size.
+        repeats: rollouts per task: the group's size. `gym-cli collect` has 1: one rollout alone has
+            no advantage.
         concurrency: the most rollouts in flight, of each step.
         max_staleness: versions that a rollout's oldest weights may be behind the newest; None: any.
         stale: what becomes of those that are older: dropped from their group, or only flagged.

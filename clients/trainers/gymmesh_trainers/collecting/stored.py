@@ -15,9 +15,9 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data import actors_of, stored_rollout
 from gymmesh_responses import dumps_sorted, item_from_json, loads, params_to_dict
+from gymmesh_rows import COLUMNS
 from gymmesh_runtime.errors import MeshError, to_status
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ class KeptRollouts:
         self._add(failed_of_row(row), row)
 
     def _add(self, rollout: pb.Rollout, row: Json) -> None:
-        said = {key: value for key, value in row.items() if key not in OWN_KEYS}
+        said = {key: value for key, value in row.items() if key not in COLUMNS}
         said |= row.get("task_extras") or {}
         said["input"] = (row.get("responses_create_params") or {}).get("input")
         self.versions.update((row.get("metadata") or {}).get("weights_versions") or ())

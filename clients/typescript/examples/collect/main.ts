@@ -22,7 +22,7 @@ import {
   readTasks,
   type Task,
   TaskError,
-  writeJson,
+  writeRow,
 } from "@gymmesh/client";
 
 const OPTIONS = {
@@ -86,10 +86,10 @@ async function main(): Promise<number> {
 /** An outcome and its line; one that cannot be written has become a failure. */
 function written(outcome: Outcome): [Outcome, string] {
   try {
-    return [outcome, `${writeJson(outcome.row())}\n`];
+    return [outcome, `${writeRow(outcome.row())}\n`];
   } catch (error) {
     const failed = outcome.unwritable(error);
-    return [failed, `${writeJson(failed.row())}\n`];
+    return [failed, `${writeRow(failed.row())}\n`];
   }
 }
 

@@ -15,14 +15,14 @@ import {
   jsonObject,
   MeshError,
   parseJson,
+  readDocument,
   storeJson,
   type Task,
   taskFromRow,
   textOf,
-  toolFromJson,
 } from "@gymmesh/client";
 import type { CallToolResponseSchema } from "@gymmesh/client/gen/gymmesh/resource/v1/resource_pb";
-import type { Tool } from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
+import { type Tool, ToolSchema } from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
 import {
   ToolOutcome,
   type VerificationSchema,
@@ -185,7 +185,7 @@ function invalid(task: Task, field: string): MeshError {
 function tool(name: string, description: string, properties: JsonObject): Tool {
   const required = Object.keys(properties).filter((key) => key !== "count");
   const parameters = { type: "object", properties, required, additionalProperties: false };
-  return toolFromJson({ type: "function", name, description, parameters });
+  return readDocument(ToolSchema, { type: "function", name, description, parameters });
 }
 
 function example(taskId: string, input: string, item: string, total: bigint): Task {

@@ -6,23 +6,23 @@ import { Code } from "../gen/google/rpc/code_pb.js";
 import type { RunRolloutRequest } from "../gen/gymmesh/agent/v1/agent_pb.js";
 import {
   Boundary,
+  type Failure,
   FailureSchema,
   type Rollout,
   type RolloutEvent,
 } from "../gen/gymmesh/rollout/v1/rollout_pb.js";
-import type { FailedAttempt } from "../rows.js";
+import type { Runner } from "./pool.js";
 
 /** How one attempt ended. */
 export type AttemptOutcome =
   | { readonly kind: "completed"; readonly rollout: Rollout }
-  | ({ readonly kind: "failed"; readonly error: MeshError | undefined } & FailedAttempt);
-
-/** Sends an attempt to an agent and hands its events over, until the terminal one. */
-export type Runner = (
-  request: RunRolloutRequest,
-  onEvent: (event: RolloutEvent) => void,
-  signal: AbortSignal,
-) => Promise<void>;
+  | {
+      readonly kind: "failed";
+      readonly failure: Failure;
+      /** What was known of the rollout before it failed. */
+      readonly partial: Rollout;
+      readonly error: MeshError | undefined;
+    };
 
 /** A server that sheds load says CANCELLED. */
 const PASSING: ReadonlySet<Code> = new Set([
@@ -32,7 +32,7 @@ const PASSING: ReadonlySet<Code> = new Set([
   Code.CANCELLED,
   Code.UNKNOWN,
 ]);
-/** No timer of Node goes on for longer. */
+/** The longest that a timer of Node waits. */
 const LONGEST_MS = 2 ** 31 - 1;
 /** How long past its deadline an agent is waited for before it is left. */
 const SLACK_MS = 5_000;
@@ -42,49 +42,53 @@ const SLACK_MS = 5_000;
  * failure at the boundary AGENT, or DEADLINE when the time was over.
  */
 export async function runAttempt(
-  run: Runner,
+  runner: Runner,
   request: RunRolloutRequest,
   options: {
     readonly repeatIndex: number;
     readonly timeoutMs: number;
-    readonly signal?: AbortSignal | undefined;
-    readonly onEvent?: ((event: RolloutEvent) => void) | undefined;
+    readonly signal: AbortSignal;
+    readonly onEvent: ((event: RolloutEvent) => void) | undefined;
   },
 ): Promise<AttemptOutcome> {
   const { rolloutId, attempt, runId, task } = request;
-  const { repeatIndex, timeoutMs, signal, onEvent } = options;
+  const { repeatIndex, timeoutMs, signal } = options;
   const fold = new Fold({ rolloutId, attempt, runId, taskId: task?.taskId ?? "", repeatIndex });
   const stop = new AbortController();
   const abort = (): void => stop.abort();
   let isLate = false;
-  const timer = setTimeout(
-    () => {
-      isLate = true;
-      abort();
-    },
-    Math.min(timeoutMs + SLACK_MS, LONGEST_MS),
-  );
-  signal?.addEventListener("abort", abort, { once: true });
-  if (signal?.aborted) abort();
-  const take = (event: RolloutEvent): void => {
-    fold.add(event);
-    onEvent?.(event);
+  const expire = (): void => {
+    isLate = true;
+    abort();
   };
-  const agent = task?.agent ?? "";
+  const timer = setTimeout(expire, Math.min(timeoutMs + SLACK_MS, LONGEST_MS));
+  signal.addEventListener("abort", abort, { once: true });
+  if (signal.aborted) abort();
+  const onEvent = (event: RolloutEvent): void => {
+    fold.add(event);
+    options.onEvent?.(event);
+  };
+  const failed = (boundary: Boundary, error: MeshError, retrySafe: boolean): AttemptOutcome => {
+    const component = task?.agent ?? "";
+    const status = toStatus(error);
+    const failure = create(FailureSchema, { boundary, status, retrySafe, component });
+    return { kind: "failed", failure, partial: fold.partial, error };
+  };
   try {
-    await run(request, take, stop.signal);
+    await runner.run(request, { timeoutMs, onEvent, signal: stop.signal });
     if (!fold.ended) fold.finish(); // throws `truncated`
   } catch (error) {
-    // Once the outcome has come, how the call closed after it is of no account.
+    // Once the outcome has come, how the call closed after it does not matter.
     if (!fold.ended) {
-      if (signal?.aborted) return cancelled(agent, fold.partial);
-      if (isLate) return failed(agent, fold, overdue(timeoutMs), false);
-      const known = meshErrorOf(error);
-      return failed(agent, fold, known, isSafe(error, fold.begun));
+      const cancelled = new MeshError("CALLER_CANCELLED", "the rollout was cancelled");
+      if (signal.aborted) return failed(Boundary.CANCELLED, cancelled, true);
+      const known = isLate ? overdue(timeoutMs) : meshErrorOf(error);
+      if (known.code === Code.DEADLINE_EXCEEDED) return failed(Boundary.DEADLINE, known, false);
+      return failed(Boundary.AGENT, known, isSafe(error, fold.begun));
     }
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", abort);
+    signal.removeEventListener("abort", abort);
   }
   const rollout = fold.finish();
   const { outcome } = rollout;
@@ -100,31 +104,9 @@ export async function runAttempt(
 function isSafe(error: unknown, begun: boolean): boolean {
   if (error instanceof StreamViolation) return error.rule === "truncated";
   if (!(error instanceof MeshError)) return false;
-  // An attempt that runs there already is done with; the next one has a number of its own.
+  // An attempt that runs there already has another collector; the next one has its own number.
   if (begun || error.reason === "ROLLOUT_EXISTS") return true;
   return error.reason !== "MESSAGE_TOO_LARGE" && PASSING.has(error.code);
-}
-
-function failed(agent: string, fold: Fold, error: MeshError, retrySafe: boolean): AttemptOutcome {
-  const isOverdue = error.code === Code.DEADLINE_EXCEEDED;
-  const failure = create(FailureSchema, {
-    boundary: isOverdue ? Boundary.DEADLINE : Boundary.AGENT,
-    status: toStatus(error),
-    retrySafe: retrySafe && !isOverdue,
-    component: agent,
-  });
-  return { kind: "failed", failure, partial: fold.partial, error };
-}
-
-function cancelled(agent: string, partial: Rollout): AttemptOutcome {
-  const error = new MeshError("CALLER_CANCELLED", "the rollout was cancelled");
-  const failure = create(FailureSchema, {
-    boundary: Boundary.CANCELLED,
-    status: toStatus(error),
-    retrySafe: true,
-    component: agent,
-  });
-  return { kind: "failed", failure, partial, error };
 }
 
 function overdue(timeoutMs: number): MeshError {

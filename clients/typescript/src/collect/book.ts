@@ -19,8 +19,6 @@ export interface AttemptKey {
 /** An attempt that was asked for. */
 export interface Asked extends AttemptKey {
   readonly request: RunRolloutRequest;
-  /** The bytes of the request. */
-  readonly size: number;
   /** When it must have ended, in milliseconds of the stream's clock. */
   readonly dueMs: number;
   /** Takes each of its events, once and in order; what it throws ends the attempt. */
@@ -187,6 +185,6 @@ function lost(error: unknown): unknown {
   return new MeshError("PEER_UNAVAILABLE", sentence, { metadata, retryAfterMs, cause: error });
 }
 
-function keyOf(attempt: AttemptKey): string {
+export function keyOf(attempt: AttemptKey): string {
   return `${attempt.rolloutId}#${attempt.attempt}`;
 }

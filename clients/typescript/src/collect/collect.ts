@@ -4,22 +4,21 @@ import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { checkContract } from "../contract.js";
-import { fromStatus, MeshError } from "../errors.js";
+import { fromStatus } from "../errors.js";
 import {
   AgentService,
   type GetAgentResponse,
   type RolloutOptionsSchema,
-  type RunRolloutRequest,
   RunRolloutRequestSchema,
 } from "../gen/gymmesh/agent/v1/agent_pb.js";
 import { type RolloutEvent, type Task, TaskSchema } from "../gen/gymmesh/rollout/v1/rollout_pb.js";
 import { type CallOptions, serviceClient } from "../rpc/client.js";
 import { type Connection, type DialOptions, dial } from "../rpc/dial.js";
 import { repeatSeed, type TaskDefaults } from "../tasks.js";
-import { type AttemptOutcome, type Runner, runAttempt } from "./attempt.js";
+import { type AttemptOutcome, runAttempt } from "./attempt.js";
 import { type Outcome, outcomeOf } from "./outcome.js";
-import { StreamPool } from "./pool.js";
-import type { CollectStream, StreamLimits } from "./stream.js";
+import { callRunner, type Runner, StreamPool } from "./pool.js";
+import type { StreamLimits } from "./stream.js";
 
 /** How to collect; times in milliseconds. */
 export interface CollectOptions {
@@ -103,12 +102,6 @@ interface Job {
   readonly repeatIndex: number;
 }
 
-/** What a worker has finished; `taken` is called once the outcome is the caller's. */
-interface Finished {
-  readonly outcome: Outcome;
-  readonly taken: () => void;
-}
-
 /** Refusals with which nothing was done: they do not count as attempts. */
 const NOT_TRIED: ReadonlySet<string> = new Set([
   "QUEUE_FULL",
@@ -133,34 +126,27 @@ async function* collect(
   const runner = runnerFor(connection, about, options);
   const runId = options.runId ?? `run-${randomBytes(6).toString("hex")}`;
   const jobs = jobsOf(tasks, options.repeats ?? 1);
-  const queue = new Queue<Finished>();
+  // No more than `concurrency` outcomes wait for a caller that is slow.
+  const { readable, writable } = new TransformStream<Outcome, Outcome>();
+  const writer = writable.getWriter();
   const work = async (): Promise<void> => {
     for (let next = await jobs.next(); !next.done && !signal.aborted; next = await jobs.next()) {
-      const outcome = await rolloutOf(next.value, runner, { ...options, runId, signal });
-      // No more than `concurrency` outcomes wait for a caller that is slow.
-      await new Promise<void>((taken) => {
-        if (stop.signal.aborted) taken();
-        else queue.put({ outcome, taken });
-      });
-      if (!stop.signal.aborted) runner.stored(outcome);
+      await writer.write(await rolloutOf(next.value, runner, { ...options, runId, signal }));
     }
   };
-  const workers = Array.from({ length: options.concurrency ?? 64 }, work);
-  const all = Promise.all(workers).then(
-    () => queue.end(),
-    (error: unknown) => queue.end(error),
-  );
-  let release = (): void => undefined;
+  const all = Promise.allSettled(Array.from({ length: options.concurrency ?? 64 }, work));
+  const ending = all.then((ended) => {
+    const broken = ended.find((one) => one.status === "rejected");
+    return broken ? writer.abort(broken.reason) : writer.close();
+  });
+  ending.catch(() => undefined); // the caller has left
   try {
-    for await (const { outcome, taken } of queue) {
-      release = taken;
+    for await (const outcome of readable) {
       yield outcome;
-      taken();
+      runner.stored({ rolloutId: outcome.rolloutId, attempt: outcome.attempt });
     }
   } finally {
     stop.abort();
-    release(); // a caller that left has not said that it stored the last one
-    for (const { taken } of queue.rest()) taken();
     await all;
     await runner.close();
   }
@@ -192,39 +178,42 @@ async function* jobsOf(
 
 /** Runs attempts of one rollout until one has an outcome that stays. */
 async function rolloutOf(
-  job: Job,
-  runner: RolloutRunner,
+  { task, repeatIndex }: Job,
+  runner: Runner,
   options: CollectOptions & { readonly runId: string; readonly signal: AbortSignal },
 ): Promise<Outcome> {
-  const { repeatIndex } = job;
   const { maxAttempts = 3, patienceMs = 30_000, timeoutMs = 900_000, signal, onEvent } = options;
+  const rolloutId = rolloutIdOf(options.runId, task.taskId, repeatIndex);
   let counted = 0;
   let refusals = 0;
   let refusedSince = 0;
   for (let attempt = 1; ; ) {
-    const request = requestOf(job, attempt, options.runId, options.rollout);
-    const how = { repeatIndex, timeoutMs, signal, onEvent };
-    const ended = await runAttempt((...given) => runner.run(timeoutMs, ...given), request, how);
-    if (ended.kind === "completed" || !ended.failure.retrySafe || signal.aborted) {
-      return outcomeOf({ ...job, attempt }, ended);
-    }
+    const request = create(RunRolloutRequestSchema, {
+      task: sentTask(task, repeatIndex),
+      rolloutId,
+      attempt,
+      runId: options.runId,
+      ...(options.rollout && { options: options.rollout }),
+    });
+    const ended = await runAttempt(runner, request, { repeatIndex, timeoutMs, signal, onEvent });
+    const outcome = (): Outcome => outcomeOf({ task, repeatIndex, rolloutId, attempt }, ended);
+    if (ended.kind === "completed" || !ended.failure.retrySafe || signal.aborted) return outcome();
     if (wasTried(ended)) {
       counted += 1;
       refusals = 0;
-      if (counted >= maxAttempts) return outcomeOf({ ...job, attempt }, ended);
+      if (counted >= maxAttempts) return outcome();
     } else {
       refusals += 1;
       if (refusals === 1) refusedSince = performance.now();
-      if (performance.now() - refusedSince > patienceMs)
-        return outcomeOf({ ...job, attempt }, ended);
+      if (performance.now() - refusedSince > patienceMs) return outcome();
     }
-    runner.stored({ request });
-    if (!wasRefused(ended)) attempt += 1;
+    runner.stored(request);
     const asked = ended.failure.status ? fromStatus(ended.failure.status).retryAfterMs : 0;
     const doubled = FIRST_WAIT_MS * 2 ** Math.min(counted + refusals - 1, 16);
     const waitMs = Math.min(LONGEST_WAIT_MS, Math.max(doubled, asked ?? 0));
     await sleep(waitMs * (0.75 + Math.random() / 4), undefined, { signal }).catch(() => undefined);
-    if (signal.aborted) return outcomeOf({ ...job, attempt }, ended);
+    if (signal.aborted) return outcome();
+    if (!wasRefused(ended)) attempt += 1;
   }
 }
 
@@ -239,17 +228,11 @@ function wasTried(ended: AttemptOutcome): boolean {
   return !(ended.error && NOT_TRIED.has(ended.error.reason));
 }
 
-function requestOf(
-  { task, repeatIndex }: Job,
-  attempt: number,
-  runId: string,
-  options: MessageInitShape<typeof RolloutOptionsSchema> | undefined,
-): RunRolloutRequest {
+/** The task with the repeat's seed; the messages in it are shared. */
+function sentTask(task: Task, repeatIndex: number): Task {
   const sent = create(TaskSchema, { ...task });
   if (task.seed !== undefined) sent.seed = repeatSeed(task.seed, repeatIndex);
-  const rolloutId = rolloutIdOf(runId, task.taskId, repeatIndex);
-  const request = { task: sent, rolloutId, attempt, runId, ...(options && { options }) };
-  return create(RunRolloutRequestSchema, request);
+  return sent;
 }
 
 /** The id that stands for (run, task, repeat); the repeat stands at its end. */
@@ -258,93 +241,13 @@ export function rolloutIdOf(runId: string, taskId: string, repeatIndex: number):
   return `ro-${digest.slice(0, 20)}-${repeatIndex}`;
 }
 
-/** Runs attempts, over streams or one call each. */
-interface RolloutRunner {
-  run(timeoutMs: number, ...given: Parameters<Runner>): Promise<void>;
-  stored(ended: { readonly request: RunRolloutRequest } | Outcome): void;
-  close(): Promise<void>;
-}
-
 function runnerFor(
   connection: Connection,
   about: GetAgentResponse,
   options: CollectOptions,
-): RolloutRunner {
-  if (!about.collect || options.callPerRollout) return plainRunner(connection);
+): Runner {
+  if (!about.collect || options.callPerRollout) return callRunner(connection);
   const isOne = /^[^/]*$/.test(connection.target);
   const most = options.streams ?? (isOne ? 1 : 8);
-  const pool = new StreamPool(connection, most, options.streamLimits);
-  const holders = new Map<string, CollectStream>();
-  return {
-    async run(timeoutMs, request, onEvent, signal) {
-      const { rolloutId, attempt } = request;
-      const stream = await pool.run(request, { timeoutMs, onEvent, signal });
-      holders.set(`${rolloutId}#${attempt}`, stream);
-    },
-    stored(ended) {
-      const { rolloutId, attempt } = "request" in ended ? ended.request : identityOf(ended);
-      const key = `${rolloutId}#${attempt}`;
-      holders.get(key)?.stored({ rolloutId, attempt });
-      holders.delete(key);
-    },
-    close: () => pool.close(),
-  };
-}
-
-function plainRunner(connection: Connection): RolloutRunner {
-  const agent = serviceClient(AgentService, connection);
-  return {
-    async run(timeoutMs, request, onEvent, signal) {
-      for await (const { event } of agent.runRollout(request, { timeoutMs, signal })) {
-        if (!event) throw new MeshError("CONTRACT_VIOLATED", "an answer came without an event");
-        onEvent(event);
-      }
-    },
-    stored: () => undefined,
-    close: async () => undefined,
-  };
-}
-
-function identityOf(outcome: Outcome): { rolloutId: string; attempt: number } {
-  const { rolloutId } = outcome.kind === "completed" ? outcome.rollout : outcome.partial;
-  return { rolloutId, attempt: outcome.attempt };
-}
-
-/** A queue between the workers and the one caller. */
-class Queue<T> implements AsyncIterable<T> {
-  private items: T[] = [];
-  private wake: (() => void) | undefined;
-  private ended: { readonly error: unknown } | undefined;
-
-  put(item: T): void {
-    this.items.push(item);
-    this.wake?.();
-  }
-
-  /** No more comes; an error is thrown to the reader once it has all that came. */
-  end(error?: unknown): void {
-    this.ended = { error };
-    this.wake?.();
-  }
-
-  /** What waits. */
-  rest(): T[] {
-    return this.items.splice(0);
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<T, void> {
-    for (;;) {
-      const item = this.items.shift();
-      if (item !== undefined) {
-        yield item;
-      } else if (this.ended) {
-        if (this.ended.error !== undefined) throw this.ended.error;
-        return;
-      } else {
-        await new Promise<void>((resolve) => {
-          this.wake = resolve;
-        });
-      }
-    }
-  }
+  return new StreamPool(connection, most, options.streamLimits);
 }

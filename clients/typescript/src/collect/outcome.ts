@@ -9,24 +9,29 @@ import {
   RolloutSchema,
   type Task,
 } from "../gen/gymmesh/rollout/v1/rollout_pb.js";
-import type { JsonObject } from "../json.js";
-import { completedRow, type FailedAttempt, failureRow } from "../rows.js";
+import type { Row } from "../gen/gymmesh/row/v1/row_pb.js";
+import { rowOf } from "../row/row.js";
 import type { AttemptOutcome } from "./attempt.js";
 
-interface OfRollout {
+/** What an outcome is of. */
+interface Asked {
   readonly task: Task;
   readonly repeatIndex: number;
+  readonly rolloutId: string;
   readonly attempt: number;
+}
+
+interface OfRollout extends Asked {
   /** The instance of the agent that ran it; empty where none began. */
   readonly agentInstanceId: string;
   /**
-   * The JSON row that `gym-cli collect` writes for it. Throws where the agent sent what is no JSON,
-   * such as evidence that is none; `unwritable` stands for it then.
+   * The row that `gym-cli collect` writes for it. It, or writing it, throws where the agent sent
+   * what is not JSON; `unwritable` replaces the outcome then.
    */
-  row(): JsonObject;
+  row(): Row;
   /**
-   * A failure with the rollout's identity and no more: of the agent for a completed rollout, the
-   * same as before for one that failed.
+   * A failure with the rollout's identity and nothing else: of the agent for a completed rollout,
+   * the same as before for one that failed.
    */
   unwritable(error: unknown): Outcome;
 }
@@ -38,34 +43,27 @@ export type Outcome = OfRollout &
     | { readonly kind: "failed"; readonly failure: Failure; readonly partial: Rollout }
   );
 
-/** What an outcome is of. */
-export interface Asked {
-  readonly task: Task;
-  readonly repeatIndex: number;
-  readonly attempt: number;
-}
-
 /** The outcome that an attempt makes. */
 export function outcomeOf(asked: Asked, ended: AttemptOutcome): Outcome {
   const { task } = asked;
   const rollout = ended.kind === "completed" ? ended.rollout : ended.partial;
   const about = { ...asked, agentInstanceId: rollout.started?.agentInstanceId ?? "" };
-  if (ended.kind === "completed") {
-    const row = (): JsonObject => completedRow(task, rollout);
-    const unwritable = (error: unknown): Outcome =>
-      failedOutcome(about, { failure: notWritten(task.agent, error), partial: bare(rollout) });
-    return { ...about, kind: "completed", rollout, row, unwritable };
-  }
-  return failedOutcome(about, ended);
-}
-
-function failedOutcome(
-  about: Asked & { readonly agentInstanceId: string },
-  { failure, partial }: FailedAttempt,
-): Outcome {
-  const row = (): JsonObject => failureRow(about.task, { failure, partial });
-  const unwritable = (): Outcome => failedOutcome(about, { failure, partial: bare(partial) });
-  return { ...about, kind: "failed", failure, partial, row, unwritable };
+  const failed = (failure: Failure, partial: Rollout): Outcome => ({
+    ...about,
+    kind: "failed",
+    failure,
+    partial,
+    row: () => rowOf(task, partial, failure),
+    unwritable: () => failed(failure, bare(partial)),
+  });
+  if (ended.kind === "failed") return failed(ended.failure, rollout);
+  return {
+    ...about,
+    kind: "completed",
+    rollout,
+    row: () => rowOf(task, rollout),
+    unwritable: (error) => failed(notWritten(task.agent, error), bare(rollout)),
+  };
 }
 
 function notWritten(component: string, error: unknown): Failure {

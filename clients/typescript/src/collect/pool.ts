@@ -1,12 +1,41 @@
-/** Streams over one connection: behind its target may be many agents, and a stream is to one. */
-import type { RunRolloutRequest } from "../gen/gymmesh/agent/v1/agent_pb.js";
+/** How attempts reach an agent: over streams, of which there may be many behind one target, or calls. */
+import { MeshError } from "../errors.js";
+import { AgentService, type RunRolloutRequest } from "../gen/gymmesh/agent/v1/agent_pb.js";
+import { serviceClient } from "../rpc/client.js";
 import type { Connection } from "../rpc/dial.js";
+import { type AttemptKey, keyOf } from "./book.js";
 import { CollectStream, type RunOptions, type StreamLimits } from "./stream.js";
 
+/** Runs attempts of an agent. */
+export interface Runner {
+  /** Hands the events of an attempt over, until the terminal one; throws MeshError. */
+  run(request: RunRolloutRequest, options: RunOptions): Promise<void>;
+  /** The outcome of an attempt is stored. */
+  stored(attempt: AttemptKey): void;
+  close(): Promise<void>;
+}
+
+/** Runs each attempt by a call of its own. */
+export function callRunner(connection: Connection): Runner {
+  const agent = serviceClient(AgentService, connection);
+  return {
+    async run(request, { onEvent, ...options }) {
+      for await (const { event } of agent.runRollout(request, options)) {
+        if (!event) throw new MeshError("CONTRACT_VIOLATED", "an answer came without an event");
+        onEvent(event);
+      }
+    },
+    stored: () => undefined,
+    close: async () => undefined,
+  };
+}
+
 /** Runs each attempt on the stream with the fewest in flight; replaces streams that broke. */
-export class StreamPool {
+export class StreamPool implements Runner {
   private streams: CollectStream[] = [];
   private readonly leaving = new Set<CollectStream>();
+  /** The stream that has the outcome of an attempt, until it is stored. */
+  private readonly holders = new Map<string, CollectStream>();
 
   /** `most`: the most streams side by side; gRPC's load balancing says to which agents they go. */
   constructor(
@@ -15,11 +44,15 @@ export class StreamPool {
     private readonly limits?: StreamLimits,
   ) {}
 
-  /** Runs one attempt; returns the stream that has its outcome, for `stored`. */
-  async run(request: RunRolloutRequest, options: RunOptions): Promise<CollectStream> {
+  async run(request: RunRolloutRequest, options: RunOptions): Promise<void> {
     const stream = this.pick();
     await stream.run(request, options);
-    return stream;
+    this.holders.set(keyOf(request), stream);
+  }
+
+  stored(attempt: AttemptKey): void {
+    this.holders.get(keyOf(attempt))?.stored(attempt);
+    this.holders.delete(keyOf(attempt));
   }
 
   async close(): Promise<void> {

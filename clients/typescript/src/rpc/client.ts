@@ -12,7 +12,7 @@ import {
   type MessageShape,
   toBinary,
 } from "@bufbuild/protobuf";
-import { type CallOptions as GrpcCallOptions, Metadata, type ServiceError } from "@grpc/grpc-js";
+import { type ClientDuplexStream, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { fromCall, MeshError, STATUS_KEY } from "../errors.js";
 import type { Connection } from "./dial.js";
 
@@ -79,75 +79,67 @@ function decode<O extends DescMessage>(schema: O, bytes: Buffer): MessageShape<O
   }
 }
 
+/** Every kind of call is a bidi call with one or more requests and answers: the wire is the same. */
 function caller(method: DescMethod, connection: Connection): unknown {
-  const { client } = connection;
-  const path = pathOf(method);
-  const { input, output } = method;
-  const encode = (message: MessageInitShape<DescMessage>): Buffer =>
-    asBytes(toBinary(input, create(input, message)));
-  const same = (bytes: Buffer): Buffer => bytes;
+  const begin = (options: CallOptions) => beginCall(method, connection, options);
+  const send = (request: MessageInitShape<DescMessage>, options: CallOptions) => {
+    const call = begin(options);
+    call.send(request);
+    call.end();
+    return call;
+  };
   switch (method.methodKind) {
     case "unary":
       return async (request: MessageInitShape<DescMessage>, options: CallOptions) => {
-        const given = [
-          encode(request),
-          metadataOf(connection, options),
-          optionsOf(options),
-        ] as const;
-        checkSignal(options.signal);
-        const bytes = await new Promise<Buffer>((resolve, reject) => {
-          const call = client.makeUnaryRequest(path, same, same, ...given, (error, answer) => {
-            options.signal?.removeEventListener("abort", cancel);
-            if (error) reject(meshError(error, options.signal));
-            else resolve(answer ?? Buffer.alloc(0));
-          });
-          const cancel = (): void => call.cancel();
-          options.signal?.addEventListener("abort", cancel, { once: true });
-        });
-        return decode(output, bytes);
+        let answer: MessageShape<DescMessage> | undefined;
+        for await (const one of send(request, options)) answer = one;
+        return answer ?? decode(method.output, Buffer.alloc(0));
       };
     case "server_streaming":
       return async function* (request: MessageInitShape<DescMessage>, options: CallOptions) {
-        checkSignal(options.signal);
-        const metadata = metadataOf(connection, options);
-        const given = [encode(request), metadata, optionsOf(options)] as const;
-        const call = client.makeServerStreamRequest(path, same, same, ...given);
-        yield* messages(call, output, options.signal);
+        yield* send(request, options);
       };
     case "bidi_streaming":
-      return (options: CallOptions): BidiCall<DescMessage, DescMessage> => {
-        const given = [metadataOf(connection, options), optionsOf(options)] as const;
-        const call = client.makeBidiStreamRequest(path, same, same, ...given);
-        call.on("error", () => undefined); // the reader gets it; without one, nobody wants it
-        return {
-          send: (message) => void call.write(encode(message)),
-          end: () => call.end(),
-          cancel: () => call.cancel(),
-          [Symbol.asyncIterator]: () => messages(call, output, options.signal),
-        };
-      };
+      return begin;
     default:
-      throw new TypeError(`${path}: the contract has no ${method.methodKind} methods`);
+      throw new TypeError(`${pathOf(method)}: the contract has no ${method.methodKind} methods`);
   }
 }
 
-/** What a stream needs of a grpc-js call. */
-interface ReadableCall extends AsyncIterable<Buffer> {
-  cancel(): void;
-  on(event: "error", listener: (error: Error) => void): unknown;
+function beginCall(
+  method: DescMethod,
+  connection: Connection,
+  options: CallOptions,
+): BidiCall<DescMessage, DescMessage> {
+  const same = (bytes: Buffer): Buffer => bytes;
+  const call = connection.client.makeBidiStreamRequest(
+    pathOf(method),
+    same,
+    same,
+    metadataOf(connection, options),
+    { deadline: Date.now() + options.timeoutMs },
+  );
+  // The reader gets it; one that comes after the reader has left is ignored.
+  call.on("error", () => undefined);
+  return {
+    send: (message) =>
+      void call.write(asBytes(toBinary(method.input, create(method.input, message)))),
+    end: () => call.end(),
+    cancel: () => call.cancel(),
+    [Symbol.asyncIterator]: () => messages(call, method.output, options.signal),
+  };
 }
 
 async function* messages(
-  call: ReadableCall,
+  call: ClientDuplexStream<Buffer, Buffer>,
   schema: DescMessage,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<MessageShape<DescMessage>, void> {
   const cancel = (): void => call.cancel();
-  call.on("error", () => undefined); // one that comes after the reader has left
   signal?.addEventListener("abort", cancel, { once: true });
   if (signal?.aborted) cancel();
   try {
-    for await (const bytes of call) yield decode(schema, bytes);
+    for await (const bytes of call) yield decode(schema, bytes as Buffer);
   } catch (error) {
     throw meshError(error, signal);
   } finally {
@@ -163,20 +155,8 @@ function metadataOf(connection: Connection, options: CallOptions): Metadata {
   return metadata;
 }
 
-function optionsOf(options: CallOptions): GrpcCallOptions {
-  return { deadline: Date.now() + options.timeoutMs };
-}
-
-function checkSignal(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw cancelled();
-}
-
-function cancelled(): MeshError {
-  return new MeshError("CALLER_CANCELLED", "the call was cancelled");
-}
-
 function meshError(error: unknown, signal: AbortSignal | undefined): unknown {
-  if (signal?.aborted) return cancelled();
+  if (signal?.aborted) return new MeshError("CALLER_CANCELLED", "the call was cancelled");
   if (!(error instanceof Error) || !("code" in error) || typeof error.code !== "number")
     return error;
   const { code, details, metadata } = error as ServiceError;

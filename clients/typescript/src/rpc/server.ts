@@ -1,5 +1,4 @@
 /** Services on a grpc-js server, made of the descriptors of the generated services. */
-import type { Readable } from "node:stream";
 import {
   create,
   type DescMessage,
@@ -15,15 +14,7 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
-import {
-  type handleBidiStreamingCall,
-  type handleServerStreamingCall,
-  type handleUnaryCall,
-  Metadata,
-  Server,
-  type ServerOptions,
-  type ServerUnaryCall,
-} from "@grpc/grpc-js";
+import { Metadata, Server, type ServerDuplexStream, type ServerOptions } from "@grpc/grpc-js";
 import { MeshError, STATUS_KEY, statusBytes, toStatus } from "../errors.js";
 import { FieldBehavior, field_behavior } from "../gen/google/api/field_behavior_pb.js";
 import { asBytes, pathOf } from "./client.js";
@@ -70,86 +61,38 @@ export function addService<S extends DescService>(
   handlers: ServiceHandlers<S>,
 ): void {
   const offered = handlers as Readonly<Record<string, Handler | undefined>>;
-  const definition = Object.fromEntries(
-    service.methods.map((method) => [
-      method.localName,
-      {
-        path: pathOf(method),
-        requestStream: method.methodKind === "bidi_streaming",
-        responseStream: method.methodKind !== "unary",
-        requestSerialize: same,
-        requestDeserialize: same,
-        responseSerialize: same,
-        responseDeserialize: same,
-      },
-    ]),
+  const same = (bytes: Buffer): Buffer => bytes;
+  // Every kind is served as a bidi call with one or more requests and answers: the wire is the same.
+  const served = service.methods.map((method) => {
+    const definition = {
+      path: pathOf(method),
+      requestStream: true,
+      responseStream: true,
+      requestSerialize: same,
+      requestDeserialize: same,
+      responseSerialize: same,
+      responseDeserialize: same,
+    };
+    const handler = offered[method.localName]?.bind(handlers) ?? notOffered(method);
+    const serve = (call: Call): void => void answer(call, method, handler);
+    return { name: method.localName, definition, serve };
+  });
+  server.addService(
+    Object.fromEntries(served.map(({ name, definition }) => [name, definition])),
+    Object.fromEntries(served.map(({ name, serve }) => [name, serve])),
   );
-  const implementation = Object.fromEntries(
-    service.methods.map((method) => {
-      const handler = offered[method.localName]?.bind(handlers) ?? notOffered(method);
-      return [method.localName, SERVED[method.methodKind as keyof typeof SERVED](method, handler)];
-    }),
-  );
-  server.addService(definition, implementation);
 }
 
+type Call = ServerDuplexStream<Buffer, Buffer>;
 type Handler = (request: never, context: CallContext) => unknown;
 type Init = MessageInitShape<DescMessage>;
 
-const SERVED = {
-  unary: (method: DescMethod, handler: Handler): handleUnaryCall<Buffer, Buffer> => {
-    return (call, callback) => {
-      const answer = async (): Promise<Buffer> =>
-        encode(method, (await handler(decode(method, call.request), contextOf(call))) as Init);
-      answer().then(
-        (bytes) => callback(null, bytes),
-        (error) => callback(grpcError(error)),
-      );
-    };
-  },
-  server_streaming: (
-    method: DescMethod,
-    handler: Handler,
-  ): handleServerStreamingCall<Buffer, Buffer> => {
-    return (call) =>
-      void send(
-        call,
-        method,
-        () => handler(decode(method, call.request), contextOf(call)) as AsyncIterable<Init>,
-      );
-  },
-  bidi_streaming: (
-    method: DescMethod,
-    handler: Handler,
-  ): handleBidiStreamingCall<Buffer, Buffer> => {
-    return (call) =>
-      void send(
-        call,
-        method,
-        () => handler(requests(call, method) as never, contextOf(call)) as AsyncIterable<Init>,
-      );
-  },
-};
-
-/** What a stream of answers needs of a grpc-js call. */
-interface WritableCall {
-  readonly cancelled: boolean;
-  write(bytes: Buffer): boolean;
-  end(): void;
-  emit(event: "error", error: unknown): boolean;
-  on(event: "drain" | "cancelled", listener: () => void): unknown;
-  off(event: "drain" | "cancelled", listener: () => void): unknown;
-}
-
-async function send(
-  call: WritableCall,
-  method: DescMethod,
-  answers: () => AsyncIterable<Init>,
-): Promise<void> {
+async function answer(call: Call, method: DescMethod, handler: Handler): Promise<void> {
   try {
-    for await (const answer of answers()) {
+    for await (const message of answers(call, method, handler)) {
       if (call.cancelled) return;
-      if (!call.write(encode(method, answer))) await drained(call);
+      const bytes = asBytes(toBinary(method.output, create(method.output, message)));
+      if (!call.write(bytes)) await drained(call);
     }
     call.end();
   } catch (error) {
@@ -157,7 +100,20 @@ async function send(
   }
 }
 
-function drained(call: WritableCall): Promise<void> {
+async function* answers(call: Call, method: DescMethod, handler: Handler): AsyncGenerator<Init> {
+  const context = contextOf(call);
+  const incoming = requests(call, method);
+  if (method.methodKind === "bidi_streaming") {
+    yield* handler(incoming as never, context) as AsyncIterable<Init>;
+    return;
+  }
+  const first = await incoming.next();
+  const request = (first.done ? decode(method, Buffer.alloc(0)) : first.value) as never;
+  if (method.methodKind === "unary") yield (await handler(request, context)) as Init;
+  else yield* handler(request, context) as AsyncIterable<Init>;
+}
+
+function drained(call: Call): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
       call.off("drain", done);
@@ -170,16 +126,12 @@ function drained(call: WritableCall): Promise<void> {
 }
 
 /** A stream's requests. Reading them to the end, or no further, does not end the answers. */
-async function* requests(call: Readable, method: DescMethod): AsyncGenerator<unknown> {
+async function* requests(call: Call, method: DescMethod): AsyncGenerator<unknown> {
   const read = call.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
   for await (const bytes of read) yield decode(method, bytes);
 }
 
-function contextOf(
-  call: Pick<ServerUnaryCall<Buffer, Buffer>, "metadata" | "getDeadline" | "cancelled"> & {
-    on(event: "cancelled", listener: () => void): unknown;
-  },
-): CallContext {
+function contextOf(call: Call): CallContext {
   const stop = new AbortController();
   call.on("cancelled", () => stop.abort());
   if (call.cancelled) stop.abort();
@@ -232,10 +184,6 @@ function missing(message: ReflectMessage): string | undefined {
   return undefined;
 }
 
-function encode(method: DescMethod, answer: Init): Buffer {
-  return asBytes(toBinary(method.output, create(method.output, answer)));
-}
-
 function notOffered(method: DescMethod): Handler {
   const name = pathOf(method).slice(1);
   return () => {
@@ -248,8 +196,4 @@ function grpcError(error: unknown): { code: number; details: string; metadata: M
   const metadata = new Metadata();
   metadata.set(STATUS_KEY, asBytes(statusBytes(status)));
   return { code: status.code, details: status.message, metadata };
-}
-
-function same(bytes: Buffer): Buffer {
-  return bytes;
 }

@@ -9,28 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import OutputFiles
-from gymmesh_client.journal.format.frames import HEADER
-from gymmesh_client.journal.format.records import (
-    FAILURES,
-    RELEASED_TYPE,
-    RESERVED_TYPE,
-    ROWS,
-    Compacted,
-    CurrentOutcome,
-    Place,
-    RowFile,
-    Superseded,
-    bodies,
-    decode_one,
-)
-from gymmesh_client.journal.log import frames_of, mapped, opened
-from gymmesh_client.journal.row_files import open_row_file
-from gymmesh_client.journal.state import RunState
+from gymmesh_client.journal.format.records import FAILURES, ROWS, Compacted, RowFile
+from gymmesh_client.journal.log import opened
+from gymmesh_client.journal.places import RunPlaces
+from gymmesh_client.journal.stored_rows import checked_rows, damaged_row, open_rows
 from gymmesh_client.problems import unreadable
 from gymmesh_responses import loads
 from gymmesh_view.rows.places import Placed, placed_rows
@@ -40,9 +27,7 @@ Json = dict[str, Any]
 # Rows at a time: the first batch is small, so that there is something to see at once.
 _FIRST: Final = 200
 _ROWS: Final = 2_000
-_OUTCOMES: Final = 20_000
 _MARK: Final = 64
-_SKIPPED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, *range(128, 256)))
 
 
 @dataclass(slots=True)
@@ -54,12 +39,14 @@ class Batch:
         removed: places (file, offset, inner) of rows that are no longer current.
         rows: new rows, with their files.
         state: of the follower, once all this is taken in.
+        problems: what is wrong with rows that are therefore not among `rows`.
     """
 
     resets: list[Path] = field(default_factory=list)
     removed: list[tuple[Path, int, int]] = field(default_factory=list)
     rows: list[tuple[Path, Placed]] = field(default_factory=list)
     state: Json = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 class FileFollower:
@@ -123,137 +110,114 @@ class RunFollower:
 
     def __init__(self, files: OutputFiles, state: Json) -> None:
         self._files = files
-        self._run = RunState()
-        self._done: dict[RowFile, int] = {}
-        self._position, self._sequence, self._mark = len(HEADER), 0, ""
+        self._state = state
+        self._places = RunPlaces(files)
+        self._mark = ""
+        #: Of each row file, how many rows were taken in, and its bytes up to there.
+        self._done: dict[RowFile, tuple[int, int]] = {}
         if state:
-            self._restore(state)
+            self._done = {(kind, shard): (rows, end) for kind, shard, rows, end in state["done"]}
 
     @property
     def ended(self) -> Json | None:
         """What the run's last session said at its end; None while it goes on, or was killed."""
-        return self._run.ended
+        return self._places.state.ended
 
     def size(self) -> tuple[int, int]:
         """Bytes of rows taken in, and bytes in all."""
-        paths = [*self._files.all_shards(), self._files.failures]
-        return sum(self._done.values()), sum(map(_size, paths))
+        files = self._places.files
+        paths = [*files.all_shards(), files.failures]
+        return sum(end for _, end in self._done.values()), sum(map(_size, paths))
 
     def batches(self) -> Iterator[Batch]:
-        """What is new since the last time. Raises UserError where a file cannot be read, or is
-        damaged.
+        """What is new since the last time. Raises UserError where a file cannot be read, or the
+        journal is damaged.
         """
-        with opened(self._files) as fd:
-            if self._mark and self._mark != _mark(fd, self._position):
+        with opened(self._files) as log:
+            if self._state:
+                yield from self._resume(log, self._state)
+                self._state = {}
+            elif self._mark and self._mark != _mark(log, self._places.position):
                 yield self._forget()
-            yield from self._rows()  # what an index that was stopped had not come to
-            with mapped(fd) as data:
-                while True:
-                    news, more = self._read_journal(fd, data)
-                    if news.resets or news.removed:
-                        yield news
-                    yield from self._rows()
-                    if not more:
-                        break
+            self._places.read(log)
+            yield from self._changed(log)
+            while (file := self._next_file()) is not None:
+                with open_rows(self._places, file, log) as fd:
+                    yield from self._changed(log)
+                    yield from self._rows_of(file, fd)
+
+    def _resume(self, log: int, state: Json) -> Iterator[Batch]:
+        """Know again what an index that was stopped had taken in."""
+        if state["mark"] == _mark(log, state["position"]):
+            self._places.read(log, state["position"])
+            self._places.changes.clear()
+        else:
+            yield self._forget()
 
     def _forget(self) -> Batch:
         """The journal is another one than it was."""
-        resets = [self._files.row_file(*file) for file in self._done]
-        self._run, self._done = RunState(), {}
-        self._position, self._sequence, self._mark = len(HEADER), 0, ""
-        return Batch(resets, [], [], self._stored())
+        resets = [self._places.files.row_file(*file) for file in self._done]
+        self._places, self._done, self._mark = RunPlaces(self._files), {}, ""
+        return Batch(resets)
 
-    def _read_journal(self, fd: int, data: Any) -> tuple[Batch, bool]:
-        """Read on in the journal: what became of rows taken in, and whether there was anything."""
-        batch, outcomes, read = Batch(), 0, False
-        for frame in frames_of(data, self._files, self._position, self._sequence):
-            read = True
-            for kind, body in bodies(frame.payload):
-                if kind not in _SKIPPED:
-                    outcomes += self._apply(decode_one(kind, body), batch)
-            self._position, self._sequence = frame.end, frame.sequence + 1
-            if outcomes >= _OUTCOMES or (outcomes and not self._done):
-                break
-        if read:
-            self._mark = _mark(fd, self._position)
-        batch.state = self._stored()
-        return batch, read
+    def _changed(self, log: int) -> Iterator[Batch]:
+        """What became of rows that were taken in, as far as the journal was read."""
+        self._mark = _mark(log, self._places.position)
+        batch = Batch(state=self._stored())
+        for change in self._places.changes:
+            if isinstance(change, Compacted):
+                file = (change.kind, change.shard)
+                path = self._places.files.row_file(*file)
+                self._done.pop(file, None)
+                batch.resets.append(path)
+                batch.removed = [one for one in batch.removed if one[0] != path]
+            else:
+                place = change.place
+                path = self._places.files.row_file(*place.file)
+                batch.removed.append((path, place.offset, place.inner))
+        self._places.changes.clear()
+        if batch.resets or batch.removed:
+            batch.state = self._stored()
+            yield batch
 
-    def _apply(self, record: Any, batch: Batch) -> int:
-        """Take in one record; 1 for an outcome."""
-        run = self._run
-        if isinstance(record, CurrentOutcome):
-            kind, shard, offset, _, _, extent, _ = record.place
-            run.reach((kind, shard), offset + extent)
-            return 1
-        if isinstance(record, Superseded):
-            place = record.place
-            run.superseded.append(place)
-            path = self._files.row_file(*place.file)
-            batch.removed.append((path, place.offset, place.inner))
-            return 0
-        run.apply_to_run(record)
-        if isinstance(record, Compacted):
-            file = (record.kind, record.shard)
-            path = self._files.row_file(*file)
-            self._done[file] = 0
-            batch.resets.append(path)
-            batch.removed = [one for one in batch.removed if one[0] != path]
-        return 0
+    def _next_file(self) -> RowFile | None:
+        """A file that has rows that are not taken in yet."""
+        for file, places in sorted(self._places.by_file.items()):
+            if file[0] in (ROWS, FAILURES) and self._done.get(file, (0, 0))[0] < len(places):
+                return file
+        return None
 
-    def _rows(self) -> Iterator[Batch]:
-        """The rows that the journal names and that are not taken in yet."""
-        for file, end in sorted(self._run.ends.items()):
-            if file[0] in (ROWS, FAILURES) and self._done.get(file, 0) < end:
-                path = self._files.row_file(*file)
-                try:
-                    yield from self._rows_of(file, path, end)
-                except OSError as error:
-                    raise unreadable(path, error) from None
-
-    def _rows_of(self, file: RowFile, path: Path, end: int) -> Iterator[Batch]:
-        without = {(one.offset, one.inner) for one in self._run.superseded if one.file == file}
-        compressed = file[0] == ROWS and self._files.compressed
-        fd = open_row_file(self._files, file, self._run.compacted)
-        try:
-            start = self._done.get(file, 0)
-            rows: Iterator[Placed] = placed_rows(path, fd, start, end, compressed=compressed)
-            while taken := list(islice(rows, _ROWS if start else _FIRST)):
-                # The last rows of a frame, and the next frame's first, may be in two batches.
-                while compressed and (row := next(rows, None)) is not None:
-                    if row.offset != taken[-1].offset:
-                        rows = chain([row], rows)
-                        break
-                    taken.append(row)
-                start = self._done[file] = taken[-1].end
-                kept = [one for one in taken if (one.offset, one.inner) not in without]
-                yield Batch([], [], [(path, one) for one in kept], self._stored())
-            self._done[file] = max(end, start)
-        finally:
-            os.close(fd)
+    def _rows_of(self, file: RowFile, fd: int) -> Iterator[Batch]:
+        path, many = self._places.files.row_file(*file), len(self._places.by_file[file])
+        first, _ = self._done.get(file, (0, 0))
+        rows = checked_rows(self._places, file, fd, first)
+        most = _ROWS if first else _FIRST
+        while taken := list(islice(rows, most)):
+            most = _ROWS
+            last = taken[-1]
+            self._done[file] = (last.number, last.place.offset + last.place.extent)
+            batch = Batch(state=self._stored())
+            for place, number, line in taken:
+                if line is None:
+                    batch.problems.append(str(damaged_row(path, number)))
+                    continue
+                end = place.offset + place.extent
+                size = place.length - 1  # without the newline
+                extent = place.extent if place.extent != place.length else size
+                placed = Placed(
+                    line, place.offset, place.inner, size, extent, end, number, place.crc
+                )
+                batch.rows.append((path, placed))
+            yield batch
+        self._done[file] = (many, self._places.state.ends[file])
+        yield Batch(state=self._stored())
 
     def _stored(self) -> Json:
-        run = self._run
         return {
-            "position": self._position,
-            "sequence": self._sequence,
+            "position": self._places.position,
             "mark": self._mark,
-            "ended": run.ended,
-            "ends": [[*file, end] for file, end in run.ends.items()],
-            "superseded": [list(place) for place in run.superseded],
-            "compacted": [[*file, number] for file, number in run.compacted.items()],
-            "done": [[*file, end] for file, end in self._done.items()],
+            "done": [[*file, *done] for file, done in self._done.items()],
         }
-
-    def _restore(self, state: Json) -> None:
-        run = self._run
-        self._position, self._sequence = state["position"], state["sequence"]
-        self._mark = state["mark"]
-        run.ended = state["ended"]
-        run.ends = {(kind, shard): end for kind, shard, end in state["ends"]}
-        run.superseded = [Place._make(place) for place in state["superseded"]]
-        run.compacted = {(kind, shard): number for kind, shard, number in state["compacted"]}
-        self._done = {(kind, shard): end for kind, shard, end in state["done"]}
 
 
 def _mark(fd: int, position: int) -> str:

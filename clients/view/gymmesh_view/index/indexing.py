@@ -178,12 +178,13 @@ class _Work:
             except UserError as error:
                 self._problems.append(str(error)[:500])
                 continue
-            place = (placed.offset, placed.inner, placed.length, placed.extent)
+            place = placed[1:5] + placed[6:]
             rows.append((path, one, place))
         with _transaction(self._database):
             for path in batch.resets:
                 delete_file(self._database, self._file(number, path))
                 self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
+            self._problems += batch.problems
             for path, offset, inner in batch.removed:
                 delete_row(self._database, self._file(number, path), offset, inner)
             placed_rows = [

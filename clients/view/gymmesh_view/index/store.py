@@ -219,8 +219,10 @@ class Store:
 
 
 def _by_key(key: str) -> tuple[str, list[Any]]:
-    columns = "p.id, f.path, f.source, p.offset, p.inner, p.length, p.extent, p.rollout_id"
-    query = f"SELECT {columns} FROM places p JOIN files f ON f.id = p.file WHERE "
+    place = "p.offset, p.inner, p.length, p.extent, p.number, p.crc, p.rollout_id"
+    query = (
+        f"SELECT p.id, f.path, f.source, {place} FROM places p JOIN files f ON f.id = p.file WHERE "
+    )
     parts = key.split(".")
     if len(parts) == 3 and all(part.isascii() and part.isdigit() for part in parts):
         numbers = [min(int(part), (1 << 63) - 1) for part in parts]

@@ -18,7 +18,7 @@ from gymmesh_client import UserError
 from gymmesh_view.rows.filters import ONE_OF, SETS
 from gymmesh_view.rows.summary import Summary
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of the tables and of what a row's summary is; an index of another version is made anew."""
 _KNOWN: Final = 50_000
 
@@ -43,7 +43,7 @@ TABLES: Final = """
     CREATE TABLE places (
         id INTEGER PRIMARY KEY,
         file INTEGER, offset INTEGER, inner INTEGER, length INTEGER, extent INTEGER,
-        rollout_id TEXT, title TEXT
+        number INTEGER, crc INTEGER, rollout_id TEXT, title TEXT
     );
     CREATE INDEX places_at ON places (file, offset, inner);
     CREATE INDEX places_rollout ON places (rollout_id) WHERE rollout_id != '';
@@ -125,14 +125,16 @@ class Names:
 def insert(
     database: sqlite3.Connection,
     names: Names,
-    rows: Sequence[tuple[int, int, Summary, tuple[int, int, int, int]]],
+    rows: Sequence[tuple[int, int, Summary, tuple[int | None, ...]]],
 ) -> None:
-    """Put rows in: each its id, file, summary and place (offset, inner, length, extent)."""
+    """Put rows in: each its id, file, summary and place (offset, inner, length,
+    extent, number, crc).
+    """
     database.executemany(
         _INSERT, [_columns(names, number, file, one) for number, file, one, _ in rows]
     )
     database.executemany(
-        "INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [(number, file, *place, one.rollout_id, one.title) for number, file, one, place in rows],
     )
     database.executemany(

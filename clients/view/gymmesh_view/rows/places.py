@@ -7,10 +7,12 @@ docs/journal.md.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gymmesh_client.journal.stored_rows import damaged_row
 from gymmesh_client.journal.zstd import FrameInParts, Zstd, load_zstandard
 from gymmesh_client.problems import UserError, unreadable
 
@@ -27,6 +29,8 @@ class Placed(NamedTuple):
         length: bytes of the row.
         extent: bytes of the file from `offset` to the end of the row or frame.
         end: the file's bytes up to the next row's offset.
+        number: of its line, from 1; 0 in a file without a journal.
+        crc: CRC-32 of the row with its newline, as the journal has it; None without a journal.
     """
 
     line: bytes
@@ -35,6 +39,8 @@ class Placed(NamedTuple):
     length: int
     extent: int
     end: int
+    number: int = 0
+    crc: int | None = None
 
 
 class RowPlace(NamedTuple):
@@ -46,6 +52,8 @@ class RowPlace(NamedTuple):
     inner: int
     length: int
     extent: int
+    number: int
+    crc: int | None
     rollout_id: str
 
 
@@ -65,7 +73,14 @@ def read_row(place: RowPlace) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from None
     if path.name.endswith(".zst"):
-        data = _unpacked(path, data, place.offset)[place.inner : place.inner + place.length]
+        try:
+            data = Zstd().decompress(data)[place.inner : place.inner + place.length]
+        except ValueError as error:
+            if place.crc is not None:
+                raise damaged_row(path, place.number) from None
+            raise UserError(f"{path}: byte {place.offset}: {error}") from None
+    if place.crc is not None and zlib.crc32(data + b"\n") != place.crc:
+        raise damaged_row(path, place.number)
     if len(data) != place.length:
         raise UserError(f"{path}: is shorter than it was; reload to read it anew")
     return data
@@ -114,10 +129,3 @@ def _in_frame(content: bytes, offset: int, extent: int) -> Iterator[Placed]:
         if line.strip():
             yield Placed(line, offset, inner, len(line), extent, offset + extent)
         inner += len(line) + 1
-
-
-def _unpacked(path: Path, data: bytes, offset: int) -> bytes:
-    try:
-        return Zstd().decompress(data)
-    except ValueError as error:
-        raise UserError(f"{path}: byte {offset}: {error}") from None

@@ -11,6 +11,7 @@ from typing import Final
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal.format.records import RunOpened, decode
 from gymmesh_client.journal.log import frames_of, mapped, opened
+from gymmesh_data.sources import say_unverified
 from gymmesh_view.rows.places import placed_rows
 from gymmesh_view.rows.summary import clean, row_of
 
@@ -60,7 +61,7 @@ def find_sources(paths: Iterable[Path]) -> Found:
         elif OutputFiles(absolute).journal.exists():
             found.add(_run(absolute))
         elif absolute.exists():
-            found.add(ViewSource(absolute, None))
+            found.add(_file(absolute))
         else:
             raise UserError(
                 f"{path}: is not there; name a run's output, a file of rows or a folder"
@@ -82,6 +83,11 @@ def labels(paths: Sequence[Path]) -> list[str]:
 def _run(path: Path) -> ViewSource:
     files = OutputFiles(path)
     return ViewSource(path, files.of_session(session_of(files)))
+
+
+def _file(path: Path) -> ViewSource:
+    say_unverified(path)
+    return ViewSource(path, None)
 
 
 def session_of(files: OutputFiles) -> dict[str, object]:
@@ -108,7 +114,7 @@ def _in_folder(folder: Path, found: Found) -> None:
             if path in taken:
                 continue
             if _has_rollouts(path):
-                found.add(ViewSource(path, None))
+                found.add(_file(path))
             else:
                 found.others.append(path)
 

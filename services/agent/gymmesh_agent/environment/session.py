@@ -130,7 +130,7 @@ class Environments:
         try:
             reply = await verifier.VerifyGroup(group, timeout=context.timeout(self.verify_s))
         except MeshError as error:
-            other = self.directory.instead(instance, error)
+            other = await self.directory.instead(instance, error, timeout=context.timeout(PICK_S))
             if other is None:
                 raise
             verifier = self.verifier(other)
@@ -322,8 +322,11 @@ class SessionClient:
         Another one where this one is shutting down or cannot be reached. Else the same once more,
         with the same request_id, so that no session leaks. Raises the error where that was tried.
         """
-        other = self._environments.directory.instead(
-            instance, error, affinity=self._attempt.rollout_id
+        other = await self._environments.directory.instead(
+            instance,
+            error,
+            affinity=self._attempt.rollout_id,
+            timeout=min(PICK_S, self._clock.remaining()),
         )
         if other is not None:
             return other

@@ -15,7 +15,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.model.conversation import Continuations, ModelRequest
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
-from gymmesh_agent.telemetry import AttemptTally
+from gymmesh_agent.tally import AttemptTally
 from gymmesh_responses import overlay_without, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -139,8 +139,12 @@ class ModelClient:
             except MeshError as error:
                 other = None
                 if request.call_id not in self._streamed:
-                    affinity = self._attempt.rollout_id
-                    other = self._services.directory.instead(instance, error, affinity=affinity)
+                    other = await self._services.directory.instead(
+                        instance,
+                        error,
+                        affinity=self._attempt.rollout_id,
+                        timeout=min(PICK_S, self._clock.remaining()),
+                    )
                 if other is None:
                     raise
                 instance = other

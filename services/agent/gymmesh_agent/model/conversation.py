@@ -24,10 +24,10 @@ import msgspec
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.model import metrics
 from gymmesh_agent.model.answer import ModelCall
 from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens, diverged, invalid_tokens
 from gymmesh_agent.plan import RolloutPlan
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 # Keeping a conversation costs both sides more than sending one as short as this again.

@@ -10,9 +10,9 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.view import Listing
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import RegistryBackend, count_instances, instance_exists
 from gymmesh_discovery.view import (
     Change,
@@ -18,7 +19,6 @@ from gymmesh_discovery.view import (
     Listing,
     RegistryView,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 _SWEEP_S: Final = 1.0

@@ -13,11 +13,11 @@ from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from gymmesh.discovery.v1 import discovery_pb2 as registry_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.xds.feed import RegistryFeed
 from gymmesh_discovery.xds.names import TYPES
 from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.text import one_line

@@ -27,7 +27,9 @@ class AzureOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_f
 class AzureBackend(OpenAIBackend):
     """`POST {url}/openai/responses?api-version=…`."""
 
-    backend = "azure"
+    kind = "azure"
+    needs_url = True
+    needs_model = "the name of the deployment"
     options_type = AzureOptions
     missing = "needs 'api_key', or the key in the environment variable AZURE_OPENAI_API_KEY"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.calls.settings import CallSettings
+from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.routing import Pool
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
@@ -66,24 +68,25 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     announce_weights: Callable[[int], Awaitable[None]] | None = None
 
 
-class Backend(Protocol):
-    """One way to get answers. Opened once, called concurrently, closed once."""
+class Backend(BackendFacts, ABC):
+    """One way to get answers. Opened once, called concurrently, closed once.
 
-    @property
-    def features(self) -> Features:
-        """What it does beyond answering; known once constructed."""
+    Its facts are class attributes, see BackendFacts. One that a configuration names is made from
+    the model's name in the mesh and its ModelConfig, and raises ConfigError for options that it
+    does not have.
 
-    @property
-    def endpoint_model(self) -> str:
-        """The model's name at the endpoint; empty when the requests name it. Known once opened."""
+    Attributes:
+        features: what it does beyond answering; known once constructed.
+        endpoint_model: the model's name at the endpoint; empty when the requests name it. Known
+            once opened.
+        context_tokens: the context in tokens; 0 when not known.
+        capabilities: what it can do, known once opened, without calling the endpoint.
+    """
 
-    @property
-    def context_tokens(self) -> int:
-        """The context in tokens; 0 when not known."""
-
-    @property
-    def capabilities(self) -> model_pb2.ModelCapabilities:
-        """What it can do, known once opened, without calling the endpoint."""
+    features: Features = Features()
+    endpoint_model: str = ""
+    context_tokens: int = 0
+    capabilities: model_pb2.ModelCapabilities = model_pb2.ModelCapabilities()
 
     async def open(self) -> None:
         """Acquires what it needs. Raises ConfigError with one sentence; leaves nothing behind."""
@@ -91,6 +94,7 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Releases it. Bounded, and harmless when called twice or before `open`."""
 
+    @abstractmethod
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The model's answer, whole. It may be shared with other calls, so it is never changed.
 
@@ -102,3 +106,4 @@ class Backend(Protocol):
 
         A backend without the capability `streaming` only answers.
         """
+        return await self.create(call)

@@ -15,7 +15,7 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
-from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.endpoint.classify import failure_inside
 from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
@@ -57,9 +57,11 @@ class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_
     keep_aborted: bool = False
 
 
-class ChatBackend:
+class ChatBackend(Backend):
     """`POST {url}/chat/completions`. options: read already, where there are more of them."""
 
+    kind = "chat"
+    several_urls = True
     capabilities = model_pb2.ModelCapabilities(
         streaming=True, abort=True, images=True, tools=True, seed=True
     )
@@ -74,14 +76,13 @@ class ChatBackend:
         lowered = {"reasoning_key": "reasoning_content"} if self._lowers else {}
         self._options = msgspec.structs.replace(options, **lowered)
         self._name = name
-        self._http = HttpEndpoint(name, config)
+        self._http = HttpEndpoint(name, config, self)
         self.features = Features(
             takes_items=True,
             keep_aborted=options.keep_aborted,
             pool=self._http.pool,
         )
         self.endpoint_model = config.model or ""
-        self.context_tokens = 0
         # Whether the template was found to take one tool call an answer.
         self._one_call = False
 

@@ -10,7 +10,7 @@ from typing import Any
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.answers.chat_stream import ChatFold
-from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import STREAMED, ChatReader, read_answer, respond
 from gymmesh_model.backends.endpoint.http import HttpEndpoint
@@ -32,7 +32,7 @@ _SEEDS = 2**31
 
 
 class LocalOptions(ConstraintOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of a `local` model: how answers are constrained, and:
+    """The `options` of a `local` model, besides how answers are constrained.
 
     context: tokens of prompt and answer together, per slot. slots: calls computed at a time.
     threads: of computation, or null for one per core. start_s: seconds for loading the model.
@@ -44,16 +44,20 @@ class LocalOptions(ConstraintOptions, frozen=True, kw_only=True, forbid_unknown_
     start_s: float = 120.0
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """One `LocalServer`, started on `open` and again when it has died."""
 
+    kind = "local"
+    names_model = False  # `model` is the weights' file
+    calls_endpoint = False
+    computes_here = True
     capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, tools=True, seed=True)
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         self._options: LocalOptions = options_of(name, config.options, LocalOptions)
         self._name = name
         self._config = config
-        self._http = HttpEndpoint(name, config)
+        self._http = HttpEndpoint(name, config, self)
         self._chat = ChatOptions(reasoning_key=None)
         self._server: LocalServer | None = None
         self._starting = asyncio.Lock()
@@ -61,6 +65,13 @@ class LocalBackend:
         self.context_tokens = self._options.context
         # Next to computing a token here, streaming it costs nothing.
         self.features = Features(keep_aborted=True, pool=self._http.pool)
+
+    @classmethod
+    async def fetch_weights(cls, model: str | None) -> Path | None:
+        try:
+            return await resolve_weights(model)
+        except LocalModelError as error:
+            raise ValueError(str(error)) from None
 
     async def open(self) -> None:
         options = self._options

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Final
+from typing import Any, Final
 
-from gymmesh_model.backends import BACKENDS
 from gymmesh_model.backends.base import Backend
+from gymmesh_model.backends.facts import backend_class
 from gymmesh_model.config import ModelConfig
 
 # The server or engine that the backend `vllm` runs itself.
@@ -19,12 +18,12 @@ def make_backend(name: str, config: ModelConfig) -> Backend:
 
     Raises ConfigError for options that the backend does not have.
     """
+    kind: Any
     if config.serve is not None:
-        place = _VLLM_SERVE
+        kind = backend_class(_VLLM_SERVE)
     elif config.engine is not None:
-        place = _VLLM_ENGINE
+        kind = backend_class(_VLLM_ENGINE)
     else:
-        place = BACKENDS[config.backend]
-    module, _, attribute = place.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), attribute)(name, config)
+        kind = backend_class(config.backend)
+    backend: Backend = kind(name, config)
     return backend

@@ -38,7 +38,7 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
 class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of an `openai` model: those of `responses`, and:
+    """The `options` of an `openai` model, besides those of `responses`.
 
     organization, project: whose account pays, where the key alone does not say.
     """
@@ -50,7 +50,9 @@ class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_
 class OpenAIBackend(ResponsesBackend):
     """`POST /responses` of OpenAI. Needs the extra `openai`."""
 
-    backend = "openai"
+    kind = "openai"
+    needs_url = False
+    several_urls = False
     options_type: type[ResponsesOptions] = OpenAIOptions
     missing = "needs 'api_key', or the key in the environment variable OPENAI_API_KEY"
 
@@ -59,7 +61,7 @@ class OpenAIBackend(ResponsesBackend):
         self._config = config
 
     async def open(self) -> None:
-        _EXTRA.require(f"backend '{self.backend}'", path=f"models.{self._name}")
+        _EXTRA.require(f"backend '{self.kind}'", path=f"models.{self._name}")
         import openai
 
         try:

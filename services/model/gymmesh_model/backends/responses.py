@@ -16,7 +16,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.answers.responses import ResponsesReader, read_response
-from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
@@ -37,24 +37,24 @@ class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     keep_aborted: bool = False
 
 
-class ResponsesBackend:
+class ResponsesBackend(Backend):
     """`POST {url}/responses`."""
 
-    backend = "responses"
+    kind = "responses"
+    several_urls = True
     options_type: type[ResponsesOptions] = ResponsesOptions
     capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, images=True, tools=True)
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         self._options: Any = options_of(name, config.options, self.options_type)
         self._name = name
-        self._http = HttpEndpoint(name, config)
+        self._http = HttpEndpoint(name, config, self)
         self.features = Features(
             takes_items=True,
             keep_aborted=self._options.keep_aborted,
             pool=self._http.pool,
         )
         self.endpoint_model = config.model or ""
-        self.context_tokens = 0
 
     async def open(self) -> None:
         await self._http.open()
@@ -79,15 +79,15 @@ class ResponsesBackend:
         )
 
     def _native(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return native_body(params, self.backend)
+        return native_body(params)
 
 
-def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[str, Any]:
+def native_body(params: Mapping[str, Any]) -> dict[str, Any]:
     """The request's body. Raises MeshError PARAMETER_UNSUPPORTED."""
     body = {key: value for key, value in params.items() if value is not None}
     for key in ("background", "stream"):
         if body.pop(key, None):
-            raise unsupported(key, "answers are asked for whole", backend)
+            raise unsupported(key, "answers are asked for whole")
     if "input" in body:
         body["input"] = with_sent_calls(body["input"], body.get("tools"))
     return body

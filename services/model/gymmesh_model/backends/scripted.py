@@ -14,8 +14,7 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.ids import new_id
 from gymmesh_responses import dumps, response_from_json
 from gymmesh_runtime.errors import MeshError
@@ -27,12 +26,11 @@ Answer = AnswerPart | Sequence[AnswerPart]
 _KEYS: Final = {"tool", "arguments"}
 
 
-class ScriptedBackend:
+class ScriptedBackend(Backend):
     """Says `answers`, one a model call. Raises ValueError for an answer that is none of these."""
 
     endpoint_model = "scripted"
-    context_tokens = 0
-    features = Features()
+    calls_endpoint = False
     capabilities = model_pb2.ModelCapabilities(tools=True, images=True)
 
     def __init__(self, answers: Sequence[Answer]) -> None:
@@ -41,12 +39,6 @@ class ScriptedBackend:
             for place, said in enumerate(answers)
         ]
         self._said: Counter[str] = Counter()
-
-    async def open(self) -> None:
-        """Does nothing."""
-
-    async def close(self) -> None:
-        """Does nothing."""
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The rollout's next answer; MODEL_REQUEST_REFUSED when there is none."""
@@ -69,9 +61,6 @@ class ScriptedBackend:
                 "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
             }
         )
-
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        return await self.create(call)
 
 
 def _item(place: int, part: Any) -> dict[str, Any]:

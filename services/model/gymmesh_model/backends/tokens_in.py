@@ -19,8 +19,7 @@ from typing import Any, Final, Protocol
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.render import ConversationViews, go_on
@@ -125,7 +124,7 @@ Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
 """Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
 
 
-class TokenBackend:
+class TokenBackend(Backend):
     """A model behind a `generate` callable.
 
     Args:
@@ -140,6 +139,7 @@ class TokenBackend:
         name: the model's name in answers.
     """
 
+    calls_endpoint = False
     features = Features(takes_items=True)
 
     def __init__(
@@ -174,16 +174,6 @@ class TokenBackend:
         self.capabilities = model_pb2.ModelCapabilities(
             token_ids=True, logprobs=True, conversations=True, tools=True, seed=True
         )
-
-    async def open(self) -> None:
-        """Does nothing: the engine is the program's."""
-
-    async def close(self) -> None:
-        """Does nothing."""
-
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        """As `create`: an engine answers whole."""
-        return await self.create(call)
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         body = chat_body(call, _OPTIONS)

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model import metrics
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import unreachable
 from gymmesh_model.routing.breaker import Breaker
@@ -23,7 +24,6 @@ from gymmesh_model.routing.limiter import ConcurrencyLimiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded
 from gymmesh_model.routing.outage import Outage
 from gymmesh_model.routing.router import Router
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 _log = logging.getLogger("gymmesh.model")

@@ -31,7 +31,6 @@ from gymmesh_runtime.security.ownership import owned
 # So much of the caller's time is kept back that the typed error still reaches it: more than the
 # two sixteenths of a second by which a time limit may be late.
 _MARGIN_SECONDS: Final = 0.15
-_NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 
 
 class CallRunner:
@@ -55,7 +54,7 @@ class CallRunner:
         self._config = config
         self.backend = backend
         # The model's name at the endpoint, put in place of the request's.
-        self._model = config.model if config.backend in _NAMED_BY_CONFIG else None
+        self._model = config.model if backend.names_model else None
         self._limiter = limiter
         self._weights = weights
         self._conversations = conversations
@@ -127,6 +126,10 @@ class CallRunner:
                     self._weights.end(versions)
                 limiter.leave()
         except MeshError as error:
+            if error.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED:
+                kind = self.backend.kind or "program"
+                error.metadata.setdefault("backend", kind)
+                error.message = f"backend '{kind}': {error.message}"
             self._counts.failed(error.reason_name)
             raise
         ended = monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_runtime import metrics
+from gymmesh_model import metrics
 from gymmesh_runtime.errors import field_invalid
 
 

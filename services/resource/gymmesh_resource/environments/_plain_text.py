@@ -42,7 +42,8 @@ _ESCAPED = re.compile(r"\\([%$#&_{}])")
 _SPACES = re.compile(r"\\[,;:! ]|\\quad(?![A-Za-z])|~")
 _DELIMITERS = re.compile(r"\\[()\[\]]")
 _EMPHASIS = re.compile(r"(\*{1,3}|_{1,3}|`{1,3})(?=\S)(.*\S)\1", re.DOTALL)
-_END_MARKS = re.compile(r"(?<=[^\W\d_]{2})[!?]{1,20}\Z")
+_END_MARKS = re.compile(r"(?<=[^\W\d_]{2})!{1,20}\Z")
+_QUESTION_MARKS = re.compile(r"[\s!]*\?[?!\s]*\Z")
 
 
 def plain(text: str) -> str:
@@ -52,6 +53,13 @@ def plain(text: str) -> str:
     if not _NOTATION.isdisjoint(text):
         text = _without_latex(text)
     return _bare(" ".join(text.split()))
+
+
+def without_question_mark(text: str) -> str:
+    """The text without the marks at the end of a question. Of an answer they are part: "Lima?"
+    asks, but where the expected text is a question, its mark may be missing.
+    """
+    return text[:-30] + _QUESTION_MARKS.sub("", text[-30:])
 
 
 def trimmed(text: str) -> str:
@@ -116,7 +124,7 @@ def _bare(text: str) -> str:
         before = text
         if text.endswith(".") and not text.endswith(".."):
             text = text[:-1].rstrip()
-        elif text.endswith(("!", "?")):
+        elif text.endswith("!"):
             text = text[:-30] + _END_MARKS.sub("", text[-30:])
         if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
             text = text[1:-1].strip()

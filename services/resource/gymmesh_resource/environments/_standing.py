@@ -1,7 +1,7 @@
 """Whether a passage of a text stands by itself: not inside a longer word or number. Pure.
 
 The text is normalised by NFKC, with dashes as hyphens. `5` does not stand by itself in `15`, `0.5`,
-`-5`, `1/5`, `5%` or `5,000`; it does in `5.0`, `(5)` and `5 km`.
+`-5`, `1/5`, `2+5`, `5%` or `5,000`; it does in `5.0`, `(5)` and `5 km`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 
 # What makes a longer number, or another one, of the digits behind it or before it.
-_BEFORE = re.compile(r"(?:[<>≤≥±~√]|-[$€£¥]?|[0-9][.,:/⁄^*×·]|[0-9] ?/ |(?:^|[ (])\.)$")
-_AFTER = re.compile(r"[.,](?!0{1,2}(?![0-9]))[0-9]|[:/⁄^*×·-][0-9]")
+_BEFORE = re.compile(
+    r"(?:[<>≤≥±≠] ?|[~√]|!= ?|\bminus |-[$€£¥]?|[0-9][.,:⁄^·_]|[0-9] ?[/+*×] ?|(?:^|[ (])\.)$"
+)
+_AFTER = re.compile(r"[.,](?!0{1,2}(?![0-9]))[0-9]|[:/⁄^*×·_+-][0-9]")
 # The same, after a number rather than a name with digits at its end.
-_AFTER_NUMBER = re.compile(r" / ?[0-9]| ?[%‰]| ?per ?cent\b")
+_AFTER_NUMBER = re.compile(r" [/+*×] ?[0-9]| ?[%‰]| ?per ?cent\b")
 _NUMBER_AT_END = re.compile(r"(?<!\w)[0-9][0-9.,]*$")
 _THOUSANDS_BEFORE = re.compile(r"(?<![0-9])[0-9]{1,3} $")
 _THOUSANDS_AFTER = re.compile(r" [0-9]{3}(?![0-9])")
+_DENYING_PREFIX = re.compile(r"(?<![a-z])(?:non|anti|un|not|pseudo)-$")
 _SEEN = 8
 
 
@@ -26,6 +29,8 @@ def stands_alone(text: str, start: int, end: int) -> bool:
     if before and _joins(passage[0]) and _joins(before[-1]):
         return False
     if after and _joins(passage[-1]) and _joins(after[0]):
+        return False
+    if passage[0].isalpha() and _DENYING_PREFIX.search(before):
         return False
     if passage[0] == "-" and before[-1:].isalnum():
         return False

@@ -50,7 +50,7 @@ from gymmesh_responses import (
 )
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

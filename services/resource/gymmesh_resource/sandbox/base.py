@@ -18,10 +18,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from gymmesh_runtime import metrics
-
-from .process import LauncherStatus, Process
-from .program import Limits, Program, Result, SandboxError
+from gymmesh_resource.sandbox import metrics
+from gymmesh_resource.sandbox.process import LauncherStatus, Process
+from gymmesh_resource.sandbox.program import Limits, Program, Result, SandboxError
+from gymmesh_resource.workers.metrics import SANDBOX_WAIT_SECONDS
 
 _CLOSE_S = 5.0
 # The numbers of slots in use in this process: two sandboxes share no user id and no control group.
@@ -73,7 +73,7 @@ class LocalSandbox:
         self._slots = self._numbers[::-1]
         metrics.SANDBOX_PLACES.labels().inc(self._concurrency)
         metrics.SANDBOX_PLACES_BUSY.labels()
-        metrics.SANDBOX_WAIT_SECONDS.labels()
+        SANDBOX_WAIT_SECONDS.labels()
         # 0 from the start: an alert asks how much it grew.
         metrics.SANDBOX_ENDINGS.labels("failed")
         self._places = asyncio.Semaphore(self._concurrency)
@@ -131,7 +131,7 @@ class LocalSandbox:
         try:
             await self._places.acquire()
         finally:
-            metrics.SANDBOX_WAIT_SECONDS.labels().observe(time.monotonic() - began)
+            SANDBOX_WAIT_SECONDS.labels().observe(time.monotonic() - began)
 
     @asynccontextmanager
     async def _running_program(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:

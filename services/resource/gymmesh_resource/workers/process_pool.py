@@ -22,12 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
-from gymmesh_runtime import metrics
+from gymmesh_resource.workers import metrics
+from gymmesh_resource.workers.call_timer import limit_paused
+from gymmesh_resource.workers.process_worker import HEADER
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
-
-from .call_timer import limit_paused
-from .process_worker import HEADER
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -177,6 +176,9 @@ class ProcessPool:
         metrics.WORKERS.labels().inc(workers)
         metrics.WORKERS_BUSY.labels()
         metrics.WORKER_WAIT_SECONDS.labels()
+        # 0 from the start: the first one that is lost shows as growth.
+        for cause in ("cancelled", "timeout", "crashed"):
+            metrics.WORKER_KILLS.labels(cause)
 
     async def run(
         self,

@@ -33,6 +33,10 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Take over standard input and output for frames, start up, and serve calls."""
+    # Whoever ends a service may signal all its processes, as Slurm does. The service ends its
+    # workers itself, once the calls that it drains have ended. A handler, and not SIG_IGN, which
+    # programs that the call starts would inherit.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     requests, replies = _claim_streams()
     start = read_frame(requests)
     if start is None:

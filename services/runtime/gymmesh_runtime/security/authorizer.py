@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import denied
 from gymmesh_runtime.security.identity import Identities, Identity
@@ -17,6 +18,7 @@ class Authorizer:
 
     def __init__(self, identities: Identities) -> None:
         self._identities = identities
+        methods_by_full_name()  # read now, not when the first call comes
 
     def caller(self, rpc: Any, metadata: Mapping[str, str]) -> Identity | None:
         """The caller of an RPC: by the token that it presents, or else by the certificate."""

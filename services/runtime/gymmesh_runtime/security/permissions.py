@@ -1,7 +1,7 @@
 """Which permission each method takes, and the decision. Pure.
 
 Exchange, the mux, takes only that its caller is known: each call on it is decided by itself. Health
-is open to all. What is not in the table is refused.
+is open to all. What has no permission is refused.
 """
 
 from __future__ import annotations
@@ -10,51 +10,27 @@ from collections.abc import Mapping
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.config import Permission
 from gymmesh_runtime.security.identity import Identity
 
-_METHODS: Final[dict[str, dict[Permission, str]]] = {
-    "gymmesh.agent.v1.AgentService": {
-        "collect": "RunRollout Collect JudgeGroup",
-        "observe": "GetAgent",
-    },
-    "gymmesh.run.v1.RunService": {
-        "collect": "StreamGroups",
-        "control": "ControlRun",
-        "observe": "ListRuns GetRun",
-    },
-    "gymmesh.model.v1.ModelService": {
-        "serve": "CreateResponse StreamResponse AbortResponse",
-        "control": "SetWeightsVersion",
-        "observe": "GetModel",
-    },
-    "gymmesh.resource.v1.ResourceService": {
-        # The example tasks of an environment come with their answers.
-        "serve": "CreateSession CallTool NextTurn CloseSession ListTasks",
-        "observe": "GetEnvironment ListTools",
-    },
-    "gymmesh.verify.v1.VerifyService": {"serve": "Verify VerifyGroup"},
-    # The right answers: no policy, and no agent, may have them.
-    "gymmesh.verify.v1.AuditService": {"audit": "GetExpected"},
-    "gymmesh.discovery.v1.DiscoveryService": {
-        "register": "Register Renew Deregister",
-        "observe": "ListInstances WatchInstances",
-    },
-    "gymmesh.mux.v1.MuxService": {"observe": "Exchange"},
-    "envoy.service.discovery.v3.AggregatedDiscoveryService": {
-        "observe": "StreamAggregatedResources DeltaAggregatedResources"
-    },
-    "grpc.reflection.v1alpha.ServerReflection": {"observe": "ServerReflectionInfo"},
+# What a server also offers that is not of the contract, which therefore cannot say it itself.
+_FOREIGN: Final[Mapping[str, str]] = {
+    "envoy.service.discovery.v3.AggregatedDiscoveryService": "observe",
+    "grpc.reflection.v1alpha.ServerReflection": "observe",
 }
 
-#: The permission that each method takes, by `package.Service/Method`.
-PERMISSION_OF: Final[Mapping[str, Permission]] = {
-    f"{service}/{method}": permission
-    for service, permissions in _METHODS.items()
-    for permission, methods in permissions.items()
-    for method in methods.split()
-}
+
+def permission_of(method: str) -> str:
+    """The permission that a method takes, by `package.Service/Method`; empty: none allows it.
+
+    The contract says it, as an option of the RPC.
+    """
+    service = method.rpartition("/")[0]
+    if service in _FOREIGN:
+        return _FOREIGN[service]
+    spec = methods_by_full_name().get(method)
+    return "" if spec is None else spec.permission
 
 
 def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
@@ -65,8 +41,8 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
             "the caller is not known here; show a certificate or a bearer token of an identity "
             "that this mesh is configured with",
         )
-    permission = PERMISSION_OF.get(method)
-    if permission is not None and permission in identity.may:
+    permission = permission_of(method)
+    if permission in identity.may:
         return None
     takes = f"which takes the permission '{permission}'" if permission else "as nobody may here"
     return MeshError(

@@ -1,7 +1,7 @@
 """Keeping a directory in step with a registry, over a DiscoveryService.
 
 A background task with bounded waits: a registry that is away is tried again with a growing pause,
-and what was known before stays in use meanwhile.
+and what was known before stays in use meanwhile, marked as outdated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _log = logging.getLogger("gymmesh.discovery")
 
 _WATCH_S: Final = 3600.0
 _FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 2.0
+# Added to gRPC's own pause between two attempts to connect, at most 2 s. Until the watch is
+# back, nobody here learns of the instance that took another one's place.
+_LONGEST_PAUSE_S: Final = 0.5
 
 
 class DirectoryWatch:
@@ -62,7 +64,7 @@ class DirectoryWatch:
         self._pause = _FIRST_PAUSE_S
         request = discovery_pb2.WatchInstancesRequest()
         while True:
-            self._is_new = True
+            self._is_new = self._directory.outdated = True
             try:
                 stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
                 async with aclosing(stream) as changes:

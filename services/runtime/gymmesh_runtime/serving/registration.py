@@ -107,11 +107,15 @@ class Registration:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def drain(self) -> None:
-        """Tells the registry that this instance takes no new calls."""
+        """Tells the registry that this instance takes no new calls.
+
+        A registry that forgot the lease is told, too: those that follow it may still list this
+        instance by what they knew before.
+        """
         self._health = discovery_pb2.HEALTH_DRAINING  # renewals during the drain say so too
         with contextlib.suppress(MeshError):
             async with self._one_call:
-                await self._renew()
+                await self._renew_or_register()
 
     def renew_soon(self) -> None:
         """Renews now rather than when it is due, and registers anew if the registry forgot."""

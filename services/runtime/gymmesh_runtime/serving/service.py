@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.peers import PeerDirectory
 
 
-class Service(Protocol):
+class Service(ABC):
     """One service of the mesh: its servicers and its life cycle.
 
-    One that has facts for the registry says them in a property `meta`, a mapping of text to text
-    without secrets, which is read once the service is open; one whose facts change later has a
-    method `follow_meta` too, which takes what is to be called after each change. One that serves
-    gRPC services that are not of the contract has a method `extras`, which returns what adds them
-    to a server. One that must know where it is served has a method `served_as`, which is given its
-    own instance once it listens. One that has to do something when its process goes down has a
-    method `drain`, which takes the seconds that what runs has to end; one whose callers hold
-    something here over several calls has a coroutine method `let_go`, which returns once nobody
-    holds anything any more.
+    `serve.py` calls these methods, in the order in which they are here. All but `servicers` do
+    nothing unless a service overrides them.
+
+    Attributes:
+        kind: the full name of its main gRPC service; becomes `Instance.service`.
+        name: what callers ask for, such as `policy` or `math`.
+        instance_id: unique among live instances; given by the code that composes the mesh.
+        shared: whether it is a registry in which other processes register, too.
     """
 
-    @property
-    def kind(self) -> str:
-        """The full name of its main gRPC service; becomes ``Instance.service``."""
+    kind: str
+    name: str
+    instance_id: str
+    shared: bool = False
 
     @property
-    def name(self) -> str:
-        """The name that callers ask for, such as ``policy`` or ``math``."""
+    def meta(self) -> Mapping[str, str]:
+        """What the registry lists with it, without secrets; read once the service is open."""
+        return {}
 
-    @property
-    def instance_id(self) -> str:
-        """Unique among live instances; given by the code that composes the mesh."""
-
+    @abstractmethod
     def servicers(self) -> Mapping[str, object]:
         """The servicer for each gRPC service it offers, by full name."""
+
+    def extras(self) -> Sequence[Callable[[Any], None]]:
+        """What adds gRPC services that are not of the contract to a server."""
+        return ()
 
     async def open(self, directory: PeerDirectory) -> None:
         """Opens backends in order. Raises a typed error with one clear sentence."""
 
+    def served_as(self, instance: discovery_pb2.Instance) -> None:
+        """Learns where it is served, once it listens."""
+
+    def follow_meta(self, changed: Callable[[], None]) -> None:
+        """Calls `changed` after each later change of `meta`."""
+
+    def drain(self, seconds: float) -> None:
+        """Its process goes down: what runs has this long to end. Returns at once."""
+
+    async def let_go(self) -> None:
+        """Returns once callers hold nothing here over several calls any more."""
+
     async def close(self) -> None:
-        """Closes them in reverse order. Bounded, and harmless when called twice."""
+        """Closes backends in reverse order. Bounded, and harmless when called twice."""

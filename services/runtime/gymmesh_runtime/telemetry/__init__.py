@@ -5,7 +5,7 @@ log_limit        one line in place of many
 current_rollout  the rollout that a log line belongs to
 stalls           times at which something held the event loop
 tracing          spans, by OpenTelemetry
-instruments      counters, gauges and histograms; gymmesh_runtime/metrics.py has all there are
+instruments      counters, gauges and histograms; gymmesh_runtime/metrics.py declares them
 
 The last two are imported from their own files: `gym-cli --help` must not wait for the libraries
 that they need.

@@ -11,7 +11,7 @@ from typing import Any
 
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.context import NO_METADATA
-from gymmesh_runtime.wire.sizes import packed_response
+from gymmesh_runtime.sizes import packed_response
 
 
 class DirectPeer:

@@ -6,9 +6,10 @@ import resource
 from collections.abc import Mapping
 from typing import Final
 
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES
+
 Options = list[tuple[str, int | str]]
 
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 #: Under this name a registration says, in whole seconds, how often its server may be pinged.
 KEEPALIVE_KEY: Final = "keepalive_s"
 #: How often our servers may be pinged, and how often our clients ping at most.

@@ -11,8 +11,8 @@ import grpc
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout, connection_closed
+from gymmesh_runtime.sizes import PackedRequests, packed_request
 from gymmesh_runtime.wire.channels import PeerChannel
-from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 
 
 class PlainPeer:

@@ -24,14 +24,14 @@ from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.identity import Identities
 from gymmesh_runtime.security.limits import IdentityLimiter
+from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES, packed_response, too_large
 from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.listener import Listener
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.mux.table import TableLimits
-from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
-from gymmesh_runtime.wire.sizes import packed_response, too_large
+from gymmesh_runtime.wire.options import server_options
 
 _STATUS = health_pb2.HealthCheckResponse
 # How long a caller whose stream is refused may take to send its first request.

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gymmesh_cli.main import cli
-from gymmesh_client import OutputFiles, RetryChoice, RunIdentity, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RetryChoice, RunIdentity, RunOutput
 from gymmesh_client.traces import AttemptRecording
 from tests.support.rollouts import answer, completed, failed, make_events, verdict
 
@@ -22,7 +22,7 @@ Ask = Callable[..., tuple[int, str]]
 async def ask(tmp_path: Path) -> Ask:
     """Asks of a run with t-1, completed, and t-2, which failed twice and was then completed."""
     files = OutputFiles(tmp_path / "out.jsonl")
-    output = prepare(files, ONE, overwrite=False, resume=False, repeats=2, trace=True)
+    output = RunOutput.open(files, ONE, OpenOptions(repeats=2, trace=True))
     one, two = output.rollout_id("t-1", 0), output.rollout_id("t-2", 1)
     await output.completed(one, 1, json.dumps({"task_id": "t-1", "né": 1.0}).encode())
     recording = await output.recording(one, 1)
@@ -39,7 +39,7 @@ async def ask(tmp_path: Path) -> Ask:
     recording.end()
     await output.close()
     again = RetryChoice.parse(["failed"])
-    output = prepare(files, ONE, overwrite=False, resume=True, repeats=1, retry=again)
+    output = RunOutput.open(files, ONE, OpenOptions(resume=True, repeats=1, retry=again))
     await output.completed(two, 3, b'{"task_id":"t-2","attempt":3}')
     await output.close()
 
@@ -114,7 +114,7 @@ async def test_superseded_rows_are_taken_out(ask: Ask, tmp_path: Path) -> None:
     assert ask("compact") == (0, f"{rows}: 0 superseded rows taken out\n")
     again = RetryChoice.parse(["task=t-1"])
     files = OutputFiles(tmp_path / "out.jsonl")
-    prepare(files, ONE, overwrite=False, resume=True, retry=again).abandon()
+    RunOutput.open(files, ONE, OpenOptions(resume=True, retry=again)).abandon()
     assert ask("compact", "--json") == (0, '{"superseded": 1}\n')
     assert files.rows.read_bytes() == b'{"task_id":"t-2","attempt":3}\n'
     code, said = CliRunner().invoke(cli, ["data", "compact", "nothing.jsonl"]), "is missing"

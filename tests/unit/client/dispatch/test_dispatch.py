@@ -193,10 +193,22 @@ def test_pause_resume_tune_and_drain() -> None:
     with pytest.raises(RunStateError, match="at least 1"):
         one.tune(0)
     one.drain()
-    assert one.failed(first, 0.0, TIMEOUT) is Decision.GIVE_UP
+    assert one.failed(first, 0.0, TIMEOUT) is Decision.LEAVE
     for command in (one.pause, one.resume):
         with pytest.raises(RunStateError, match="ending"):
             command()
+
+
+def test_what_would_be_tried_again_has_no_outcome_when_the_run_ends() -> None:
+    """A later session tries it; a rollout without a further attempt has failed."""
+    one = dispatcher(2, concurrency=2, max_attempts=2)
+    first, second = started(one, 0.0), started(one, 0.0)
+    assert one.failed(second, 0.0, TIMEOUT) is Decision.RETRY
+    second = started(one, 60.0)
+    one.drain()
+    assert one.failed(first, 60.0, TIMEOUT) is Decision.LEAVE
+    assert one.failed(second, 60.0, TIMEOUT) is Decision.GIVE_UP
+    assert one.done
 
 
 def test_a_cancelled_group_gives_back_what_is_in_flight_and_starts_no_more() -> None:

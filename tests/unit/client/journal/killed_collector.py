@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gymmesh_client import OutputFiles, RunIdentity, RunOutput, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput
 
 
 async def main(path: Path, rollouts: int, shard_rows: int, zstd: bool) -> None:
     files = OutputFiles(path, shard_rows or None, zstd)
     resume = files.journal.exists()
-    output = prepare(files, RunIdentity("t", "c"), overwrite=False, resume=resume, delay_s=0.001)
+    output = RunOutput.open(files, RunIdentity("t", "c"), OpenOptions(resume=resume, delay_s=0.001))
     tasks = (f"t-{number}" for number in range(rollouts))
     wanted = (task for task in tasks if not output.has_outcome(task, 0))
     handed = output.reserving(wanted, lambda task: output.rollout_id(task, 0))

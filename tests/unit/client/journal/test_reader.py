@@ -28,7 +28,9 @@ from gymmesh_client.journal.format.records import (
     Superseded,
     encode,
 )
+from gymmesh_client.journal.index.seal import seal, unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.stored_rows import stored_rows
 
 
 def name(number: int) -> str:
@@ -102,6 +104,17 @@ def test_a_torn_tail_is_left_alone_by_readers(tmp_path: Path) -> None:
     assert files.journal.read_bytes() == torn
 
 
+def test_a_journal_that_lost_its_first_commit_is_damaged(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1)])
+    journal.close()
+    files.journal.write_bytes(files.journal.read_bytes()[:40])
+    with pytest.raises(UserError, match="does not say what run it is of"):
+        open_run(files.rows)
+    with pytest.raises(UserError, match="does not say what run it is of"):
+        list(stored_rows(files, ROWS))
+
+
 @pytest.mark.parametrize("zstd", [False, True])
 def test_a_new_verdict_takes_the_place_of_the_old_one(tmp_path: Path, zstd: bool) -> None:
     files, journal = begun(tmp_path, zstd=zstd)
@@ -127,7 +140,7 @@ def test_a_damaged_row_is_told(tmp_path: Path) -> None:
     files.rows.write_bytes(files.rows.read_bytes().replace(b"abc", b"abd"))
     with (
         open_run(files.rows) as run,
-        pytest.raises(UserError, match=r"out\.jsonl: the row at byte 0 is damaged"),
+        pytest.raises(UserError, match=r"out\.jsonl:1: the row was changed after"),
     ):
         run.get_rollout(name(1))
 
@@ -188,8 +201,10 @@ def test_an_index_goes_on_where_it_ended(tmp_path: Path) -> None:
     files, journal = begun(tmp_path)
     journal.commit([new(1), new(2)])
     open_run(files.rows).close()
+    unseal(files.index)
     with closing(sqlite3.connect(files.index)) as database, database:
         database.execute("UPDATE attempts SET environment = 'mark'")
+    seal(files.index)
     old, _ = journal.current(lambda one: True)
     replace(journal, old, new(1, "judged"), new(3))
     compact(journal)
@@ -240,15 +255,75 @@ def test_an_index_with_other_tables_or_triggers_is_made_anew(tmp_path: Path, pla
 
 
 @pytest.mark.parametrize("value", ["boundary = x'00'", "outcome = 'odd'", "row_length = -1"])
-def test_an_index_that_says_what_none_would_is_damaged(tmp_path: Path, value: str) -> None:
+def test_an_index_that_says_what_none_would_is_made_anew(tmp_path: Path, value: str) -> None:
     files, journal = begun(tmp_path)
     journal.commit([new(1, status=FAILED)])
     journal.close()
     open_run(files.rows).close()
     with closing(sqlite3.connect(files.index)) as database, database:
         database.execute(f"UPDATE attempts SET {value}")
-    with open_run(files.rows) as run, pytest.raises(UserError, match=r"out\.index: is damaged"):
-        run.line(name(1))
+    with open_run(files.rows) as run:
+        assert run.line(name(1)) == new(1).row
+
+
+def test_a_byte_that_changed_in_the_index_is_noticed(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    row = {"rollout_id": name(1), "task_id": "t-1", "reward": 0.5, "environment": "shop"}
+    journal.commit([NewOutcome(rollout_key(name(1)), 1, COMPLETED, 0, json.dumps(row).encode())])
+    journal.close()
+    open_run(files.rows).close()
+    raw = files.index.read_bytes()
+    for old, new_ in ((b"shop", b"shot"), (rollout_key(name(1)), bytes(16))):
+        assert old in raw
+        files.index.write_bytes(raw.replace(old, new_))
+        with open_run(files.rows) as run:
+            assert run.get_rollout(name(1)) == row
+        assert attempts(files.index, "environment, reward, damaged") == [("shop", 0.5, 0)]
+
+
+@pytest.mark.parametrize("layout", [{}, {"shard_rows": 2}, {"zstd": True}])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_row_that_was_changed_is_believed_by_no_reader(
+    tmp_path: Path, layout: dict[str, Any], indexed: bool
+) -> None:
+    files, journal = begun(tmp_path, **layout)
+    for number in range(5):
+        journal.commit([new(number, "abc")])
+    journal.close()
+    if indexed:
+        open_run(files.rows).close()
+    shard = files.of_session({"zstd": files.compressed, "shard_rows": files.shard_rows}).shard(
+        1 if files.shard_rows else 0
+    )
+    good = shard.read_bytes()
+    place, line = changed(shard, good)
+    with open_run(files.rows) as run:
+        told = rf"{shard.name}:{line}: the row was changed after it was written"
+        with pytest.raises(UserError, match=told):
+            list(run.rows())
+        with pytest.raises(UserError, match=told):
+            run.get("t-3")
+        assert run.get("t-1") == json.loads(new(1, "abc").row)
+    if not indexed:
+        assert [one for (one,) in attempts(files.index, "damaged")] == [0, 0, 0, 1, 0]
+    shard.write_bytes(good)
+    with open_run(files.rows) as run:
+        assert len(list(run.rows())) == 5
+    assert place < len(good)
+    assert [one for (one,) in attempts(files.index, "damaged")] == [0] * 5
+
+
+def changed(path: Path, good: bytes) -> tuple[int, int]:
+    """Change a byte of t-3's row; where it is, and the number of its line."""
+    if path.name.endswith(".zst"):
+        starts = [at for at in range(len(good)) if good.startswith(b"\x28\xb5\x2f\xfd", at)]
+        place, line = starts[3] + 20, 4
+    else:
+        lines = good.splitlines(keepends=True)
+        line = next(at for at, one in enumerate(lines, 1) if name(3).encode() in one)
+        place = good.index(name(3).encode()) + len(name(3)) + 13
+    path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+    return place, line
 
 
 def test_a_run_that_was_renamed_is_indexed_anew(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client import OutputFiles, RunIdentity, UserError, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, UserError
 from gymmesh_client.run_file import TaskLines, changes
 from gymmesh_client.run_file.changes import described
 from gymmesh_client.run_file.task_lines import described as described_of_tasks
@@ -82,19 +82,19 @@ def identity_of(folder: Path, config: dict[str, Any], lines: list[str]) -> RunId
 async def test_a_resumption_names_what_changed(tmp_path: Path) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
     config = {"max_steps": 8, "options": {"api_key": "one"}}
-    output = prepare(files, identity_of(tmp_path, config, ALL), overwrite=False, resume=False)
+    output = RunOutput.open(files, identity_of(tmp_path, config, ALL))
     output.abandon()
     changed = {"max_steps": 3, "options": {"api_key": "one"}}
     other = identity_of(tmp_path, changed, [*ALL[:3], task(3, "x")])
     with pytest.raises(UserError) as refused:
-        prepare(files, other, overwrite=False, resume=True)
+        RunOutput.open(files, other, OpenOptions(resume=True))
     assert "the tasks (line 4 (task 'sum-3') is another one" in str(refused.value)
     assert "the configuration (max_steps was 8 and is 3)" in str(refused.value)
     secret = {"max_steps": 8, "options": {"api_key": "two"}}
     with pytest.raises(UserError, match="a value that is not kept, since it is secret"):
-        prepare(files, identity_of(tmp_path, secret, ALL), overwrite=False, resume=True)
+        RunOutput.open(files, identity_of(tmp_path, secret, ALL), OpenOptions(resume=True))
     # Without what stands beside the run, it is still refused, with less to say.
     files.run.unlink()
     files.task_lines.write_bytes(b"")
     with pytest.raises(UserError, match="because the tasks and the configuration changed since"):
-        prepare(files, other, overwrite=False, resume=True)
+        RunOutput.open(files, other, OpenOptions(resume=True))

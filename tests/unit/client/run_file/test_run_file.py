@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from gymmesh_client import OutputError, OutputFiles, RunIdentity, UserError, prepare
+from gymmesh_client import (
+    OpenOptions,
+    OutputError,
+    OutputFiles,
+    RunIdentity,
+    RunOutput,
+    UserError,
+)
 from gymmesh_client.run_file import read_run_file
 from gymmesh_runtime.contract import CONTRACT_VERSION
 
@@ -26,7 +33,7 @@ async def test_it_is_there_from_the_first_moment_to_the_last(tmp_path: Path) -> 
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"responses_create_params": {"input": "?"}}\n')
     identity = RunIdentity.of(tasks, {"policy": {"api_key": "***", "headers": {"a": "ZZQQ"}}})
-    output = prepare(files, identity, overwrite=False, resume=False, repeats=2)
+    output = RunOutput.open(files, identity, OpenOptions(repeats=2))
     begun = said(files)
     assert begun["state"] == "running"
     assert begun["run_id"] == output.run_id
@@ -50,18 +57,18 @@ async def test_it_is_there_from_the_first_moment_to_the_last(tmp_path: Path) -> 
 
 async def test_an_interruption_and_what_came_after_it(tmp_path: Path) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    output = prepare(files, IDENTITY, overwrite=False, resume=False)
+    output = RunOutput.open(files, IDENTITY)
     output.describe(versions_seen={"environments": {"math": ["1"]}})
     await output.close(completed=1, failed=0, interrupted=True, why="interrupted")
     first = said(files)
     assert first["state"] == "ended early"
     assert first["sessions"][0]["ended_early"] == "interrupted"
-    output = prepare(files, IDENTITY, overwrite=False, resume=True)  # and this one is killed
+    output = RunOutput.open(files, IDENTITY, OpenOptions(resume=True))  # and this one is killed
     output.abandon()
     killed = said(files)
     assert killed["state"] == "running"
     assert killed["counts"]["completed"] == 1
-    output = prepare(files, IDENTITY, overwrite=False, resume=True)
+    output = RunOutput.open(files, IDENTITY, OpenOptions(resume=True))
     output.describe(versions_seen={"environments": {"math": ["2"], "code": ["1"]}})
     await output.close(completed=2, failed=0, interrupted=False, why="")
     last = said(files)
@@ -78,38 +85,38 @@ async def test_an_interruption_and_what_came_after_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"format": 99}', b'{"run_id": "other"}'])
 async def test_a_damaged_one_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    await prepare(files, IDENTITY, overwrite=False, resume=False).close()
+    await RunOutput.open(files, IDENTITY).close()
     files.run.write_bytes(damage)
     assert read_run_file(files.run) == {}
     if b"run_id" in damage or not damage:
-        output = prepare(files, IDENTITY, overwrite=False, resume=True)
+        output = RunOutput.open(files, IDENTITY, OpenOptions(resume=True))
         await output.close(completed=0, failed=0)
         assert said(files)["sessions"][0]["session"] == 2
     else:  # what is not recognisably a run's is never written over
         with pytest.raises(UserError, match="is not a run's output"):
-            prepare(files, IDENTITY, overwrite=False, resume=True)
+            RunOutput.open(files, IDENTITY, OpenOptions(resume=True))
 
 
 async def test_without_its_journal_a_run_is_not_taken_for_one_of_before_there_was_one(
     tmp_path: Path,
 ) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    output = prepare(files, IDENTITY, overwrite=False, resume=False)
+    output = RunOutput.open(files, IDENTITY)
     await output.completed("ro-1", 1, b'{"task_id": "t", "rollout_id": "ro-1"}')
     await output.close()
     files.journal.unlink()
     with pytest.raises(UserError, match="journal: is missing"):
-        prepare(files, IDENTITY, overwrite=False, resume=True)
+        RunOutput.open(files, IDENTITY, OpenOptions(resume=True))
 
 
 async def test_a_disk_that_takes_it_no_more_is_said_and_the_journal_is_closed(
     tmp_path: Path,
 ) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    output = prepare(files, IDENTITY, overwrite=False, resume=False)
+    output = RunOutput.open(files, IDENTITY)
     files.run.unlink()
     files.run.mkdir()
     with pytest.raises(OutputError, match=r"run\.json"):
         await output.close()
     files.run.rmdir()
-    await prepare(files, IDENTITY, overwrite=False, resume=True).close()
+    await RunOutput.open(files, IDENTITY, OpenOptions(resume=True)).close()

@@ -113,8 +113,8 @@ def test_the_command_says_the_same_with_the_same_seed(tmp_path: Path) -> None:
     command = ["compare", str(first), str(second), "--resamples", "200", "--json"]
     said = [CliRunner().invoke(cli, [*command, "--seed", "3"]) for _ in range(2)]
     assert said[0].exit_code == 0, said[0].output
-    assert said[0].output == said[1].output
-    told = json.loads(said[0].output)["comparisons"][0]
+    assert said[0].stdout == said[1].stdout
+    told = json.loads(said[0].stdout)["comparisons"][0]
     assert told["sign_flip"]["exact"] is True
     shown = CliRunner().invoke(cli, command[:-1])
     assert "by task       " in shown.output

@@ -246,7 +246,7 @@ def test_the_commands_json_has_the_documented_keys(tmp_path: Path) -> None:
     said = CliRunner().invoke(cli, ["profile", str(path), "--json", "--resamples", "50"])
     assert said.exit_code == 0
     page = (ROOT / "docs" / "profile.md").read_text()
-    told = json.loads(said.output)
+    told = json.loads(said.stdout)
     assert told["solved_at"] == 1.0
     for key in told:
         assert f"`{key}`" in page, f"docs/profile.md does not name {key}"

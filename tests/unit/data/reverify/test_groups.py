@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_client import OutputFiles, RunIdentity, open_run, prepare
+from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, open_run
 from gymmesh_data.reverify import (
     ReverifyOptions,
     Source,
@@ -47,7 +47,7 @@ async def judged(
     place = f"environments.rank.use={world.HERE / 'ranking.py'}:Ranking"
     config = load_config([], [place], MeshConfig)
     files = OutputFiles(output)
-    made = prepare(files, IDENTITY, overwrite=False, resume=resume)
+    made = RunOutput.open(files, IDENTITY, OpenOptions(resume=resume))
     options = ReverifyOptions(limit=limit)
     async with embedded_environments(config, {"rank"}) as directory:
         changes = await reverify(Source([source]), Verifiers(directory), made, options)
@@ -59,7 +59,7 @@ async def test_what_an_earlier_session_judged_is_judged_with_the_rest(tmp_path: 
     """Alone, the repeat that has no verdict yet would have lost against nobody."""
     source = write_rows(tmp_path / "rollouts.jsonl", repeats("t", [5, 9, 7]))
     output = tmp_path / "new.jsonl"
-    before = prepare(OutputFiles(output), IDENTITY, overwrite=False, resume=False)
+    before = RunOutput.open(OutputFiles(output), IDENTITY)
     for repeat, reward in ((0, 0.0), (1, 1.0)):
         name = f"run-1-t-{repeat}"
         line = json.dumps({"rollout_id": name, "task_id": "t", "reward": reward}) + "\n"

@@ -18,13 +18,14 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client import (
     CollectOptions,
     Collector,
+    OpenOptions,
     OutputFiles,
     RunIdentity,
+    RunOutput,
     TaskDefaults,
     TaskFile,
     TaskReader,
     open_run,
-    prepare,
 )
 from gymmesh_data.reverify import Source, VerdictChanges, Verifiers, evidence_keys, reverify
 from gymmesh_mesh import MeshConfig, embedded
@@ -132,9 +133,7 @@ async def again(config: MeshConfig, name: str, path: Path, output: Path) -> Verd
     """The verdicts on stored rollouts."""
     async with embedded_environments(config, [name]) as directory:
         source = Source([path])
-        into = prepare(
-            OutputFiles(output), RunIdentity("t", "c"), overwrite=False, resume=False, repeats=2
-        )
+        into = RunOutput.open(OutputFiles(output), RunIdentity("t", "c"), OpenOptions(repeats=2))
         return await reverify(source, Verifiers(directory), into)
 
 
@@ -185,9 +184,7 @@ async def test_a_stored_row_gives_the_live_verdict(
     tasks = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
     config = config_of(tmp_path, name, tasks)
     path = tmp_path / "rollouts.jsonl"
-    output = prepare(
-        OutputFiles(path), RunIdentity.of(file, {}), overwrite=False, resume=False, repeats=2
-    )
+    output = RunOutput.open(OutputFiles(path), RunIdentity.of(file, {}), OpenOptions(repeats=2))
     async with embedded(config) as mesh:
         collector = Collector(mesh.agents.connect, output, CollectOptions(repeats=2))
         tally = await collector.run(TaskFile(TaskReader(TaskDefaults(name, "tool_loop")), file))

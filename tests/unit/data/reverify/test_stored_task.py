@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import completed_row
-from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data import stored_rollout, task_of
 from gymmesh_data.reverify import evidence_keys, stored_task, transcript_of
 from gymmesh_responses import loads, new_message, params_from_json
+from gymmesh_rows import COLUMNS
 
 OWN_METADATA = (
     "steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "timings", "token_forks"
@@ -67,7 +67,7 @@ def test_a_row_gives_back_its_task(payload: dict[str, Any], evidence: dict[str, 
     assert task.params.input_text == "What?"
     assert task.params.temperature.real == 0.5
     assert transcript_of(rollout) == [new_message("assistant", "42")]
-    wanted = {key for key in evidence if key not in payload and key not in OWN_KEYS}
+    wanted = {key for key in evidence if key not in payload and key not in COLUMNS}
     assert evidence_keys(row) == wanted
 
 

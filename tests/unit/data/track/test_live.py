@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gymmesh_client import Figures, OutputFiles, RunIdentity, RunOutput, Tally, prepare
+from gymmesh_client import Figures, OpenOptions, OutputFiles, RunIdentity, RunOutput, Tally
 from gymmesh_client.run_file import TaskLines, read_run_file
 from gymmesh_client.run_file.identity import MadeOf
 from gymmesh_data.track import TrackerLink, Tracking
@@ -22,7 +22,7 @@ def output_in(folder: Path, *, resume: bool = False) -> RunOutput:
     made_of = MadeOf(tasks, TaskLines.of(tasks), CONFIGURATION)
     identity = RunIdentity("aa", "bb", made_of=made_of)
     files = OutputFiles(folder / "rollouts.jsonl")
-    return prepare(files, identity, overwrite=False, resume=resume)
+    return RunOutput.open(files, identity, OpenOptions(resume=resume))
 
 
 def figures(tally: Tally) -> Figures:

@@ -43,6 +43,13 @@ def test_an_answer_is_itself_or_nothing(said: str) -> None:
     assert matches(said, [said], contains=False) is (matches(said, [said], contains=True))
 
 
+def test_of_a_very_long_answer_the_end_is_read() -> None:
+    filler = "word " * 50_000
+    assert matches(f"{filler}It is Lisbon.", ["Lisbon"], contains=True)
+    assert not matches(f"It is Lisbon. {filler}", ["Lisbon"], contains=True)
+    assert not matches(f"Porto{' ' * 300_000}Lisbon", ["Lisbon"], contains=False)
+
+
 def listed(*names: str) -> list[ServerTool]:
     return [ServerTool(name, "", {}) for name in names]
 

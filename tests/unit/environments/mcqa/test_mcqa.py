@@ -25,6 +25,12 @@ ROW_OPTIONS = [{letter: text} for letter, text in OPTIONS]
 SHORT = dict(zip(("strict", "boxed", "colon", "md"), MODES, strict=True))
 
 
+def test_of_a_very_long_response_the_end_is_read() -> None:
+    filler, question = "word\n" * 50_000, ChoiceQuestion(OPTIONS)
+    assert verdict.choose(f"{filler}Answer: B", question, SHORT["md"]) == "B"
+    assert verdict.choose(f"Answer: B\n{filler}", question, SHORT["md"]) is None
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['mode']}: {case['why']}")
 def test_case(case: dict[str, Any]) -> None:
     letter = choose(
@@ -89,9 +95,10 @@ def _row(**changes: Any) -> dict[str, Any]:
 
 
 async def _reward(text: str, row: dict[str, Any], **options: Any) -> float:
-    async with served(McqaEnvironment(**options)) as environment:
+    # A pattern is ended by its processor time, which a busy machine may give late.
+    async with served(McqaEnvironment(**options), verify_timeout_s=500) as environment:
         verification = await environment.verify(
-            of=task(**row), transcript=[new_message("assistant", text)]
+            of=task(**row), transcript=[new_message("assistant", text)], timeout=500
         )
         return verification.reward
 

@@ -266,3 +266,39 @@ def test_one_process_writes_an_index(tmp_path: Path) -> None:
     assert second.progress()["rollouts"] == 1
     second.close()
     first.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "shards", "zstd"])
+def test_a_row_that_was_changed_is_a_problem_and_not_shown(tmp_path: Path, layout: Json) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl", **layout)
+    info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
+    journal = Journal.create(files, info)
+    for number in (1, 2, 4):  # each in a commit of its own; none of them fails
+        journal.commit([new(number, 1)])
+    journal.close()
+    shown = Shown(tmp_path, files.rows)
+    assert len(shown.rows()) == 3
+    path = files.shard(0)
+    good = path.read_bytes()
+    change_last(path, good)
+    name = rollout_id("r", "t-4", 0)
+    told = rf"{path.name}:3: the row was changed after it was written"
+    store = Store(tmp_path / "index.sqlite")  # what was taken in before is compared, too
+    with pytest.raises(UserError, match=told):
+        Reading(store, find_sources([files.rows]).sources).rollout(name)
+    store.close()
+    shown.close()
+    for index in tmp_path.glob("index.*"):
+        index.unlink()
+    again = Shown(tmp_path, files.rows)
+    assert name not in [one for one, _, _ in again.rows()]
+    assert len(again.rows()) == 2
+    (problem,) = again.progress()["problems"]
+    assert f"{path.name}:3: the row was changed" in problem
+    again.close()
+
+
+def change_last(path: Path, good: bytes) -> None:
+    """Change a byte in the last row of a file."""
+    place = good.rindex(b"\x28\xb5\x2f\xfd") + 30 if path.name.endswith(".zst") else len(good) - 30
+    path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gymmesh_client::codec::{new_message, params_from_json, params_to_json};
+use gymmesh_client::codec::{self, new_message};
 use gymmesh_client::dial::{CONTRACT_VERSION, Channel, answer, resource_client, within};
 use gymmesh_client::errors::MeshError;
 use gymmesh_client::json::{Json, Text};
@@ -126,12 +126,12 @@ fn params_in_force(
         let Json::Object(overrides) = read.map_err(|error| wrong(error.to_string()))? else {
             return Err(wrong("params_override_json is no object".to_owned()));
         };
-        let mut document = params_to_json(&params).map_err(|error| wrong(error.to_string()))?;
+        let mut document = codec::write(&params).map_err(|error| wrong(error.to_string()))?;
         if let Json::Object(document) = &mut document {
             document.extend(overrides);
             document.shift_remove(&Text::from("input"));
         }
-        params = params_from_json(document).map_err(|error| wrong(error.to_string()))?;
+        params = codec::read(document).map_err(|error| wrong(error.to_string()))?;
     }
     let name_of = |one: &Tool| match &one.kind {
         Some(tool::Kind::Function(function)) => function.name.clone(),

@@ -49,7 +49,7 @@ _COMPACTED: Final = struct.Struct("<B3xIIQQ")
 _REMOVED: Final = struct.Struct("<QIIII")
 
 # 5, 6 and 9 were used before the first release.
-_SESSION, RESERVED_TYPE, _FAILED_ATTEMPT, _OUTCOME_TYPE = 1, 2, 3, 4
+_SESSION, RESERVED_TYPE, _FAILED_ATTEMPT, OUTCOME_TYPE = 1, 2, 3, 4
 _RUN_ENDED, RELEASED_TYPE, _SUPERSEDED_TYPE, _COMPACTED_TYPE = 7, 8, 10, 11
 SESSION_TYPE: Final = bytes([_SESSION])
 _IGNORABLE: Final = 128
@@ -183,7 +183,7 @@ Record: TypeAlias = (
 def encode(record: Record) -> bytes:
     """A record's bytes."""
     if isinstance(record, CurrentOutcome):
-        kind, body = _OUTCOME_TYPE, _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
+        kind, body = OUTCOME_TYPE, _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
     elif isinstance(record, Reserved | Released):
         kind = RESERVED_TYPE if isinstance(record, Reserved) else RELEASED_TYPE
         body = b"".join(starmap(_RESERVED.pack, record.attempts))
@@ -224,7 +224,7 @@ def bodies(payload: bytes) -> Iterator[tuple[int, bytes]]:
 def decode_one(kind: int, body: bytes) -> Record:
     """A record of its type and body; raises BadRecord as `decode`."""
     try:
-        if kind == _OUTCOME_TYPE:
+        if kind == OUTCOME_TYPE:
             return CurrentOutcome._make((*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size)))
         if kind in (RESERVED_TYPE, RELEASED_TYPE):
             attempts = tuple(_RESERVED.iter_unpack(body))
@@ -251,6 +251,27 @@ def decode_one(kind: int, body: bytes) -> Record:
 
 def _place(body: bytes, start: int) -> Place:
     return Place._make(_PLACE.unpack_from(body, start))
+
+
+PLACE_BYTES: Final = _PLACE.size
+"""Bytes of a place."""
+
+
+def place_of_outcome(body: bytes) -> bytes:
+    """The place in the body of an outcome, packed. Raises BadRecord where there is none."""
+    if len(body) < _OUTCOME.size + PLACE_BYTES:
+        raise BadRecord("an outcome is cut short")
+    return body[_OUTCOME.size : _OUTCOME.size + PLACE_BYTES]
+
+
+def pack_place(place: Place) -> bytes:
+    """A place's bytes."""
+    return _PLACE.pack(*place)
+
+
+def unpack_places(packed: bytes) -> Iterator[Place]:
+    """The places whose bytes these are."""
+    return map(Place._make, _PLACE.iter_unpack(packed))
 
 
 def is_run_id(value: Any) -> bool:

@@ -6,6 +6,7 @@ any more, and is read once the whole log is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import sqlite3
@@ -28,9 +29,9 @@ from gymmesh_client.journal.index.tables import (
     VERSION,
     RunInfo,
 )
-from gymmesh_client.journal.log import frames_of
+from gymmesh_client.journal.log import frames_of, unnamed_run
 from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.row_files import RowReader
+from gymmesh_client.journal.row_files import DamagedRow, RowReader
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
 
@@ -41,13 +42,13 @@ _AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
 
 _PLACE: Final = "row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc"
-_OF_ROW: Final = f"{', '.join(COLUMNS)}, row_file"
+_OF_ROW: Final = f"{', '.join(COLUMNS)}, row_file, damaged"
 _INSERT: Final = f"""
     INSERT INTO attempts
         (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE}, {_OF_ROW})
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_NO_ROW: Final = (None,) * (len(records.Place._fields) + len(COLUMNS) + 1)
+_NO_ROW: Final = (*(None,) * (len(records.Place._fields) + len(COLUMNS) + 1), 0)
 _PLACES: Final = f"SELECT rowid, {_PLACE} FROM attempts"
 _IN_FILE: Final = (
     f"{_PLACES} WHERE row_kind = ? AND row_shard = ? AND rowid > ? ORDER BY rowid LIMIT {_AT_ONCE}"
@@ -61,7 +62,9 @@ _MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE ro
 _CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1"
 _SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
 _NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {records.SUPERSEDED}"
-_SET_COLUMNS: Final = f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
+_SET_COLUMNS: Final = (
+    f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
+)
 # An attempt that was tried again has no row; a later one of its rollout says what it was of.
 _NAME_FAILED: Final = """
     UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (
@@ -105,6 +108,8 @@ class IndexBuilder:
                 self._end, self._sequence = frame.end, frame.sequence + 1
         except records.BadRecord as error:
             raise UserError(f"{self._files.journal}: is damaged: {error}") from None
+        if not self._state.session:
+            raise unnamed_run(self._files)
         self._flush()
         if self._state.compacted:
             self._read_moved()
@@ -130,6 +135,7 @@ class IndexBuilder:
             len(data),
             digest,
             self._files.stem,
+            self._database.execute("SELECT count(*) FROM attempts WHERE damaged").fetchone()[0],
         )
         values = [(key, json.dumps(value)) for key, value in msgspec.structs.asdict(info).items()]
         self._database.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", values)
@@ -218,15 +224,17 @@ class IndexBuilder:
                 self._database.executemany(_SET_COLUMNS, columns)
 
     def _columns(self, reader: RowReader, place: records.Place) -> tuple[Any, ...]:
-        """What a row says, and the name of its file."""
-        try:
+        """What a row says, the name of its file, and whether it was changed since it was written.
+
+        A row may also have been moved by a compaction further on in the log: `_read_moved`.
+        """
+        row = None
+        with contextlib.suppress(OSError, DamagedRow):
             row = reader.read(place)
-        except (OSError, UserError):
-            row = b""  # gone or damaged, which its reader reports
         file = place.file
         if file not in self._names:
             self._names[file] = self._files.row_file(*file).name
-        return (*columns_of(row), self._names[file])
+        return (*columns_of(row or b""), self._names[file], int(row is None))
 
 
 def _checked(place: records.Place) -> records.Place:

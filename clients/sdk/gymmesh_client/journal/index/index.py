@@ -29,6 +29,7 @@ from gymmesh_client.boundaries import boundary_number
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import Place, checked_session
 from gymmesh_client.journal.index.build import OUTCOMES, IndexBuilder
+from gymmesh_client.journal.index.seal import seal, sealed_size, unseal
 from gymmesh_client.journal.index.tables import APPLICATION_ID, INDICES, TABLES, VERSION, RunInfo
 from gymmesh_client.journal.log import mapped
 from gymmesh_client.problems import UserError
@@ -76,7 +77,7 @@ class Index:
     def __init__(self, path: Path) -> None:
         """Raises ValueError where the file is no whole index of this version, and OSError."""
         self._path = path
-        size = path.stat().st_size
+        size = sealed_size(path)
         # Immutable: no file of this name is ever written in its place, so there is nothing to lock.
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         with contextlib.ExitStack() as opened:
@@ -141,7 +142,8 @@ def open_index(files: OutputFiles) -> Index:
         with contextlib.suppress(OSError, ValueError):
             found = Index(files.index)
             read = found.info.journal_bytes
-            if found.info.digest == _digest(fd, read) and found.info.stem == files.stem:
+            same = found.info.digest == _digest(fd, read) and found.info.stem == files.stem
+            if same and not found.info.damaged:  # else rows may have been restored since
                 if read == os.fstat(fd).st_size:
                     return found
                 older = found.info
@@ -174,6 +176,7 @@ def _build(files: OutputFiles, fd: int, older: RunInfo | None) -> Index:
         if older is not None:
             try:
                 shutil.copyfile(files.index, draft)
+                unseal(draft)
             except OSError:
                 older = None
         while True:
@@ -187,6 +190,7 @@ def _build(files: OutputFiles, fd: int, older: RunInfo | None) -> Index:
                     raise OSError(0, f"the index cannot be written: {error}") from None
                 older = None
                 draft.write_bytes(b"")
+        seal(draft)
         os.chmod(draft, os.fstat(fd).st_mode & 0o666)
         built = Index(draft)
         if keep:

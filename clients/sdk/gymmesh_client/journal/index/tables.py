@@ -12,7 +12,7 @@ from gymmesh_client.journal.state import RunState
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
 APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the tables; an index of another version is made anew."""
 
 TABLES: Final = """
@@ -39,7 +39,8 @@ TABLES: Final = """
         row_shard INTEGER,
         row_inner INTEGER,
         row_length INTEGER,
-        row_crc INTEGER
+        row_crc INTEGER,
+        damaged INTEGER NOT NULL DEFAULT 0
     );
 """
 # Made after the attempts are in, which is faster than keeping them up to date meanwhile. The first
@@ -68,6 +69,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     journal_bytes: Whole  # how much of the journal was read
     digest: str  # of that journal
     stem: str  # what the run's files are called
+    damaged: Whole  # rows that were changed after they were written
 
     def state(self) -> RunState:
         """The journal's state, but for what it says of each rollout."""

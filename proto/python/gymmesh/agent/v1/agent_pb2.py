@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access__pb2
 from gymmesh.model.v1 import tokens_pb2 as gymmesh_dot_model_dot_v1_dot_tokens__pb2
 from gymmesh.rollout.v1 import rollout_pb2 as gymmesh_dot_rollout_dot_v1_dot_rollout__pb2
 from gymmesh.verify.v1 import verify_pb2 as gymmesh_dot_verify_dot_v1_dot_verify__pb2
@@ -29,7 +30,7 @@ from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior_
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgymmesh/agent/v1/agent.proto\x12\x10gymmesh.agent.v1\x1a\x1dgymmesh/model/v1/tokens.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/verify/v1/verify.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xa0\x05\n\x0eRolloutOptions\x12\x16\n\tmax_steps\x18\x01 \x01(\rH\x00\x88\x01\x01\x12$\n\x17max_total_output_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\nmax_wall_s\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06\x64\x65ltas\x18\x04 \x01(\x08\x12\x36\n\x07\x63\x61pture\x18\x05 \x01(\x0b\x32 .gymmesh.model.v1.CaptureOptionsH\x03\x88\x01\x01\x12<\n\x06models\x18\x06 \x03(\x0b\x32,.gymmesh.agent.v1.RolloutOptions.ModelsEntry\x12\x1a\n\rmax_staleness\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12\x1e\n\x16\x61llow_token_divergence\x18\x08 \x01(\x08\x12\x1c\n\x14params_override_json\x18\t \x01(\x0c\x12\x19\n\x11skip_verification\x18\n \x01(\x08\x12\x17\n\nmax_events\x18\x0b \x01(\x04H\x05\x88\x01\x01\x12\x1c\n\x0fmax_event_bytes\x18\x0c \x01(\x04H\x06\x88\x01\x01\x12\x18\n\x0b\x61ppend_only\x18\r \x01(\x08H\x07\x88\x01\x01\x12\x1d\n\x10keep_final_state\x18\x0e \x01(\x08H\x08\x88\x01\x01\x1a-\n\x0bModelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_max_stepsB\x1a\n\x18_max_total_output_tokensB\r\n\x0b_max_wall_sB\n\n\x08_captureB\x10\n\x0e_max_stalenessB\r\n\x0b_max_eventsB\x12\n\x10_max_event_bytesB\x0e\n\x0c_append_onlyB\x13\n\x11_keep_final_state\"\xd2\x01\n\x11RunRolloutRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x61ttempt\x18\x03 \x01(\rB\x04\xe2\x41\x01\x01\x12<\n\x07options\x18\x04 \x01(\x0b\x32 .gymmesh.agent.v1.RolloutOptionsB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x14\n\x06run_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x42\n\n\x08_options\"E\n\x12RunRolloutResponse\x12/\n\x05\x65vent\x18\x01 \x01(\x0b\x32 .gymmesh.rollout.v1.RolloutEvent\"\x94\x02\n\x0e\x43ollectRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.gymmesh.agent.v1.CollectHelloH\x00\x12\x31\n\x06starts\x18\x02 \x01(\x0b\x32\x1f.gymmesh.agent.v1.CollectStartsH\x00\x12\x33\n\x07\x63\x61ncels\x18\x03 \x01(\x0b\x32 .gymmesh.agent.v1.CollectCancelsH\x00\x12\x31\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x1f.gymmesh.agent.v1.CollectCreditH\x00\x12+\n\x03\x61\x63k\x18\x05 \x01(\x0b\x32\x1c.gymmesh.agent.v1.CollectAckH\x00\x42\t\n\x07message\"x\n\x0c\x43ollectHello\x12\x17\n\tstream_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x19\n\x0blast_cursor\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06\x63redit\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x02\x12\x1e\n\x10\x63ontract_version\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\"E\n\rCollectStarts\x12\x34\n\x06starts\x18\x01 \x03(\x0b\x32\x1e.gymmesh.agent.v1.CollectStartB\x04\xe2\x41\x01\x02\"d\n\x0c\x43ollectStart\x12:\n\x07request\x18\x01 \x01(\x0b\x32#.gymmesh.agent.v1.RunRolloutRequestB\x04\xe2\x41\x01\x02\x12\x18\n\ntimeout_ms\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\"F\n\x0e\x43ollectCancels\x12\x34\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.gymmesh.agent.v1.AttemptRefB\x04\xe2\x41\x01\x02\"1\n\nAttemptRef\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"%\n\rCollectCredit\x12\x14\n\x06\x65vents\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x02\"\"\n\nCollectAck\x12\x14\n\x06\x63ursor\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x02\"\xf3\x01\n\x0f\x43ollectResponse\x12\x33\n\x07welcome\x18\x01 \x01(\x0b\x32 .gymmesh.agent.v1.CollectWelcomeH\x00\x12\x31\n\x06\x65vents\x18\x02 \x01(\x0b\x32\x1f.gymmesh.agent.v1.CollectEventsH\x00\x12>\n\rstart_refused\x18\x03 \x01(\x0b\x32%.gymmesh.agent.v1.CollectStartRefusedH\x00\x12-\n\x04load\x18\x04 \x01(\x0b\x32\x1d.gymmesh.agent.v1.CollectLoadH\x00\x42\t\n\x07message\"{\n\x0e\x43ollectWelcome\x12\x0f\n\x07resumed\x18\x01 \x01(\x08\x12\x17\n\x0fresume_window_s\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\r\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x05 \x01(\t\"Q\n\rCollectEvents\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x30\n\x06\x65vents\x18\x02 \x03(\x0b\x32 .gymmesh.rollout.v1.RolloutEvent\"i\n\x13\x43ollectStartRefused\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.gymmesh.agent.v1.AttemptRef\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\"?\n\x0b\x43ollectLoad\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0e\n\x06target\x18\x03 \x01(\r\"O\n\x11JudgeGroupRequest\x12:\n\x05group\x18\x01 \x01(\x0b\x32%.gymmesh.verify.v1.VerifyGroupRequestB\x04\xe2\x41\x01\x02\"G\n\x12JudgeGroupResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.gymmesh.verify.v1.GroupVerdict\"\x11\n\x0fGetAgentRequest\"\xca\x01\n\x10GetAgentResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x13\n\x0bmodel_roles\x18\x04 \x03(\t\x12\x0f\n\x07\x63ollect\x18\x05 \x01(\x08\x12\x10\n\x08\x63\x61pacity\x18\x06 \x01(\r\x12\x13\n\x0binstance_id\x18\x07 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x08 \x01(\t\x12\x1b\n\x13\x64\x65\x66\x61ult_environment\x18\t \x01(\t2\xe9\x02\n\x0c\x41gentService\x12Y\n\nRunRollout\x12#.gymmesh.agent.v1.RunRolloutRequest\x1a$.gymmesh.agent.v1.RunRolloutResponse0\x01\x12R\n\x07\x43ollect\x12 .gymmesh.agent.v1.CollectRequest\x1a!.gymmesh.agent.v1.CollectResponse(\x01\x30\x01\x12W\n\nJudgeGroup\x12#.gymmesh.agent.v1.JudgeGroupRequest\x1a$.gymmesh.agent.v1.JudgeGroupResponse\x12Q\n\x08GetAgent\x12!.gymmesh.agent.v1.GetAgentRequest\x1a\".gymmesh.agent.v1.GetAgentResponseBz\n\x13io.gymmesh.agent.v1B\nAgentProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1;agentv1\xaa\x02\x10Gymmesh.Agent.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgymmesh/agent/v1/agent.proto\x12\x10gymmesh.agent.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/verify/v1/verify.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xa0\x05\n\x0eRolloutOptions\x12\x16\n\tmax_steps\x18\x01 \x01(\rH\x00\x88\x01\x01\x12$\n\x17max_total_output_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\nmax_wall_s\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06\x64\x65ltas\x18\x04 \x01(\x08\x12\x36\n\x07\x63\x61pture\x18\x05 \x01(\x0b\x32 .gymmesh.model.v1.CaptureOptionsH\x03\x88\x01\x01\x12<\n\x06models\x18\x06 \x03(\x0b\x32,.gymmesh.agent.v1.RolloutOptions.ModelsEntry\x12\x1a\n\rmax_staleness\x18\x07 \x01(\x04H\x04\x88\x01\x01\x12\x1e\n\x16\x61llow_token_divergence\x18\x08 \x01(\x08\x12\x1c\n\x14params_override_json\x18\t \x01(\x0c\x12\x19\n\x11skip_verification\x18\n \x01(\x08\x12\x17\n\nmax_events\x18\x0b \x01(\x04H\x05\x88\x01\x01\x12\x1c\n\x0fmax_event_bytes\x18\x0c \x01(\x04H\x06\x88\x01\x01\x12\x18\n\x0b\x61ppend_only\x18\r \x01(\x08H\x07\x88\x01\x01\x12\x1d\n\x10keep_final_state\x18\x0e \x01(\x08H\x08\x88\x01\x01\x1a-\n\x0bModelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0c\n\n_max_stepsB\x1a\n\x18_max_total_output_tokensB\r\n\x0b_max_wall_sB\n\n\x08_captureB\x10\n\x0e_max_stalenessB\r\n\x0b_max_eventsB\x12\n\x10_max_event_bytesB\x0e\n\x0c_append_onlyB\x13\n\x11_keep_final_state\"\xd2\x01\n\x11RunRolloutRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x61ttempt\x18\x03 \x01(\rB\x04\xe2\x41\x01\x01\x12<\n\x07options\x18\x04 \x01(\x0b\x32 .gymmesh.agent.v1.RolloutOptionsB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x14\n\x06run_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x42\n\n\x08_options\"E\n\x12RunRolloutResponse\x12/\n\x05\x65vent\x18\x01 \x01(\x0b\x32 .gymmesh.rollout.v1.RolloutEvent\"\x94\x02\n\x0e\x43ollectRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x1e.gymmesh.agent.v1.CollectHelloH\x00\x12\x31\n\x06starts\x18\x02 \x01(\x0b\x32\x1f.gymmesh.agent.v1.CollectStartsH\x00\x12\x33\n\x07\x63\x61ncels\x18\x03 \x01(\x0b\x32 .gymmesh.agent.v1.CollectCancelsH\x00\x12\x31\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x1f.gymmesh.agent.v1.CollectCreditH\x00\x12+\n\x03\x61\x63k\x18\x05 \x01(\x0b\x32\x1c.gymmesh.agent.v1.CollectAckH\x00\x42\t\n\x07message\"x\n\x0c\x43ollectHello\x12\x17\n\tstream_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x19\n\x0blast_cursor\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06\x63redit\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x02\x12\x1e\n\x10\x63ontract_version\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\"E\n\rCollectStarts\x12\x34\n\x06starts\x18\x01 \x03(\x0b\x32\x1e.gymmesh.agent.v1.CollectStartB\x04\xe2\x41\x01\x02\"d\n\x0c\x43ollectStart\x12:\n\x07request\x18\x01 \x01(\x0b\x32#.gymmesh.agent.v1.RunRolloutRequestB\x04\xe2\x41\x01\x02\x12\x18\n\ntimeout_ms\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\"F\n\x0e\x43ollectCancels\x12\x34\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.gymmesh.agent.v1.AttemptRefB\x04\xe2\x41\x01\x02\"1\n\nAttemptRef\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"%\n\rCollectCredit\x12\x14\n\x06\x65vents\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x02\"\"\n\nCollectAck\x12\x14\n\x06\x63ursor\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x02\"\xf3\x01\n\x0f\x43ollectResponse\x12\x33\n\x07welcome\x18\x01 \x01(\x0b\x32 .gymmesh.agent.v1.CollectWelcomeH\x00\x12\x31\n\x06\x65vents\x18\x02 \x01(\x0b\x32\x1f.gymmesh.agent.v1.CollectEventsH\x00\x12>\n\rstart_refused\x18\x03 \x01(\x0b\x32%.gymmesh.agent.v1.CollectStartRefusedH\x00\x12-\n\x04load\x18\x04 \x01(\x0b\x32\x1d.gymmesh.agent.v1.CollectLoadH\x00\x42\t\n\x07message\"{\n\x0e\x43ollectWelcome\x12\x0f\n\x07resumed\x18\x01 \x01(\x08\x12\x17\n\x0fresume_window_s\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\r\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x05 \x01(\t\"Q\n\rCollectEvents\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x30\n\x06\x65vents\x18\x02 \x03(\x0b\x32 .gymmesh.rollout.v1.RolloutEvent\"i\n\x13\x43ollectStartRefused\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.gymmesh.agent.v1.AttemptRef\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\"?\n\x0b\x43ollectLoad\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0e\n\x06target\x18\x03 \x01(\r\"O\n\x11JudgeGroupRequest\x12:\n\x05group\x18\x01 \x01(\x0b\x32%.gymmesh.verify.v1.VerifyGroupRequestB\x04\xe2\x41\x01\x02\"G\n\x12JudgeGroupResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.gymmesh.verify.v1.GroupVerdict\"\x11\n\x0fGetAgentRequest\"\xca\x01\n\x10GetAgentResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x13\n\x0bmodel_roles\x18\x04 \x03(\t\x12\x0f\n\x07\x63ollect\x18\x05 \x01(\x08\x12\x10\n\x08\x63\x61pacity\x18\x06 \x01(\r\x12\x13\n\x0binstance_id\x18\x07 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x08 \x01(\t\x12\x1b\n\x13\x64\x65\x66\x61ult_environment\x18\t \x01(\t2\x81\x03\n\x0c\x41gentService\x12_\n\nRunRollout\x12#.gymmesh.agent.v1.RunRolloutRequest\x1a$.gymmesh.agent.v1.RunRolloutResponse\"\x04\x88\xa0\x19\x02\x30\x01\x12X\n\x07\x43ollect\x12 .gymmesh.agent.v1.CollectRequest\x1a!.gymmesh.agent.v1.CollectResponse\"\x04\x88\xa0\x19\x02(\x01\x30\x01\x12]\n\nJudgeGroup\x12#.gymmesh.agent.v1.JudgeGroupRequest\x1a$.gymmesh.agent.v1.JudgeGroupResponse\"\x04\x88\xa0\x19\x02\x12W\n\x08GetAgent\x12!.gymmesh.agent.v1.GetAgentRequest\x1a\".gymmesh.agent.v1.GetAgentResponse\"\x04\x88\xa0\x19\x01\x42z\n\x13io.gymmesh.agent.v1B\nAgentProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1;agentv1\xaa\x02\x10Gymmesh.Agent.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -71,48 +72,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COLLECTACK'].fields_by_name['cursor']._serialized_options = b'\342A\001\002'
   _globals['_JUDGEGROUPREQUEST'].fields_by_name['group']._loaded_options = None
   _globals['_JUDGEGROUPREQUEST'].fields_by_name['group']._serialized_options = b'\342A\001\002'
-  _globals['_ROLLOUTOPTIONS']._serialized_start=206
-  _globals['_ROLLOUTOPTIONS']._serialized_end=878
-  _globals['_ROLLOUTOPTIONS_MODELSENTRY']._serialized_start=674
-  _globals['_ROLLOUTOPTIONS_MODELSENTRY']._serialized_end=719
-  _globals['_RUNROLLOUTREQUEST']._serialized_start=881
-  _globals['_RUNROLLOUTREQUEST']._serialized_end=1091
-  _globals['_RUNROLLOUTRESPONSE']._serialized_start=1093
-  _globals['_RUNROLLOUTRESPONSE']._serialized_end=1162
-  _globals['_COLLECTREQUEST']._serialized_start=1165
-  _globals['_COLLECTREQUEST']._serialized_end=1441
-  _globals['_COLLECTHELLO']._serialized_start=1443
-  _globals['_COLLECTHELLO']._serialized_end=1563
-  _globals['_COLLECTSTARTS']._serialized_start=1565
-  _globals['_COLLECTSTARTS']._serialized_end=1634
-  _globals['_COLLECTSTART']._serialized_start=1636
-  _globals['_COLLECTSTART']._serialized_end=1736
-  _globals['_COLLECTCANCELS']._serialized_start=1738
-  _globals['_COLLECTCANCELS']._serialized_end=1808
-  _globals['_ATTEMPTREF']._serialized_start=1810
-  _globals['_ATTEMPTREF']._serialized_end=1859
-  _globals['_COLLECTCREDIT']._serialized_start=1861
-  _globals['_COLLECTCREDIT']._serialized_end=1898
-  _globals['_COLLECTACK']._serialized_start=1900
-  _globals['_COLLECTACK']._serialized_end=1934
-  _globals['_COLLECTRESPONSE']._serialized_start=1937
-  _globals['_COLLECTRESPONSE']._serialized_end=2180
-  _globals['_COLLECTWELCOME']._serialized_start=2182
-  _globals['_COLLECTWELCOME']._serialized_end=2305
-  _globals['_COLLECTEVENTS']._serialized_start=2307
-  _globals['_COLLECTEVENTS']._serialized_end=2388
-  _globals['_COLLECTSTARTREFUSED']._serialized_start=2390
-  _globals['_COLLECTSTARTREFUSED']._serialized_end=2495
-  _globals['_COLLECTLOAD']._serialized_start=2497
-  _globals['_COLLECTLOAD']._serialized_end=2560
-  _globals['_JUDGEGROUPREQUEST']._serialized_start=2562
-  _globals['_JUDGEGROUPREQUEST']._serialized_end=2641
-  _globals['_JUDGEGROUPRESPONSE']._serialized_start=2643
-  _globals['_JUDGEGROUPRESPONSE']._serialized_end=2714
-  _globals['_GETAGENTREQUEST']._serialized_start=2716
-  _globals['_GETAGENTREQUEST']._serialized_end=2733
-  _globals['_GETAGENTRESPONSE']._serialized_start=2736
-  _globals['_GETAGENTRESPONSE']._serialized_end=2938
-  _globals['_AGENTSERVICE']._serialized_start=2941
-  _globals['_AGENTSERVICE']._serialized_end=3302
+  _globals['_AGENTSERVICE'].methods_by_name['RunRollout']._loaded_options = None
+  _globals['_AGENTSERVICE'].methods_by_name['RunRollout']._serialized_options = b'\210\240\031\002'
+  _globals['_AGENTSERVICE'].methods_by_name['Collect']._loaded_options = None
+  _globals['_AGENTSERVICE'].methods_by_name['Collect']._serialized_options = b'\210\240\031\002'
+  _globals['_AGENTSERVICE'].methods_by_name['JudgeGroup']._loaded_options = None
+  _globals['_AGENTSERVICE'].methods_by_name['JudgeGroup']._serialized_options = b'\210\240\031\002'
+  _globals['_AGENTSERVICE'].methods_by_name['GetAgent']._loaded_options = None
+  _globals['_AGENTSERVICE'].methods_by_name['GetAgent']._serialized_options = b'\210\240\031\001'
+  _globals['_ROLLOUTOPTIONS']._serialized_start=238
+  _globals['_ROLLOUTOPTIONS']._serialized_end=910
+  _globals['_ROLLOUTOPTIONS_MODELSENTRY']._serialized_start=706
+  _globals['_ROLLOUTOPTIONS_MODELSENTRY']._serialized_end=751
+  _globals['_RUNROLLOUTREQUEST']._serialized_start=913
+  _globals['_RUNROLLOUTREQUEST']._serialized_end=1123
+  _globals['_RUNROLLOUTRESPONSE']._serialized_start=1125
+  _globals['_RUNROLLOUTRESPONSE']._serialized_end=1194
+  _globals['_COLLECTREQUEST']._serialized_start=1197
+  _globals['_COLLECTREQUEST']._serialized_end=1473
+  _globals['_COLLECTHELLO']._serialized_start=1475
+  _globals['_COLLECTHELLO']._serialized_end=1595
+  _globals['_COLLECTSTARTS']._serialized_start=1597
+  _globals['_COLLECTSTARTS']._serialized_end=1666
+  _globals['_COLLECTSTART']._serialized_start=1668
+  _globals['_COLLECTSTART']._serialized_end=1768
+  _globals['_COLLECTCANCELS']._serialized_start=1770
+  _globals['_COLLECTCANCELS']._serialized_end=1840
+  _globals['_ATTEMPTREF']._serialized_start=1842
+  _globals['_ATTEMPTREF']._serialized_end=1891
+  _globals['_COLLECTCREDIT']._serialized_start=1893
+  _globals['_COLLECTCREDIT']._serialized_end=1930
+  _globals['_COLLECTACK']._serialized_start=1932
+  _globals['_COLLECTACK']._serialized_end=1966
+  _globals['_COLLECTRESPONSE']._serialized_start=1969
+  _globals['_COLLECTRESPONSE']._serialized_end=2212
+  _globals['_COLLECTWELCOME']._serialized_start=2214
+  _globals['_COLLECTWELCOME']._serialized_end=2337
+  _globals['_COLLECTEVENTS']._serialized_start=2339
+  _globals['_COLLECTEVENTS']._serialized_end=2420
+  _globals['_COLLECTSTARTREFUSED']._serialized_start=2422
+  _globals['_COLLECTSTARTREFUSED']._serialized_end=2527
+  _globals['_COLLECTLOAD']._serialized_start=2529
+  _globals['_COLLECTLOAD']._serialized_end=2592
+  _globals['_JUDGEGROUPREQUEST']._serialized_start=2594
+  _globals['_JUDGEGROUPREQUEST']._serialized_end=2673
+  _globals['_JUDGEGROUPRESPONSE']._serialized_start=2675
+  _globals['_JUDGEGROUPRESPONSE']._serialized_end=2746
+  _globals['_GETAGENTREQUEST']._serialized_start=2748
+  _globals['_GETAGENTREQUEST']._serialized_end=2765
+  _globals['_GETAGENTRESPONSE']._serialized_start=2768
+  _globals['_GETAGENTRESPONSE']._serialized_end=2970
+  _globals['_AGENTSERVICE']._serialized_start=2973
+  _globals['_AGENTSERVICE']._serialized_end=3358
 # @@protoc_insertion_point(module_scope)

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$gymmesh/discovery/v1/discovery.proto\x12\x14gymmesh.discovery.v1\x1a\x1fgoogle/api/field_behavior.proto\"6\n\x08Locality\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\"\x9c\x03\n\x08Instance\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07service\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04name\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x61\x64\x64ress\x18\x04 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1e\n\x10\x63ontract_version\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12<\n\x04meta\x18\x06 \x03(\x0b\x32(.gymmesh.discovery.v1.Instance.MetaEntryB\x04\xe2\x41\x01\x01\x12\x14\n\x06weight\x18\x07 \x01(\rB\x04\xe2\x41\x01\x01\x12;\n\x08locality\x18\x08 \x01(\x0b\x32\x1e.gymmesh.discovery.v1.LocalityB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x32\n\x06health\x18\t \x01(\x0e\x32\x1c.gymmesh.discovery.v1.HealthB\x04\xe2\x41\x01\x01\x12\x1d\n\x0fmetrics_address\x18\n \x01(\tB\x04\xe2\x41\x01\x01\x1a+\n\tMetaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_locality\"x\n\x0fRegisterRequest\x12\x36\n\x08instance\x18\x01 \x01(\x0b\x32\x1e.gymmesh.discovery.v1.InstanceB\x04\xe2\x41\x01\x02\x12\x15\n\x07lease_s\x18\x02 \x01(\rB\x04\xe2\x41\x01\x01\x12\x16\n\x08lease_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\"5\n\x10RegisterResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0f\n\x07lease_s\x18\x02 \x01(\r\"Z\n\x0cRenewRequest\x12\x16\n\x08lease_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x32\n\x06health\x18\x02 \x01(\x0e\x32\x1c.gymmesh.discovery.v1.HealthB\x04\xe2\x41\x01\x01\" \n\rRenewResponse\x12\x0f\n\x07lease_s\x18\x01 \x01(\r\"+\n\x11\x44\x65registerRequest\x12\x16\n\x08lease_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\x14\n\x12\x44\x65registerResponse\"t\n\x14ListInstancesRequest\x12\x15\n\x07service\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\tpage_size\x18\x03 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\"t\n\x15ListInstancesResponse\x12\x31\n\tinstances\x18\x01 \x03(\x0b\x32\x1e.gymmesh.discovery.v1.Instance\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\"B\n\x15WatchInstancesRequest\x12\x15\n\x07service\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"\xb9\x01\n\x16WatchInstancesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12:\n\x08snapshot\x18\x02 \x01(\x0b\x32&.gymmesh.discovery.v1.InstanceSnapshotH\x00\x12\x32\n\x08upserted\x18\x03 \x01(\x0b\x32\x1e.gymmesh.discovery.v1.InstanceH\x00\x12\x14\n\nremoved_id\x18\x04 \x01(\tH\x00\x42\x08\n\x06\x63hange\"E\n\x10InstanceSnapshot\x12\x31\n\tinstances\x18\x01 \x03(\x0b\x32\x1e.gymmesh.discovery.v1.Instance*a\n\x06Health\x12\x16\n\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n\x0eHEALTH_SERVING\x10\x01\x12\x16\n\x12HEALTH_NOT_SERVING\x10\x02\x12\x13\n\x0fHEALTH_DRAINING\x10\x03\x32\xf9\x03\n\x10\x44iscoveryService\x12Y\n\x08Register\x12%.gymmesh.discovery.v1.RegisterRequest\x1a&.gymmesh.discovery.v1.RegisterResponse\x12P\n\x05Renew\x12\".gymmesh.discovery.v1.RenewRequest\x1a#.gymmesh.discovery.v1.RenewResponse\x12_\n\nDeregister\x12\'.gymmesh.discovery.v1.DeregisterRequest\x1a(.gymmesh.discovery.v1.DeregisterResponse\x12h\n\rListInstances\x12*.gymmesh.discovery.v1.ListInstancesRequest\x1a+.gymmesh.discovery.v1.ListInstancesResponse\x12m\n\x0eWatchInstances\x12+.gymmesh.discovery.v1.WatchInstancesRequest\x1a,.gymmesh.discovery.v1.WatchInstancesResponse0\x01\x42\x8e\x01\n\x17io.gymmesh.discovery.v1B\x0e\x44iscoveryProtoP\x01ZJgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/discovery/v1;discoveryv1\xaa\x02\x14Gymmesh.Discovery.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$gymmesh/discovery/v1/discovery.proto\x12\x14gymmesh.discovery.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1fgoogle/api/field_behavior.proto\"6\n\x08Locality\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\"\x9c\x03\n\x08Instance\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07service\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04name\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x61\x64\x64ress\x18\x04 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1e\n\x10\x63ontract_version\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12<\n\x04meta\x18\x06 \x03(\x0b\x32(.gymmesh.discovery.v1.Instance.MetaEntryB\x04\xe2\x41\x01\x01\x12\x14\n\x06weight\x18\x07 \x01(\rB\x04\xe2\x41\x01\x01\x12;\n\x08locality\x18\x08 \x01(\x0b\x32\x1e.gymmesh.discovery.v1.LocalityB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x32\n\x06health\x18\t \x01(\x0e\x32\x1c.gymmesh.discovery.v1.HealthB\x04\xe2\x41\x01\x01\x12\x1d\n\x0fmetrics_address\x18\n \x01(\tB\x04\xe2\x41\x01\x01\x1a+\n\tMetaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_locality\"x\n\x0fRegisterRequest\x12\x36\n\x08instance\x18\x01 \x01(\x0b\x32\x1e.gymmesh.discovery.v1.InstanceB\x04\xe2\x41\x01\x02\x12\x15\n\x07lease_s\x18\x02 \x01(\rB\x04\xe2\x41\x01\x01\x12\x16\n\x08lease_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\"5\n\x10RegisterResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0f\n\x07lease_s\x18\x02 \x01(\r\"Z\n\x0cRenewRequest\x12\x16\n\x08lease_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x32\n\x06health\x18\x02 \x01(\x0e\x32\x1c.gymmesh.discovery.v1.HealthB\x04\xe2\x41\x01\x01\" \n\rRenewResponse\x12\x0f\n\x07lease_s\x18\x01 \x01(\r\"+\n\x11\x44\x65registerRequest\x12\x16\n\x08lease_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\x14\n\x12\x44\x65registerResponse\"t\n\x14ListInstancesRequest\x12\x15\n\x07service\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\tpage_size\x18\x03 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\"t\n\x15ListInstancesResponse\x12\x31\n\tinstances\x18\x01 \x03(\x0b\x32\x1e.gymmesh.discovery.v1.Instance\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\"B\n\x15WatchInstancesRequest\x12\x15\n\x07service\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"\xb9\x01\n\x16WatchInstancesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12:\n\x08snapshot\x18\x02 \x01(\x0b\x32&.gymmesh.discovery.v1.InstanceSnapshotH\x00\x12\x32\n\x08upserted\x18\x03 \x01(\x0b\x32\x1e.gymmesh.discovery.v1.InstanceH\x00\x12\x14\n\nremoved_id\x18\x04 \x01(\tH\x00\x42\x08\n\x06\x63hange\"E\n\x10InstanceSnapshot\x12\x31\n\tinstances\x18\x01 \x03(\x0b\x32\x1e.gymmesh.discovery.v1.Instance*a\n\x06Health\x12\x16\n\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n\x0eHEALTH_SERVING\x10\x01\x12\x16\n\x12HEALTH_NOT_SERVING\x10\x02\x12\x13\n\x0fHEALTH_DRAINING\x10\x03\x32\x97\x04\n\x10\x44iscoveryService\x12_\n\x08Register\x12%.gymmesh.discovery.v1.RegisterRequest\x1a&.gymmesh.discovery.v1.RegisterResponse\"\x04\x88\xa0\x19\x05\x12V\n\x05Renew\x12\".gymmesh.discovery.v1.RenewRequest\x1a#.gymmesh.discovery.v1.RenewResponse\"\x04\x88\xa0\x19\x05\x12\x65\n\nDeregister\x12\'.gymmesh.discovery.v1.DeregisterRequest\x1a(.gymmesh.discovery.v1.DeregisterResponse\"\x04\x88\xa0\x19\x05\x12n\n\rListInstances\x12*.gymmesh.discovery.v1.ListInstancesRequest\x1a+.gymmesh.discovery.v1.ListInstancesResponse\"\x04\x88\xa0\x19\x01\x12s\n\x0eWatchInstances\x12+.gymmesh.discovery.v1.WatchInstancesRequest\x1a,.gymmesh.discovery.v1.WatchInstancesResponse\"\x04\x88\xa0\x19\x01\x30\x01\x42\x8e\x01\n\x17io.gymmesh.discovery.v1B\x0e\x44iscoveryProtoP\x01ZJgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/discovery/v1;discoveryv1\xaa\x02\x14Gymmesh.Discovery.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -79,36 +80,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHINSTANCESREQUEST'].fields_by_name['service']._serialized_options = b'\342A\001\001'
   _globals['_WATCHINSTANCESREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_WATCHINSTANCESREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\001'
-  _globals['_HEALTH']._serialized_start=1499
-  _globals['_HEALTH']._serialized_end=1596
-  _globals['_LOCALITY']._serialized_start=95
-  _globals['_LOCALITY']._serialized_end=149
-  _globals['_INSTANCE']._serialized_start=152
-  _globals['_INSTANCE']._serialized_end=564
-  _globals['_INSTANCE_METAENTRY']._serialized_start=508
-  _globals['_INSTANCE_METAENTRY']._serialized_end=551
-  _globals['_REGISTERREQUEST']._serialized_start=566
-  _globals['_REGISTERREQUEST']._serialized_end=686
-  _globals['_REGISTERRESPONSE']._serialized_start=688
-  _globals['_REGISTERRESPONSE']._serialized_end=741
-  _globals['_RENEWREQUEST']._serialized_start=743
-  _globals['_RENEWREQUEST']._serialized_end=833
-  _globals['_RENEWRESPONSE']._serialized_start=835
-  _globals['_RENEWRESPONSE']._serialized_end=867
-  _globals['_DEREGISTERREQUEST']._serialized_start=869
-  _globals['_DEREGISTERREQUEST']._serialized_end=912
-  _globals['_DEREGISTERRESPONSE']._serialized_start=914
-  _globals['_DEREGISTERRESPONSE']._serialized_end=934
-  _globals['_LISTINSTANCESREQUEST']._serialized_start=936
-  _globals['_LISTINSTANCESREQUEST']._serialized_end=1052
-  _globals['_LISTINSTANCESRESPONSE']._serialized_start=1054
-  _globals['_LISTINSTANCESRESPONSE']._serialized_end=1170
-  _globals['_WATCHINSTANCESREQUEST']._serialized_start=1172
-  _globals['_WATCHINSTANCESREQUEST']._serialized_end=1238
-  _globals['_WATCHINSTANCESRESPONSE']._serialized_start=1241
-  _globals['_WATCHINSTANCESRESPONSE']._serialized_end=1426
-  _globals['_INSTANCESNAPSHOT']._serialized_start=1428
-  _globals['_INSTANCESNAPSHOT']._serialized_end=1497
-  _globals['_DISCOVERYSERVICE']._serialized_start=1599
-  _globals['_DISCOVERYSERVICE']._serialized_end=2104
+  _globals['_DISCOVERYSERVICE'].methods_by_name['Register']._loaded_options = None
+  _globals['_DISCOVERYSERVICE'].methods_by_name['Register']._serialized_options = b'\210\240\031\005'
+  _globals['_DISCOVERYSERVICE'].methods_by_name['Renew']._loaded_options = None
+  _globals['_DISCOVERYSERVICE'].methods_by_name['Renew']._serialized_options = b'\210\240\031\005'
+  _globals['_DISCOVERYSERVICE'].methods_by_name['Deregister']._loaded_options = None
+  _globals['_DISCOVERYSERVICE'].methods_by_name['Deregister']._serialized_options = b'\210\240\031\005'
+  _globals['_DISCOVERYSERVICE'].methods_by_name['ListInstances']._loaded_options = None
+  _globals['_DISCOVERYSERVICE'].methods_by_name['ListInstances']._serialized_options = b'\210\240\031\001'
+  _globals['_DISCOVERYSERVICE'].methods_by_name['WatchInstances']._loaded_options = None
+  _globals['_DISCOVERYSERVICE'].methods_by_name['WatchInstances']._serialized_options = b'\210\240\031\001'
+  _globals['_HEALTH']._serialized_start=1531
+  _globals['_HEALTH']._serialized_end=1628
+  _globals['_LOCALITY']._serialized_start=127
+  _globals['_LOCALITY']._serialized_end=181
+  _globals['_INSTANCE']._serialized_start=184
+  _globals['_INSTANCE']._serialized_end=596
+  _globals['_INSTANCE_METAENTRY']._serialized_start=540
+  _globals['_INSTANCE_METAENTRY']._serialized_end=583
+  _globals['_REGISTERREQUEST']._serialized_start=598
+  _globals['_REGISTERREQUEST']._serialized_end=718
+  _globals['_REGISTERRESPONSE']._serialized_start=720
+  _globals['_REGISTERRESPONSE']._serialized_end=773
+  _globals['_RENEWREQUEST']._serialized_start=775
+  _globals['_RENEWREQUEST']._serialized_end=865
+  _globals['_RENEWRESPONSE']._serialized_start=867
+  _globals['_RENEWRESPONSE']._serialized_end=899
+  _globals['_DEREGISTERREQUEST']._serialized_start=901
+  _globals['_DEREGISTERREQUEST']._serialized_end=944
+  _globals['_DEREGISTERRESPONSE']._serialized_start=946
+  _globals['_DEREGISTERRESPONSE']._serialized_end=966
+  _globals['_LISTINSTANCESREQUEST']._serialized_start=968
+  _globals['_LISTINSTANCESREQUEST']._serialized_end=1084
+  _globals['_LISTINSTANCESRESPONSE']._serialized_start=1086
+  _globals['_LISTINSTANCESRESPONSE']._serialized_end=1202
+  _globals['_WATCHINSTANCESREQUEST']._serialized_start=1204
+  _globals['_WATCHINSTANCESREQUEST']._serialized_end=1270
+  _globals['_WATCHINSTANCESRESPONSE']._serialized_start=1273
+  _globals['_WATCHINSTANCESRESPONSE']._serialized_end=1458
+  _globals['_INSTANCESNAPSHOT']._serialized_start=1460
+  _globals['_INSTANCESNAPSHOT']._serialized_end=1529
+  _globals['_DISCOVERYSERVICE']._serialized_start=1631
+  _globals['_DISCOVERYSERVICE']._serialized_end=2166
 # @@protoc_insertion_point(module_scope)

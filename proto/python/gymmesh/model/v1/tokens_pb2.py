@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.json.v1 import json_pb2 as gymmesh_dot_json_dot_v1_dot_json__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dgymmesh/model/v1/tokens.proto\x12\x10gymmesh.model.v1\"H\n\x0e\x43\x61ptureOptions\x12\x11\n\ttoken_ids\x18\x01 \x01(\x08\x12\x10\n\x08logprobs\x18\x02 \x01(\x08\x12\x11\n\tside_data\x18\x03 \x03(\t\"D\n\x0bWeightsSpan\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x13\n\x0b\x66irst_token\x18\x02 \x01(\r\x12\x0f\n\x07\x61\x64\x61pter\x18\x03 \x01(\t\"h\n\x0f\x43onstrainedSpan\x12\x13\n\x0b\x66irst_token\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x30\n\nconstraint\x18\x03 \x01(\x0e\x32\x1c.gymmesh.model.v1.Constraint\"\x8b\x01\n\x08SideData\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\r\x12\x13\n\x0b\x66irst_token\x18\x04 \x01(\x04\x12\x0e\n\x06tokens\x18\x05 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x10\n\x08location\x18\x07 \x01(\t\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\"[\n\x04\x46ork\x12,\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.gymmesh.model.v1.ForkReason\x12\x15\n\rcommon_tokens\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\x9c\x03\n\x0cTokenCapture\x12\x18\n\x10prompt_token_ids\x18\x01 \x01(\x0c\x12\x18\n\x10output_token_ids\x18\x02 \x01(\x0c\x12\x10\n\x08logprobs\x18\x03 \x01(\x0c\x12.\n\x07weights\x18\x04 \x03(\x0b\x32\x1d.gymmesh.model.v1.WeightsSpan\x12)\n\x04\x66ork\x18\x05 \x01(\x0b\x32\x16.gymmesh.model.v1.ForkH\x00\x88\x01\x01\x12\x1c\n\x14prompt_prefix_tokens\x18\x06 \x01(\r\x12\x18\n\x10tokenizer_digest\x18\x07 \x01(\x0c\x12\x43\n\x14logprob_distribution\x18\x08 \x01(\x0e\x32%.gymmesh.model.v1.LogprobDistribution\x12\x36\n\x0b\x63onstrained\x18\t \x03(\x0b\x32!.gymmesh.model.v1.ConstrainedSpan\x12-\n\tside_data\x18\n \x03(\x0b\x32\x1a.gymmesh.model.v1.SideDataB\x07\n\x05_fork*|\n\x13LogprobDistribution\x12$\n LOGPROB_DISTRIBUTION_UNSPECIFIED\x10\x00\x12!\n\x1dLOGPROB_DISTRIBUTION_SAMPLING\x10\x01\x12\x1c\n\x18LOGPROB_DISTRIBUTION_RAW\x10\x02*W\n\nConstraint\x12\x1a\n\x16\x43ONSTRAINT_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43ONSTRAINT_FORCED\x10\x01\x12\x16\n\x12\x43ONSTRAINT_GRAMMAR\x10\x02*\x90\x02\n\nForkReason\x12\x1b\n\x17\x46ORK_REASON_UNSPECIFIED\x10\x00\x12!\n\x1d\x46ORK_REASON_TEMPLATE_REWRITES\x10\x01\x12!\n\x1d\x46ORK_REASON_HISTORY_REWRITTEN\x10\x02\x12\x15\n\x11\x46ORK_REASON_MEDIA\x10\x03\x12 \n\x1c\x46ORK_REASON_PREAMBLE_CHANGED\x10\x04\x12\x17\n\x13\x46ORK_REASON_BACKEND\x10\x05\x12\x1a\n\x16\x46ORK_REASON_COMPACTION\x10\x06\x12\x16\n\x12\x46ORK_REASON_BRANCH\x10\x07\x12\x19\n\x15\x46ORK_REASON_RESPELLED\x10\x08\x42{\n\x13io.gymmesh.model.v1B\x0bTokensProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dgymmesh/model/v1/tokens.proto\x12\x10gymmesh.model.v1\x1a\x1agymmesh/json/v1/json.proto\"H\n\x0e\x43\x61ptureOptions\x12\x11\n\ttoken_ids\x18\x01 \x01(\x08\x12\x10\n\x08logprobs\x18\x02 \x01(\x08\x12\x11\n\tside_data\x18\x03 \x03(\t\"T\n\x0bWeightsSpan\x12\x17\n\x07version\x18\x01 \x01(\x04\x42\x06\x8a\xa0\x19\x02\x10\x01\x12\x1b\n\x0b\x66irst_token\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01\x12\x0f\n\x07\x61\x64\x61pter\x18\x03 \x01(\t\"x\n\x0f\x43onstrainedSpan\x12\x1b\n\x0b\x66irst_token\x18\x01 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01\x12\x16\n\x06tokens\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01\x12\x30\n\nconstraint\x18\x03 \x01(\x0e\x32\x1c.gymmesh.model.v1.Constraint\"\x9b\x01\n\x08SideData\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\r\x12\x13\n\x0b\x66irst_token\x18\x04 \x01(\x04\x12\x0e\n\x06tokens\x18\x05 \x01(\x04\x12\x14\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x42\x06\x8a\xa0\x19\x02\x18\x05\x12\x10\n\x08location\x18\x07 \x01(\t\x12\x16\n\x06\x64igest\x18\x08 \x01(\x0c\x42\x06\x8a\xa0\x19\x02\x18\x04\"k\n\x04\x46ork\x12\x34\n\x06reason\x18\x01 \x01(\x0e\x32\x1c.gymmesh.model.v1.ForkReasonB\x06\x8a\xa0\x19\x02\x10\x01\x12\x1d\n\rcommon_tokens\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\xc0\x03\n\x0cTokenCapture\x12\"\n\x10prompt_token_ids\x18\x01 \x01(\x0c\x42\x08\x8a\xa0\x19\x04\x10\x01\x18\x02\x12\"\n\x10output_token_ids\x18\x02 \x01(\x0c\x42\x08\x8a\xa0\x19\x04\x10\x01\x18\x02\x12\x18\n\x08logprobs\x18\x03 \x01(\x0c\x42\x06\x8a\xa0\x19\x02\x18\x03\x12.\n\x07weights\x18\x04 \x03(\x0b\x32\x1d.gymmesh.model.v1.WeightsSpan\x12)\n\x04\x66ork\x18\x05 \x01(\x0b\x32\x16.gymmesh.model.v1.ForkH\x00\x88\x01\x01\x12\x1c\n\x14prompt_prefix_tokens\x18\x06 \x01(\r\x12 \n\x10tokenizer_digest\x18\x07 \x01(\x0c\x42\x06\x8a\xa0\x19\x02\x18\x04\x12\x43\n\x14logprob_distribution\x18\x08 \x01(\x0e\x32%.gymmesh.model.v1.LogprobDistribution\x12\x36\n\x0b\x63onstrained\x18\t \x03(\x0b\x32!.gymmesh.model.v1.ConstrainedSpan\x12-\n\tside_data\x18\n \x03(\x0b\x32\x1a.gymmesh.model.v1.SideDataB\x07\n\x05_fork*|\n\x13LogprobDistribution\x12$\n LOGPROB_DISTRIBUTION_UNSPECIFIED\x10\x00\x12!\n\x1dLOGPROB_DISTRIBUTION_SAMPLING\x10\x01\x12\x1c\n\x18LOGPROB_DISTRIBUTION_RAW\x10\x02*W\n\nConstraint\x12\x1a\n\x16\x43ONSTRAINT_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43ONSTRAINT_FORCED\x10\x01\x12\x16\n\x12\x43ONSTRAINT_GRAMMAR\x10\x02*\x90\x02\n\nForkReason\x12\x1b\n\x17\x46ORK_REASON_UNSPECIFIED\x10\x00\x12!\n\x1d\x46ORK_REASON_TEMPLATE_REWRITES\x10\x01\x12!\n\x1d\x46ORK_REASON_HISTORY_REWRITTEN\x10\x02\x12\x15\n\x11\x46ORK_REASON_MEDIA\x10\x03\x12 \n\x1c\x46ORK_REASON_PREAMBLE_CHANGED\x10\x04\x12\x17\n\x13\x46ORK_REASON_BACKEND\x10\x05\x12\x1a\n\x16\x46ORK_REASON_COMPACTION\x10\x06\x12\x16\n\x12\x46ORK_REASON_BRANCH\x10\x07\x12\x19\n\x15\x46ORK_REASON_RESPELLED\x10\x08\x42{\n\x13io.gymmesh.model.v1B\x0bTokensProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,22 +33,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gymmesh.model.v1.tokens_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\023io.gymmesh.model.v1B\013TokensProtoP\001ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\252\002\020Gymmesh.Model.V1'
-  _globals['_LOGPROBDISTRIBUTION']._serialized_start=951
-  _globals['_LOGPROBDISTRIBUTION']._serialized_end=1075
-  _globals['_CONSTRAINT']._serialized_start=1077
-  _globals['_CONSTRAINT']._serialized_end=1164
-  _globals['_FORKREASON']._serialized_start=1167
-  _globals['_FORKREASON']._serialized_end=1439
-  _globals['_CAPTUREOPTIONS']._serialized_start=51
-  _globals['_CAPTUREOPTIONS']._serialized_end=123
-  _globals['_WEIGHTSSPAN']._serialized_start=125
-  _globals['_WEIGHTSSPAN']._serialized_end=193
-  _globals['_CONSTRAINEDSPAN']._serialized_start=195
-  _globals['_CONSTRAINEDSPAN']._serialized_end=299
-  _globals['_SIDEDATA']._serialized_start=302
-  _globals['_SIDEDATA']._serialized_end=441
-  _globals['_FORK']._serialized_start=443
-  _globals['_FORK']._serialized_end=534
-  _globals['_TOKENCAPTURE']._serialized_start=537
-  _globals['_TOKENCAPTURE']._serialized_end=949
+  _globals['_WEIGHTSSPAN'].fields_by_name['version']._loaded_options = None
+  _globals['_WEIGHTSSPAN'].fields_by_name['version']._serialized_options = b'\212\240\031\002\020\001'
+  _globals['_WEIGHTSSPAN'].fields_by_name['first_token']._loaded_options = None
+  _globals['_WEIGHTSSPAN'].fields_by_name['first_token']._serialized_options = b'\212\240\031\002\020\001'
+  _globals['_CONSTRAINEDSPAN'].fields_by_name['first_token']._loaded_options = None
+  _globals['_CONSTRAINEDSPAN'].fields_by_name['first_token']._serialized_options = b'\212\240\031\002\020\001'
+  _globals['_CONSTRAINEDSPAN'].fields_by_name['tokens']._loaded_options = None
+  _globals['_CONSTRAINEDSPAN'].fields_by_name['tokens']._serialized_options = b'\212\240\031\002\020\001'
+  _globals['_SIDEDATA'].fields_by_name['data']._loaded_options = None
+  _globals['_SIDEDATA'].fields_by_name['data']._serialized_options = b'\212\240\031\002\030\005'
+  _globals['_SIDEDATA'].fields_by_name['digest']._loaded_options = None
+  _globals['_SIDEDATA'].fields_by_name['digest']._serialized_options = b'\212\240\031\002\030\004'
+  _globals['_FORK'].fields_by_name['reason']._loaded_options = None
+  _globals['_FORK'].fields_by_name['reason']._serialized_options = b'\212\240\031\002\020\001'
+  _globals['_FORK'].fields_by_name['common_tokens']._loaded_options = None
+  _globals['_FORK'].fields_by_name['common_tokens']._serialized_options = b'\212\240\031\002\020\001'
+  _globals['_TOKENCAPTURE'].fields_by_name['prompt_token_ids']._loaded_options = None
+  _globals['_TOKENCAPTURE'].fields_by_name['prompt_token_ids']._serialized_options = b'\212\240\031\004\020\001\030\002'
+  _globals['_TOKENCAPTURE'].fields_by_name['output_token_ids']._loaded_options = None
+  _globals['_TOKENCAPTURE'].fields_by_name['output_token_ids']._serialized_options = b'\212\240\031\004\020\001\030\002'
+  _globals['_TOKENCAPTURE'].fields_by_name['logprobs']._loaded_options = None
+  _globals['_TOKENCAPTURE'].fields_by_name['logprobs']._serialized_options = b'\212\240\031\002\030\003'
+  _globals['_TOKENCAPTURE'].fields_by_name['tokenizer_digest']._loaded_options = None
+  _globals['_TOKENCAPTURE'].fields_by_name['tokenizer_digest']._serialized_options = b'\212\240\031\002\030\004'
+  _globals['_LOGPROBDISTRIBUTION']._serialized_start=1079
+  _globals['_LOGPROBDISTRIBUTION']._serialized_end=1203
+  _globals['_CONSTRAINT']._serialized_start=1205
+  _globals['_CONSTRAINT']._serialized_end=1292
+  _globals['_FORKREASON']._serialized_start=1295
+  _globals['_FORKREASON']._serialized_end=1567
+  _globals['_CAPTUREOPTIONS']._serialized_start=79
+  _globals['_CAPTUREOPTIONS']._serialized_end=151
+  _globals['_WEIGHTSSPAN']._serialized_start=153
+  _globals['_WEIGHTSSPAN']._serialized_end=237
+  _globals['_CONSTRAINEDSPAN']._serialized_start=239
+  _globals['_CONSTRAINEDSPAN']._serialized_end=359
+  _globals['_SIDEDATA']._serialized_start=362
+  _globals['_SIDEDATA']._serialized_end=517
+  _globals['_FORK']._serialized_start=519
+  _globals['_FORK']._serialized_end=626
+  _globals['_TOKENCAPTURE']._serialized_start=629
+  _globals['_TOKENCAPTURE']._serialized_end=1077
 # @@protoc_insertion_point(module_scope)

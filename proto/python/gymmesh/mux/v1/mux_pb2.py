@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gymmesh/mux/v1/mux.proto\x12\x0egymmesh.mux.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\">\n\x0f\x45xchangeRequest\x12+\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x15.gymmesh.mux.v1.FrameB\x04\xe2\x41\x01\x02\"9\n\x10\x45xchangeResponse\x12%\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x15.gymmesh.mux.v1.Frame\"\xbc\x02\n\x05\x46rame\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12&\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x15.gymmesh.mux.v1.BeginH\x00\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x15.gymmesh.mux.v1.ChunkH\x00\x12*\n\x07message\x18\x04 \x01(\x0b\x32\x17.gymmesh.mux.v1.MessageH\x00\x12\"\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x13.gymmesh.mux.v1.EndH\x00\x12(\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x16.gymmesh.mux.v1.CancelH\x00\x12(\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x16.gymmesh.mux.v1.CreditH\x00\x12)\n\x07go_away\x18\x08 \x01(\x0b\x32\x16.gymmesh.mux.v1.GoAwayH\x00\x42\x06\n\x04kind\"\xc2\x01\n\x05\x42\x65gin\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x04\x12\x35\n\x08metadata\x18\x03 \x03(\x0b\x32#.gymmesh.mux.v1.Begin.MetadataEntry\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x0c\n\x04more\x18\x05 \x01(\x08\x12\x0e\n\x06\x63redit\x18\x06 \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"&\n\x05\x43hunk\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"(\n\x07Message\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0c\n\x04more\x18\x02 \x01(\x08\"9\n\x03\x45nd\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x88\x01\x01\x42\t\n\x07_status\"\x08\n\x06\x43\x61ncel\"\x1a\n\x06\x43redit\x12\x10\n\x08messages\x18\x01 \x01(\r\"\x18\n\x06GoAway\x12\x0e\n\x06reason\x18\x01 \x01(\t2_\n\nMuxService\x12Q\n\x08\x45xchange\x12\x1f.gymmesh.mux.v1.ExchangeRequest\x1a .gymmesh.mux.v1.ExchangeResponse(\x01\x30\x01\x42p\n\x11io.gymmesh.mux.v1B\x08MuxProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/mux/v1;muxv1\xaa\x02\x0eGymmesh.Mux.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gymmesh/mux/v1/mux.proto\x12\x0egymmesh.mux.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\">\n\x0f\x45xchangeRequest\x12+\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x15.gymmesh.mux.v1.FrameB\x04\xe2\x41\x01\x02\"9\n\x10\x45xchangeResponse\x12%\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x15.gymmesh.mux.v1.Frame\"\xbc\x02\n\x05\x46rame\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12&\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x15.gymmesh.mux.v1.BeginH\x00\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x15.gymmesh.mux.v1.ChunkH\x00\x12*\n\x07message\x18\x04 \x01(\x0b\x32\x17.gymmesh.mux.v1.MessageH\x00\x12\"\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x13.gymmesh.mux.v1.EndH\x00\x12(\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x16.gymmesh.mux.v1.CancelH\x00\x12(\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x16.gymmesh.mux.v1.CreditH\x00\x12)\n\x07go_away\x18\x08 \x01(\x0b\x32\x16.gymmesh.mux.v1.GoAwayH\x00\x42\x06\n\x04kind\"\xc2\x01\n\x05\x42\x65gin\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x04\x12\x35\n\x08metadata\x18\x03 \x03(\x0b\x32#.gymmesh.mux.v1.Begin.MetadataEntry\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x0c\n\x04more\x18\x05 \x01(\x08\x12\x0e\n\x06\x63redit\x18\x06 \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"&\n\x05\x43hunk\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"(\n\x07Message\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0c\n\x04more\x18\x02 \x01(\x08\"9\n\x03\x45nd\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x88\x01\x01\x42\t\n\x07_status\"\x08\n\x06\x43\x61ncel\"\x1a\n\x06\x43redit\x12\x10\n\x08messages\x18\x01 \x01(\r\"\x18\n\x06GoAway\x12\x0e\n\x06reason\x18\x01 \x01(\t2e\n\nMuxService\x12W\n\x08\x45xchange\x12\x1f.gymmesh.mux.v1.ExchangeRequest\x1a .gymmesh.mux.v1.ExchangeResponse\"\x04\x88\xa0\x19\x01(\x01\x30\x01\x42p\n\x11io.gymmesh.mux.v1B\x08MuxProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/mux/v1;muxv1\xaa\x02\x0eGymmesh.Mux.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,28 +39,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCHANGEREQUEST'].fields_by_name['frames']._serialized_options = b'\342A\001\002'
   _globals['_BEGIN_METADATAENTRY']._loaded_options = None
   _globals['_BEGIN_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_EXCHANGEREQUEST']._serialized_start=102
-  _globals['_EXCHANGEREQUEST']._serialized_end=164
-  _globals['_EXCHANGERESPONSE']._serialized_start=166
-  _globals['_EXCHANGERESPONSE']._serialized_end=223
-  _globals['_FRAME']._serialized_start=226
-  _globals['_FRAME']._serialized_end=542
-  _globals['_BEGIN']._serialized_start=545
-  _globals['_BEGIN']._serialized_end=739
-  _globals['_BEGIN_METADATAENTRY']._serialized_start=692
-  _globals['_BEGIN_METADATAENTRY']._serialized_end=739
-  _globals['_CHUNK']._serialized_start=741
-  _globals['_CHUNK']._serialized_end=779
-  _globals['_MESSAGE']._serialized_start=781
-  _globals['_MESSAGE']._serialized_end=821
-  _globals['_END']._serialized_start=823
-  _globals['_END']._serialized_end=880
-  _globals['_CANCEL']._serialized_start=882
-  _globals['_CANCEL']._serialized_end=890
-  _globals['_CREDIT']._serialized_start=892
-  _globals['_CREDIT']._serialized_end=918
-  _globals['_GOAWAY']._serialized_start=920
-  _globals['_GOAWAY']._serialized_end=944
-  _globals['_MUXSERVICE']._serialized_start=946
-  _globals['_MUXSERVICE']._serialized_end=1041
+  _globals['_MUXSERVICE'].methods_by_name['Exchange']._loaded_options = None
+  _globals['_MUXSERVICE'].methods_by_name['Exchange']._serialized_options = b'\210\240\031\001'
+  _globals['_EXCHANGEREQUEST']._serialized_start=134
+  _globals['_EXCHANGEREQUEST']._serialized_end=196
+  _globals['_EXCHANGERESPONSE']._serialized_start=198
+  _globals['_EXCHANGERESPONSE']._serialized_end=255
+  _globals['_FRAME']._serialized_start=258
+  _globals['_FRAME']._serialized_end=574
+  _globals['_BEGIN']._serialized_start=577
+  _globals['_BEGIN']._serialized_end=771
+  _globals['_BEGIN_METADATAENTRY']._serialized_start=724
+  _globals['_BEGIN_METADATAENTRY']._serialized_end=771
+  _globals['_CHUNK']._serialized_start=773
+  _globals['_CHUNK']._serialized_end=811
+  _globals['_MESSAGE']._serialized_start=813
+  _globals['_MESSAGE']._serialized_end=853
+  _globals['_END']._serialized_start=855
+  _globals['_END']._serialized_end=912
+  _globals['_CANCEL']._serialized_start=914
+  _globals['_CANCEL']._serialized_end=922
+  _globals['_CREDIT']._serialized_start=924
+  _globals['_CREDIT']._serialized_end=950
+  _globals['_GOAWAY']._serialized_start=952
+  _globals['_GOAWAY']._serialized_end=976
+  _globals['_MUXSERVICE']._serialized_start=978
+  _globals['_MUXSERVICE']._serialized_end=1079
 # @@protoc_insertion_point(module_scope)

@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access__pb2
 from gymmesh.responses.v1 import responses_pb2 as gymmesh_dot_responses_dot_v1_dot_responses__pb2
 from gymmesh.rollout.v1 import rollout_pb2 as gymmesh_dot_rollout_dot_v1_dot_rollout__pb2
 from gymmesh.sandbox.v1 import grant_pb2 as gymmesh_dot_sandbox_dot_v1_dot_grant__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"gymmesh/resource/v1/resource.proto\x12\x13gymmesh.resource.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x17\n\x15GetEnvironmentRequest\"\xb7\x04\n\x16GetEnvironmentResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x12\n\nmulti_turn\x18\x04 \x01(\x08\x12\x1c\n\x14verify_needs_session\x18\x05 \x01(\x08\x12\x12\n\nretry_safe\x18\x06 \x01(\x08\x12\x15\n\rjudges_groups\x18\x07 \x01(\x08\x12\x34\n\x0breward_rule\x18\x08 \x01(\x0e\x32\x1f.gymmesh.resource.v1.RewardRule\x12\x0e\n\x06models\x18\t \x03(\t\x12\x16\n\x0esession_idle_s\x18\n \x01(\r\x12\x15\n\rsession_limit\x18\x0b \x01(\r\x12\x13\n\x0binstance_id\x18\x0c \x01(\t\x12\x18\n\x10\x63ontract_version\x18\r \x01(\t\x12\x13\n\x0bkeeps_state\x18\x0e \x01(\x08\x12\x18\n\x10tools_replayable\x18\x0f \x01(\x08\x12\x10\n\x08verifier\x18\x10 \x01(\t\x12\x18\n\x10verifier_version\x18\x11 \x01(\t\x12\x0e\n\x06\x63ompat\x18\x12 \x01(\t\x12\x12\n\nreferences\x18\x13 \x03(\t\x12\x17\n\x0foffers_expected\x18\x14 \x01(\x08\x12\x17\n\nwin_reward\x18\x15 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rsource_digest\x18\x16 \x01(\x0c\x12\x11\n\tsandboxes\x18\x17 \x03(\tB\r\n\x0b_win_reward\"E\n\x10ListTasksRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"U\n\x11ListTasksResponse\x12\'\n\x05tasks\x18\x01 \x03(\x0b\x32\x18.gymmesh.rollout.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"E\n\x10ListToolsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"W\n\x11ListToolsResponse\x12)\n\x05tools\x18\x01 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb1\x01\n\x14\x43reateSessionRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x17\n\x04seed\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x61ttempt\x18\x05 \x01(\rB\x04\xe2\x41\x01\x01\x42\x07\n\x05_seed\"\x8a\x02\n\x15\x43reateSessionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12)\n\x05tools\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Tool\x12)\n\x05items\x18\x04 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Item\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x1b\n\x13\x65nvironment_version\x18\x06 \x01(\t\x12\x12\n\nmulti_turn\x18\x07 \x01(\x08\x12\x33\n\tsandboxes\x18\x08 \x03(\x0b\x32 .gymmesh.sandbox.v1.SandboxGrant\"\x89\x01\n\x0f\x43\x61llToolRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x17\n\targuments\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x02\"\xd6\x01\n\x10\x43\x61llToolResponse\x12\x0e\n\x04text\x18\x01 \x01(\x0cH\x00\x12\x33\n\x05parts\x18\x02 \x01(\x0b\x32\".gymmesh.responses.v1.ContentPartsH\x00\x12\x30\n\x07outcome\x18\x03 \x01(\x0e\x32\x1f.gymmesh.rollout.v1.ToolOutcome\x12\x13\n\x0b\x64uration_us\x18\x04 \x01(\x04\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\x12\x13\n\x06reward\x18\x06 \x01(\x01H\x01\x88\x01\x01\x42\x08\n\x06outputB\t\n\x07_reward\"z\n\x0fNextTurnRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x33\n\tnew_items\x18\x02 \x03(\x0b\x32\x1a.gymmesh.responses.v1.ItemB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\"\xa4\x01\n\x10NextTurnResponse\x12)\n\x05items\x18\x01 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Item\x12\x13\n\x06reward\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04\x64one\x18\x03 \x01(\x08\x12\x37\n\x0bmodel_usage\x18\x04 \x03(\x0b\x32\".gymmesh.rollout.v1.ModelCallUsageB\t\n\x07_reward\"/\n\x13\x43loseSessionRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\x16\n\x14\x43loseSessionResponse*w\n\nRewardRule\x12\x1b\n\x17REWARD_RULE_UNSPECIFIED\x10\x00\x12\x1d\n\x19REWARD_RULE_VERIFIER_ONLY\x10\x01\x12\x18\n\x14REWARD_RULE_INCLUDED\x10\x02\x12\x13\n\x0fREWARD_RULE_SUM\x10\x03\x32\xb3\x05\n\x0fResourceService\x12i\n\x0eGetEnvironment\x12*.gymmesh.resource.v1.GetEnvironmentRequest\x1a+.gymmesh.resource.v1.GetEnvironmentResponse\x12Z\n\tListTasks\x12%.gymmesh.resource.v1.ListTasksRequest\x1a&.gymmesh.resource.v1.ListTasksResponse\x12Z\n\tListTools\x12%.gymmesh.resource.v1.ListToolsRequest\x1a&.gymmesh.resource.v1.ListToolsResponse\x12\x66\n\rCreateSession\x12).gymmesh.resource.v1.CreateSessionRequest\x1a*.gymmesh.resource.v1.CreateSessionResponse\x12W\n\x08\x43\x61llTool\x12$.gymmesh.resource.v1.CallToolRequest\x1a%.gymmesh.resource.v1.CallToolResponse\x12W\n\x08NextTurn\x12$.gymmesh.resource.v1.NextTurnRequest\x1a%.gymmesh.resource.v1.NextTurnResponse\x12\x63\n\x0c\x43loseSession\x12(.gymmesh.resource.v1.CloseSessionRequest\x1a).gymmesh.resource.v1.CloseSessionResponseB\x89\x01\n\x16io.gymmesh.resource.v1B\rResourceProtoP\x01ZHgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/resource/v1;resourcev1\xaa\x02\x13Gymmesh.Resource.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"gymmesh/resource/v1/resource.proto\x12\x13gymmesh.resource.v1\x1a\x1egymmesh/access/v1/access.proto\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x17\n\x15GetEnvironmentRequest\"\xb7\x04\n\x16GetEnvironmentResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x12\n\nmulti_turn\x18\x04 \x01(\x08\x12\x1c\n\x14verify_needs_session\x18\x05 \x01(\x08\x12\x12\n\nretry_safe\x18\x06 \x01(\x08\x12\x15\n\rjudges_groups\x18\x07 \x01(\x08\x12\x34\n\x0breward_rule\x18\x08 \x01(\x0e\x32\x1f.gymmesh.resource.v1.RewardRule\x12\x0e\n\x06models\x18\t \x03(\t\x12\x16\n\x0esession_idle_s\x18\n \x01(\r\x12\x15\n\rsession_limit\x18\x0b \x01(\r\x12\x13\n\x0binstance_id\x18\x0c \x01(\t\x12\x18\n\x10\x63ontract_version\x18\r \x01(\t\x12\x13\n\x0bkeeps_state\x18\x0e \x01(\x08\x12\x18\n\x10tools_replayable\x18\x0f \x01(\x08\x12\x10\n\x08verifier\x18\x10 \x01(\t\x12\x18\n\x10verifier_version\x18\x11 \x01(\t\x12\x0e\n\x06\x63ompat\x18\x12 \x01(\t\x12\x12\n\nreferences\x18\x13 \x03(\t\x12\x17\n\x0foffers_expected\x18\x14 \x01(\x08\x12\x17\n\nwin_reward\x18\x15 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\rsource_digest\x18\x16 \x01(\x0c\x12\x11\n\tsandboxes\x18\x17 \x03(\tB\r\n\x0b_win_reward\"E\n\x10ListTasksRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"U\n\x11ListTasksResponse\x12\'\n\x05tasks\x18\x01 \x03(\x0b\x32\x18.gymmesh.rollout.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"E\n\x10ListToolsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"W\n\x11ListToolsResponse\x12)\n\x05tools\x18\x01 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Tool\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb1\x01\n\x14\x43reateSessionRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x17\n\x04seed\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x61ttempt\x18\x05 \x01(\rB\x04\xe2\x41\x01\x01\x42\x07\n\x05_seed\"\x8a\x02\n\x15\x43reateSessionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12)\n\x05tools\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Tool\x12)\n\x05items\x18\x04 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Item\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x1b\n\x13\x65nvironment_version\x18\x06 \x01(\t\x12\x12\n\nmulti_turn\x18\x07 \x01(\x08\x12\x33\n\tsandboxes\x18\x08 \x03(\x0b\x32 .gymmesh.sandbox.v1.SandboxGrant\"\x89\x01\n\x0f\x43\x61llToolRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x17\n\targuments\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x02\"\xd6\x01\n\x10\x43\x61llToolResponse\x12\x0e\n\x04text\x18\x01 \x01(\x0cH\x00\x12\x33\n\x05parts\x18\x02 \x01(\x0b\x32\".gymmesh.responses.v1.ContentPartsH\x00\x12\x30\n\x07outcome\x18\x03 \x01(\x0e\x32\x1f.gymmesh.rollout.v1.ToolOutcome\x12\x13\n\x0b\x64uration_us\x18\x04 \x01(\x04\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\x12\x13\n\x06reward\x18\x06 \x01(\x01H\x01\x88\x01\x01\x42\x08\n\x06outputB\t\n\x07_reward\"z\n\x0fNextTurnRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x33\n\tnew_items\x18\x02 \x03(\x0b\x32\x1a.gymmesh.responses.v1.ItemB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\"\xa4\x01\n\x10NextTurnResponse\x12)\n\x05items\x18\x01 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Item\x12\x13\n\x06reward\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04\x64one\x18\x03 \x01(\x08\x12\x37\n\x0bmodel_usage\x18\x04 \x03(\x0b\x32\".gymmesh.rollout.v1.ModelCallUsageB\t\n\x07_reward\"/\n\x13\x43loseSessionRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\x16\n\x14\x43loseSessionResponse*w\n\nRewardRule\x12\x1b\n\x17REWARD_RULE_UNSPECIFIED\x10\x00\x12\x1d\n\x19REWARD_RULE_VERIFIER_ONLY\x10\x01\x12\x18\n\x14REWARD_RULE_INCLUDED\x10\x02\x12\x13\n\x0fREWARD_RULE_SUM\x10\x03\x32\xdd\x05\n\x0fResourceService\x12o\n\x0eGetEnvironment\x12*.gymmesh.resource.v1.GetEnvironmentRequest\x1a+.gymmesh.resource.v1.GetEnvironmentResponse\"\x04\x88\xa0\x19\x01\x12`\n\tListTasks\x12%.gymmesh.resource.v1.ListTasksRequest\x1a&.gymmesh.resource.v1.ListTasksResponse\"\x04\x88\xa0\x19\x04\x12`\n\tListTools\x12%.gymmesh.resource.v1.ListToolsRequest\x1a&.gymmesh.resource.v1.ListToolsResponse\"\x04\x88\xa0\x19\x01\x12l\n\rCreateSession\x12).gymmesh.resource.v1.CreateSessionRequest\x1a*.gymmesh.resource.v1.CreateSessionResponse\"\x04\x88\xa0\x19\x04\x12]\n\x08\x43\x61llTool\x12$.gymmesh.resource.v1.CallToolRequest\x1a%.gymmesh.resource.v1.CallToolResponse\"\x04\x88\xa0\x19\x04\x12]\n\x08NextTurn\x12$.gymmesh.resource.v1.NextTurnRequest\x1a%.gymmesh.resource.v1.NextTurnResponse\"\x04\x88\xa0\x19\x04\x12i\n\x0c\x43loseSession\x12(.gymmesh.resource.v1.CloseSessionRequest\x1a).gymmesh.resource.v1.CloseSessionResponse\"\x04\x88\xa0\x19\x04\x42\x89\x01\n\x16io.gymmesh.resource.v1B\rResourceProtoP\x01ZHgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/resource/v1;resourcev1\xaa\x02\x13Gymmesh.Resource.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -72,36 +73,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NEXTTURNREQUEST'].fields_by_name['request_id']._serialized_options = b'\342A\001\002'
   _globals['_CLOSESESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_CLOSESESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\342A\001\002'
-  _globals['_REWARDRULE']._serialized_start=2279
-  _globals['_REWARDRULE']._serialized_end=2398
-  _globals['_GETENVIRONMENTREQUEST']._serialized_start=196
-  _globals['_GETENVIRONMENTREQUEST']._serialized_end=219
-  _globals['_GETENVIRONMENTRESPONSE']._serialized_start=222
-  _globals['_GETENVIRONMENTRESPONSE']._serialized_end=789
-  _globals['_LISTTASKSREQUEST']._serialized_start=791
-  _globals['_LISTTASKSREQUEST']._serialized_end=860
-  _globals['_LISTTASKSRESPONSE']._serialized_start=862
-  _globals['_LISTTASKSRESPONSE']._serialized_end=947
-  _globals['_LISTTOOLSREQUEST']._serialized_start=949
-  _globals['_LISTTOOLSREQUEST']._serialized_end=1018
-  _globals['_LISTTOOLSRESPONSE']._serialized_start=1020
-  _globals['_LISTTOOLSRESPONSE']._serialized_end=1107
-  _globals['_CREATESESSIONREQUEST']._serialized_start=1110
-  _globals['_CREATESESSIONREQUEST']._serialized_end=1287
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=1290
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=1556
-  _globals['_CALLTOOLREQUEST']._serialized_start=1559
-  _globals['_CALLTOOLREQUEST']._serialized_end=1696
-  _globals['_CALLTOOLRESPONSE']._serialized_start=1699
-  _globals['_CALLTOOLRESPONSE']._serialized_end=1913
-  _globals['_NEXTTURNREQUEST']._serialized_start=1915
-  _globals['_NEXTTURNREQUEST']._serialized_end=2037
-  _globals['_NEXTTURNRESPONSE']._serialized_start=2040
-  _globals['_NEXTTURNRESPONSE']._serialized_end=2204
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=2206
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=2253
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2255
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2277
-  _globals['_RESOURCESERVICE']._serialized_start=2401
-  _globals['_RESOURCESERVICE']._serialized_end=3092
+  _globals['_RESOURCESERVICE'].methods_by_name['GetEnvironment']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['GetEnvironment']._serialized_options = b'\210\240\031\001'
+  _globals['_RESOURCESERVICE'].methods_by_name['ListTasks']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['ListTasks']._serialized_options = b'\210\240\031\004'
+  _globals['_RESOURCESERVICE'].methods_by_name['ListTools']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['ListTools']._serialized_options = b'\210\240\031\001'
+  _globals['_RESOURCESERVICE'].methods_by_name['CreateSession']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['CreateSession']._serialized_options = b'\210\240\031\004'
+  _globals['_RESOURCESERVICE'].methods_by_name['CallTool']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['CallTool']._serialized_options = b'\210\240\031\004'
+  _globals['_RESOURCESERVICE'].methods_by_name['NextTurn']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['NextTurn']._serialized_options = b'\210\240\031\004'
+  _globals['_RESOURCESERVICE'].methods_by_name['CloseSession']._loaded_options = None
+  _globals['_RESOURCESERVICE'].methods_by_name['CloseSession']._serialized_options = b'\210\240\031\004'
+  _globals['_REWARDRULE']._serialized_start=2311
+  _globals['_REWARDRULE']._serialized_end=2430
+  _globals['_GETENVIRONMENTREQUEST']._serialized_start=228
+  _globals['_GETENVIRONMENTREQUEST']._serialized_end=251
+  _globals['_GETENVIRONMENTRESPONSE']._serialized_start=254
+  _globals['_GETENVIRONMENTRESPONSE']._serialized_end=821
+  _globals['_LISTTASKSREQUEST']._serialized_start=823
+  _globals['_LISTTASKSREQUEST']._serialized_end=892
+  _globals['_LISTTASKSRESPONSE']._serialized_start=894
+  _globals['_LISTTASKSRESPONSE']._serialized_end=979
+  _globals['_LISTTOOLSREQUEST']._serialized_start=981
+  _globals['_LISTTOOLSREQUEST']._serialized_end=1050
+  _globals['_LISTTOOLSRESPONSE']._serialized_start=1052
+  _globals['_LISTTOOLSRESPONSE']._serialized_end=1139
+  _globals['_CREATESESSIONREQUEST']._serialized_start=1142
+  _globals['_CREATESESSIONREQUEST']._serialized_end=1319
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=1322
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=1588
+  _globals['_CALLTOOLREQUEST']._serialized_start=1591
+  _globals['_CALLTOOLREQUEST']._serialized_end=1728
+  _globals['_CALLTOOLRESPONSE']._serialized_start=1731
+  _globals['_CALLTOOLRESPONSE']._serialized_end=1945
+  _globals['_NEXTTURNREQUEST']._serialized_start=1947
+  _globals['_NEXTTURNREQUEST']._serialized_end=2069
+  _globals['_NEXTTURNRESPONSE']._serialized_start=2072
+  _globals['_NEXTTURNRESPONSE']._serialized_end=2236
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=2238
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=2285
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2287
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2309
+  _globals['_RESOURCESERVICE']._serialized_start=2433
+  _globals['_RESOURCESERVICE']._serialized_end=3166
 # @@protoc_insertion_point(module_scope)

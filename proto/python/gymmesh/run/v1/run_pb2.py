@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access__pb2
 from gymmesh.rollout.v1 import rollout_pb2 as gymmesh_dot_rollout_dot_v1_dot_rollout__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gymmesh/run/v1/run.proto\x12\x0egymmesh.run.v1\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"M\n\x0c\x46\x61ilureCount\x12.\n\x08\x62oundary\x18\x01 \x01(\x0e\x32\x1c.gymmesh.rollout.v1.Boundary\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\xb3\x02\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.gymmesh.run.v1.RunState\x12\x11\n\trequested\x18\x03 \x01(\x04\x12\x11\n\tcompleted\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x11\n\tin_flight\x18\x06 \x01(\x04\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\r\x12.\n\x08\x66\x61ilures\x18\x08 \x03(\x0b\x32\x1c.gymmesh.run.v1.FailureCount\x12\x18\n\x0bmean_reward\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11started_unix_nano\x18\n \x01(\x06\x12\x0e\n\x06output\x18\x0b \x01(\t\x12\x10\n\x08identity\x18\x0c \x01(\x0c\x42\x0e\n\x0c_mean_reward\"D\n\x0fListRunsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"N\n\x10ListRunsResponse\x12!\n\x04runs\x18\x01 \x03(\x0b\x32\x13.gymmesh.run.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\rGetRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"2\n\x0eGetRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"\xc2\x02\n\x11\x43ontrolRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12)\n\x05pause\x18\x02 \x01(\x0b\x32\x18.gymmesh.run.v1.PauseRunH\x00\x12+\n\x06resume\x18\x03 \x01(\x0b\x32\x19.gymmesh.run.v1.ResumeRunH\x00\x12)\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x18.gymmesh.run.v1.DrainRunH\x00\x12+\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x19.gymmesh.run.v1.CancelRunH\x00\x12\'\n\x04tune\x18\x06 \x01(\x0b\x32\x17.gymmesh.run.v1.TuneRunH\x00\x12\x33\n\x0c\x63\x61ncel_group\x18\x07 \x01(\x0b\x32\x1b.gymmesh.run.v1.CancelGroupH\x00\x42\t\n\x07\x63ommand\"\n\n\x08PauseRun\"\x0b\n\tResumeRun\"\n\n\x08\x44rainRun\"\x0b\n\tCancelRun\"3\n\x07TuneRun\x12\x18\n\x0b\x63oncurrency\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_concurrency\"$\n\x0b\x43\x61ncelGroup\x12\x15\n\x07task_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"6\n\x12\x43ontrolRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"{\n\x13StreamGroupsRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1a\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12 \n\rmax_staleness\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x10\n\x0e_max_staleness\"}\n\x14StreamGroupsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12&\n\x04task\x18\x02 \x01(\x0b\x32\x18.gymmesh.rollout.v1.Task\x12-\n\x08rollouts\x18\x03 \x03(\x0b\x32\x1b.gymmesh.rollout.v1.Rollout*\x99\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11RUN_STATE_RUNNING\x10\x01\x12\x14\n\x10RUN_STATE_PAUSED\x10\x02\x12\x16\n\x12RUN_STATE_DRAINING\x10\x03\x12\x16\n\x12RUN_STATE_FINISHED\x10\x04\x12\x15\n\x11RUN_STATE_STOPPED\x10\x05\x32\xd6\x02\n\nRunService\x12M\n\x08ListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\x12G\n\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\x12S\n\nControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\x12[\n\x0cStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse0\x01\x42p\n\x11io.gymmesh.run.v1B\x08RunProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/run/v1;runv1\xaa\x02\x0eGymmesh.Run.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gymmesh/run/v1/run.proto\x12\x0egymmesh.run.v1\x1a\x1egymmesh/access/v1/access.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"M\n\x0c\x46\x61ilureCount\x12.\n\x08\x62oundary\x18\x01 \x01(\x0e\x32\x1c.gymmesh.rollout.v1.Boundary\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\xb3\x02\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.gymmesh.run.v1.RunState\x12\x11\n\trequested\x18\x03 \x01(\x04\x12\x11\n\tcompleted\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x11\n\tin_flight\x18\x06 \x01(\x04\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\r\x12.\n\x08\x66\x61ilures\x18\x08 \x03(\x0b\x32\x1c.gymmesh.run.v1.FailureCount\x12\x18\n\x0bmean_reward\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11started_unix_nano\x18\n \x01(\x06\x12\x0e\n\x06output\x18\x0b \x01(\t\x12\x10\n\x08identity\x18\x0c \x01(\x0c\x42\x0e\n\x0c_mean_reward\"D\n\x0fListRunsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"N\n\x10ListRunsResponse\x12!\n\x04runs\x18\x01 \x03(\x0b\x32\x13.gymmesh.run.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\rGetRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"2\n\x0eGetRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"\xc2\x02\n\x11\x43ontrolRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12)\n\x05pause\x18\x02 \x01(\x0b\x32\x18.gymmesh.run.v1.PauseRunH\x00\x12+\n\x06resume\x18\x03 \x01(\x0b\x32\x19.gymmesh.run.v1.ResumeRunH\x00\x12)\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x18.gymmesh.run.v1.DrainRunH\x00\x12+\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x19.gymmesh.run.v1.CancelRunH\x00\x12\'\n\x04tune\x18\x06 \x01(\x0b\x32\x17.gymmesh.run.v1.TuneRunH\x00\x12\x33\n\x0c\x63\x61ncel_group\x18\x07 \x01(\x0b\x32\x1b.gymmesh.run.v1.CancelGroupH\x00\x42\t\n\x07\x63ommand\"\n\n\x08PauseRun\"\x0b\n\tResumeRun\"\n\n\x08\x44rainRun\"\x0b\n\tCancelRun\"3\n\x07TuneRun\x12\x18\n\x0b\x63oncurrency\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_concurrency\"$\n\x0b\x43\x61ncelGroup\x12\x15\n\x07task_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"6\n\x12\x43ontrolRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"{\n\x13StreamGroupsRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1a\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12 \n\rmax_staleness\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x10\n\x0e_max_staleness\"}\n\x14StreamGroupsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12&\n\x04task\x18\x02 \x01(\x0b\x32\x18.gymmesh.rollout.v1.Task\x12-\n\x08rollouts\x18\x03 \x03(\x0b\x32\x1b.gymmesh.rollout.v1.Rollout*\x99\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11RUN_STATE_RUNNING\x10\x01\x12\x14\n\x10RUN_STATE_PAUSED\x10\x02\x12\x16\n\x12RUN_STATE_DRAINING\x10\x03\x12\x16\n\x12RUN_STATE_FINISHED\x10\x04\x12\x15\n\x11RUN_STATE_STOPPED\x10\x05\x32\xee\x02\n\nRunService\x12S\n\x08ListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\"\x04\x88\xa0\x19\x01\x12M\n\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\"\x04\x88\xa0\x19\x01\x12Y\n\nControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\"\x04\x88\xa0\x19\x03\x12\x61\n\x0cStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse\"\x04\x88\xa0\x19\x02\x30\x01\x42p\n\x11io.gymmesh.run.v1B\x08RunProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/run/v1;runv1\xaa\x02\x0eGymmesh.Run.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,40 +51,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMGROUPSREQUEST'].fields_by_name['after_cursor']._serialized_options = b'\342A\001\001'
   _globals['_STREAMGROUPSREQUEST'].fields_by_name['max_staleness']._loaded_options = None
   _globals['_STREAMGROUPSREQUEST'].fields_by_name['max_staleness']._serialized_options = b'\342A\001\001'
-  _globals['_RUNSTATE']._serialized_start=1516
-  _globals['_RUNSTATE']._serialized_end=1669
-  _globals['_FAILURECOUNT']._serialized_start=111
-  _globals['_FAILURECOUNT']._serialized_end=188
-  _globals['_RUN']._serialized_start=191
-  _globals['_RUN']._serialized_end=498
-  _globals['_LISTRUNSREQUEST']._serialized_start=500
-  _globals['_LISTRUNSREQUEST']._serialized_end=568
-  _globals['_LISTRUNSRESPONSE']._serialized_start=570
-  _globals['_LISTRUNSRESPONSE']._serialized_end=648
-  _globals['_GETRUNREQUEST']._serialized_start=650
-  _globals['_GETRUNREQUEST']._serialized_end=687
-  _globals['_GETRUNRESPONSE']._serialized_start=689
-  _globals['_GETRUNRESPONSE']._serialized_end=739
-  _globals['_CONTROLRUNREQUEST']._serialized_start=742
-  _globals['_CONTROLRUNREQUEST']._serialized_end=1064
-  _globals['_PAUSERUN']._serialized_start=1066
-  _globals['_PAUSERUN']._serialized_end=1076
-  _globals['_RESUMERUN']._serialized_start=1078
-  _globals['_RESUMERUN']._serialized_end=1089
-  _globals['_DRAINRUN']._serialized_start=1091
-  _globals['_DRAINRUN']._serialized_end=1101
-  _globals['_CANCELRUN']._serialized_start=1103
-  _globals['_CANCELRUN']._serialized_end=1114
-  _globals['_TUNERUN']._serialized_start=1116
-  _globals['_TUNERUN']._serialized_end=1167
-  _globals['_CANCELGROUP']._serialized_start=1169
-  _globals['_CANCELGROUP']._serialized_end=1205
-  _globals['_CONTROLRUNRESPONSE']._serialized_start=1207
-  _globals['_CONTROLRUNRESPONSE']._serialized_end=1261
-  _globals['_STREAMGROUPSREQUEST']._serialized_start=1263
-  _globals['_STREAMGROUPSREQUEST']._serialized_end=1386
-  _globals['_STREAMGROUPSRESPONSE']._serialized_start=1388
-  _globals['_STREAMGROUPSRESPONSE']._serialized_end=1513
-  _globals['_RUNSERVICE']._serialized_start=1672
-  _globals['_RUNSERVICE']._serialized_end=2014
+  _globals['_RUNSERVICE'].methods_by_name['ListRuns']._loaded_options = None
+  _globals['_RUNSERVICE'].methods_by_name['ListRuns']._serialized_options = b'\210\240\031\001'
+  _globals['_RUNSERVICE'].methods_by_name['GetRun']._loaded_options = None
+  _globals['_RUNSERVICE'].methods_by_name['GetRun']._serialized_options = b'\210\240\031\001'
+  _globals['_RUNSERVICE'].methods_by_name['ControlRun']._loaded_options = None
+  _globals['_RUNSERVICE'].methods_by_name['ControlRun']._serialized_options = b'\210\240\031\003'
+  _globals['_RUNSERVICE'].methods_by_name['StreamGroups']._loaded_options = None
+  _globals['_RUNSERVICE'].methods_by_name['StreamGroups']._serialized_options = b'\210\240\031\002'
+  _globals['_RUNSTATE']._serialized_start=1548
+  _globals['_RUNSTATE']._serialized_end=1701
+  _globals['_FAILURECOUNT']._serialized_start=143
+  _globals['_FAILURECOUNT']._serialized_end=220
+  _globals['_RUN']._serialized_start=223
+  _globals['_RUN']._serialized_end=530
+  _globals['_LISTRUNSREQUEST']._serialized_start=532
+  _globals['_LISTRUNSREQUEST']._serialized_end=600
+  _globals['_LISTRUNSRESPONSE']._serialized_start=602
+  _globals['_LISTRUNSRESPONSE']._serialized_end=680
+  _globals['_GETRUNREQUEST']._serialized_start=682
+  _globals['_GETRUNREQUEST']._serialized_end=719
+  _globals['_GETRUNRESPONSE']._serialized_start=721
+  _globals['_GETRUNRESPONSE']._serialized_end=771
+  _globals['_CONTROLRUNREQUEST']._serialized_start=774
+  _globals['_CONTROLRUNREQUEST']._serialized_end=1096
+  _globals['_PAUSERUN']._serialized_start=1098
+  _globals['_PAUSERUN']._serialized_end=1108
+  _globals['_RESUMERUN']._serialized_start=1110
+  _globals['_RESUMERUN']._serialized_end=1121
+  _globals['_DRAINRUN']._serialized_start=1123
+  _globals['_DRAINRUN']._serialized_end=1133
+  _globals['_CANCELRUN']._serialized_start=1135
+  _globals['_CANCELRUN']._serialized_end=1146
+  _globals['_TUNERUN']._serialized_start=1148
+  _globals['_TUNERUN']._serialized_end=1199
+  _globals['_CANCELGROUP']._serialized_start=1201
+  _globals['_CANCELGROUP']._serialized_end=1237
+  _globals['_CONTROLRUNRESPONSE']._serialized_start=1239
+  _globals['_CONTROLRUNRESPONSE']._serialized_end=1293
+  _globals['_STREAMGROUPSREQUEST']._serialized_start=1295
+  _globals['_STREAMGROUPSREQUEST']._serialized_end=1418
+  _globals['_STREAMGROUPSRESPONSE']._serialized_start=1420
+  _globals['_STREAMGROUPSRESPONSE']._serialized_end=1545
+  _globals['_RUNSERVICE']._serialized_start=1704
+  _globals['_RUNSERVICE']._serialized_end=2070
 # @@protoc_insertion_point(module_scope)

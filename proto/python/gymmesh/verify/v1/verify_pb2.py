@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access__pb2
 from gymmesh.responses.v1 import responses_pb2 as gymmesh_dot_responses_dot_v1_dot_responses__pb2
 from gymmesh.rollout.v1 import rollout_pb2 as gymmesh_dot_rollout_dot_v1_dot_rollout__pb2
 from gymmesh.sandbox.v1 import grant_pb2 as gymmesh_dot_sandbox_dot_v1_dot_grant__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egymmesh/verify/v1/verify.proto\x12\x11gymmesh.verify.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xa9\x01\n\x0e\x45xpectedAnswer\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.gymmesh.verify.v1.AnswerKind\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\x0c\x12)\n\x05items\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Item\x12\x13\n\x06reward\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07\x63hoices\x18\x05 \x03(\tB\t\n\x07_reward\"\\\n\x12GetExpectedRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"I\n\x13GetExpectedResponse\x12\x32\n\x07\x61nswers\x18\x01 \x03(\x0b\x32!.gymmesh.verify.v1.ExpectedAnswer\"\xa0\x03\n\rVerifyRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01\x12,\n\x04task\x18\x02 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x34\n\ntranscript\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.ItemB\x04\xe2\x41\x01\x01\x12\x39\n\x0bstop_reason\x18\x04 \x01(\x0e\x32\x1e.gymmesh.rollout.v1.StopReasonB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x61ttempt\x18\x06 \x01(\rB\x04\xe2\x41\x01\x01\x12\x1a\n\x0cturn_rewards\x18\x07 \x03(\x01\x42\x04\xe2\x41\x01\x01\x12>\n\x0b\x66inal_state\x18\x08 \x01(\x0b\x32\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x39\n\tsandboxes\x18\t \x03(\x0b\x32 .gymmesh.sandbox.v1.SandboxGrantB\x04\xe2\x41\x01\x01\x42\x0e\n\x0c_final_state\"\x92\x01\n\x0eVerifyResponse\x12\x36\n\x0cverification\x18\x01 \x01(\x0b\x32 .gymmesh.rollout.v1.Verification\x12\x38\n\x0b\x66inal_state\x18\x02 \x01(\x0b\x32\x1e.gymmesh.rollout.v1.FinalStateH\x00\x88\x01\x01\x42\x0e\n\x0c_final_state\"\xd3\x02\n\x0bGroupMember\x12\x18\n\nrollout_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xe2\x41\x01\x01\x12\x34\n\ntranscript\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.ItemB\x04\xe2\x41\x01\x01\x12\x39\n\x0bstop_reason\x18\x04 \x01(\x0e\x32\x1e.gymmesh.rollout.v1.StopReasonB\x04\xe2\x41\x01\x02\x12\x41\n\x0cverification\x18\x05 \x01(\x0b\x32 .gymmesh.rollout.v1.VerificationB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12>\n\x0b\x66inal_state\x18\x06 \x01(\x0b\x32\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x42\x0f\n\r_verificationB\x0e\n\x0c_final_state\"y\n\x12VerifyGroupRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x35\n\x07members\x18\x02 \x03(\x0b\x32\x1e.gymmesh.verify.v1.GroupMemberB\x04\xe2\x41\x01\x02\"Z\n\x0cGroupVerdict\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x36\n\x0cverification\x18\x02 \x01(\x0b\x32 .gymmesh.rollout.v1.Verification\"H\n\x13VerifyGroupResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.gymmesh.verify.v1.GroupVerdict*\xc7\x01\n\nAnswerKind\x12\x1b\n\x17\x41NSWER_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41NSWER_KIND_TEXT\x10\x01\x12\x16\n\x12\x41NSWER_KIND_NUMBER\x10\x02\x12\x16\n\x12\x41NSWER_KIND_CHOICE\x10\x03\x12\x14\n\x10\x41NSWER_KIND_JSON\x10\x04\x12\x13\n\x0f\x41NSWER_KIND_SQL\x10\x05\x12\x15\n\x11\x41NSWER_KIND_CALLS\x10\x06\x12\x14\n\x10\x41NSWER_KIND_CODE\x10\x07\x32\xbc\x01\n\rVerifyService\x12M\n\x06Verify\x12 .gymmesh.verify.v1.VerifyRequest\x1a!.gymmesh.verify.v1.VerifyResponse\x12\\\n\x0bVerifyGroup\x12%.gymmesh.verify.v1.VerifyGroupRequest\x1a&.gymmesh.verify.v1.VerifyGroupResponse2l\n\x0c\x41uditService\x12\\\n\x0bGetExpected\x12%.gymmesh.verify.v1.GetExpectedRequest\x1a&.gymmesh.verify.v1.GetExpectedResponseB\x7f\n\x14io.gymmesh.verify.v1B\x0bVerifyProtoP\x01ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1;verifyv1\xaa\x02\x11Gymmesh.Verify.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egymmesh/verify/v1/verify.proto\x12\x11gymmesh.verify.v1\x1a\x1egymmesh/access/v1/access.proto\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xa9\x01\n\x0e\x45xpectedAnswer\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.gymmesh.verify.v1.AnswerKind\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\x0c\x12)\n\x05items\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.Item\x12\x13\n\x06reward\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07\x63hoices\x18\x05 \x03(\tB\t\n\x07_reward\"\\\n\x12GetExpectedRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x18\n\nsession_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"I\n\x13GetExpectedResponse\x12\x32\n\x07\x61nswers\x18\x01 \x03(\x0b\x32!.gymmesh.verify.v1.ExpectedAnswer\"\xa0\x03\n\rVerifyRequest\x12\x18\n\nsession_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01\x12,\n\x04task\x18\x02 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x34\n\ntranscript\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.ItemB\x04\xe2\x41\x01\x01\x12\x39\n\x0bstop_reason\x18\x04 \x01(\x0e\x32\x1e.gymmesh.rollout.v1.StopReasonB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x61ttempt\x18\x06 \x01(\rB\x04\xe2\x41\x01\x01\x12\x1a\n\x0cturn_rewards\x18\x07 \x03(\x01\x42\x04\xe2\x41\x01\x01\x12>\n\x0b\x66inal_state\x18\x08 \x01(\x0b\x32\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x39\n\tsandboxes\x18\t \x03(\x0b\x32 .gymmesh.sandbox.v1.SandboxGrantB\x04\xe2\x41\x01\x01\x42\x0e\n\x0c_final_state\"\x92\x01\n\x0eVerifyResponse\x12\x36\n\x0cverification\x18\x01 \x01(\x0b\x32 .gymmesh.rollout.v1.Verification\x12\x38\n\x0b\x66inal_state\x18\x02 \x01(\x0b\x32\x1e.gymmesh.rollout.v1.FinalStateH\x00\x88\x01\x01\x42\x0e\n\x0c_final_state\"\xd3\x02\n\x0bGroupMember\x12\x18\n\nrollout_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xe2\x41\x01\x01\x12\x34\n\ntranscript\x18\x03 \x03(\x0b\x32\x1a.gymmesh.responses.v1.ItemB\x04\xe2\x41\x01\x01\x12\x39\n\x0bstop_reason\x18\x04 \x01(\x0e\x32\x1e.gymmesh.rollout.v1.StopReasonB\x04\xe2\x41\x01\x02\x12\x41\n\x0cverification\x18\x05 \x01(\x0b\x32 .gymmesh.rollout.v1.VerificationB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12>\n\x0b\x66inal_state\x18\x06 \x01(\x0b\x32\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x42\x0f\n\r_verificationB\x0e\n\x0c_final_state\"y\n\x12VerifyGroupRequest\x12,\n\x04task\x18\x01 \x01(\x0b\x32\x18.gymmesh.rollout.v1.TaskB\x04\xe2\x41\x01\x02\x12\x35\n\x07members\x18\x02 \x03(\x0b\x32\x1e.gymmesh.verify.v1.GroupMemberB\x04\xe2\x41\x01\x02\"Z\n\x0cGroupVerdict\x12\x12\n\nrollout_id\x18\x01 \x01(\t\x12\x36\n\x0cverification\x18\x02 \x01(\x0b\x32 .gymmesh.rollout.v1.Verification\"H\n\x13VerifyGroupResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.gymmesh.verify.v1.GroupVerdict*\xc7\x01\n\nAnswerKind\x12\x1b\n\x17\x41NSWER_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41NSWER_KIND_TEXT\x10\x01\x12\x16\n\x12\x41NSWER_KIND_NUMBER\x10\x02\x12\x16\n\x12\x41NSWER_KIND_CHOICE\x10\x03\x12\x14\n\x10\x41NSWER_KIND_JSON\x10\x04\x12\x13\n\x0f\x41NSWER_KIND_SQL\x10\x05\x12\x15\n\x11\x41NSWER_KIND_CALLS\x10\x06\x12\x14\n\x10\x41NSWER_KIND_CODE\x10\x07\x32\xc8\x01\n\rVerifyService\x12S\n\x06Verify\x12 .gymmesh.verify.v1.VerifyRequest\x1a!.gymmesh.verify.v1.VerifyResponse\"\x04\x88\xa0\x19\x04\x12\x62\n\x0bVerifyGroup\x12%.gymmesh.verify.v1.VerifyGroupRequest\x1a&.gymmesh.verify.v1.VerifyGroupResponse\"\x04\x88\xa0\x19\x04\x32r\n\x0c\x41uditService\x12\x62\n\x0bGetExpected\x12%.gymmesh.verify.v1.GetExpectedRequest\x1a&.gymmesh.verify.v1.GetExpectedResponse\"\x04\x88\xa0\x19\x06\x42\x7f\n\x14io.gymmesh.verify.v1B\x0bVerifyProtoP\x01ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1;verifyv1\xaa\x02\x11Gymmesh.Verify.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -74,28 +75,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERIFYGROUPREQUEST'].fields_by_name['task']._serialized_options = b'\342A\001\002'
   _globals['_VERIFYGROUPREQUEST'].fields_by_name['members']._loaded_options = None
   _globals['_VERIFYGROUPREQUEST'].fields_by_name['members']._serialized_options = b'\342A\001\002'
-  _globals['_ANSWERKIND']._serialized_start=1731
-  _globals['_ANSWERKIND']._serialized_end=1930
-  _globals['_EXPECTEDANSWER']._serialized_start=191
-  _globals['_EXPECTEDANSWER']._serialized_end=360
-  _globals['_GETEXPECTEDREQUEST']._serialized_start=362
-  _globals['_GETEXPECTEDREQUEST']._serialized_end=454
-  _globals['_GETEXPECTEDRESPONSE']._serialized_start=456
-  _globals['_GETEXPECTEDRESPONSE']._serialized_end=529
-  _globals['_VERIFYREQUEST']._serialized_start=532
-  _globals['_VERIFYREQUEST']._serialized_end=948
-  _globals['_VERIFYRESPONSE']._serialized_start=951
-  _globals['_VERIFYRESPONSE']._serialized_end=1097
-  _globals['_GROUPMEMBER']._serialized_start=1100
-  _globals['_GROUPMEMBER']._serialized_end=1439
-  _globals['_VERIFYGROUPREQUEST']._serialized_start=1441
-  _globals['_VERIFYGROUPREQUEST']._serialized_end=1562
-  _globals['_GROUPVERDICT']._serialized_start=1564
-  _globals['_GROUPVERDICT']._serialized_end=1654
-  _globals['_VERIFYGROUPRESPONSE']._serialized_start=1656
-  _globals['_VERIFYGROUPRESPONSE']._serialized_end=1728
-  _globals['_VERIFYSERVICE']._serialized_start=1933
-  _globals['_VERIFYSERVICE']._serialized_end=2121
-  _globals['_AUDITSERVICE']._serialized_start=2123
-  _globals['_AUDITSERVICE']._serialized_end=2231
+  _globals['_VERIFYSERVICE'].methods_by_name['Verify']._loaded_options = None
+  _globals['_VERIFYSERVICE'].methods_by_name['Verify']._serialized_options = b'\210\240\031\004'
+  _globals['_VERIFYSERVICE'].methods_by_name['VerifyGroup']._loaded_options = None
+  _globals['_VERIFYSERVICE'].methods_by_name['VerifyGroup']._serialized_options = b'\210\240\031\004'
+  _globals['_AUDITSERVICE'].methods_by_name['GetExpected']._loaded_options = None
+  _globals['_AUDITSERVICE'].methods_by_name['GetExpected']._serialized_options = b'\210\240\031\006'
+  _globals['_ANSWERKIND']._serialized_start=1763
+  _globals['_ANSWERKIND']._serialized_end=1962
+  _globals['_EXPECTEDANSWER']._serialized_start=223
+  _globals['_EXPECTEDANSWER']._serialized_end=392
+  _globals['_GETEXPECTEDREQUEST']._serialized_start=394
+  _globals['_GETEXPECTEDREQUEST']._serialized_end=486
+  _globals['_GETEXPECTEDRESPONSE']._serialized_start=488
+  _globals['_GETEXPECTEDRESPONSE']._serialized_end=561
+  _globals['_VERIFYREQUEST']._serialized_start=564
+  _globals['_VERIFYREQUEST']._serialized_end=980
+  _globals['_VERIFYRESPONSE']._serialized_start=983
+  _globals['_VERIFYRESPONSE']._serialized_end=1129
+  _globals['_GROUPMEMBER']._serialized_start=1132
+  _globals['_GROUPMEMBER']._serialized_end=1471
+  _globals['_VERIFYGROUPREQUEST']._serialized_start=1473
+  _globals['_VERIFYGROUPREQUEST']._serialized_end=1594
+  _globals['_GROUPVERDICT']._serialized_start=1596
+  _globals['_GROUPVERDICT']._serialized_end=1686
+  _globals['_VERIFYGROUPRESPONSE']._serialized_start=1688
+  _globals['_VERIFYGROUPRESPONSE']._serialized_end=1760
+  _globals['_VERIFYSERVICE']._serialized_start=1965
+  _globals['_VERIFYSERVICE']._serialized_end=2165
+  _globals['_AUDITSERVICE']._serialized_start=2167
+  _globals['_AUDITSERVICE']._serialized_end=2281
 # @@protoc_insertion_point(module_scope)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import RegistryBackend, instance_exists
 from gymmesh_discovery.backends.consul.entry import (
     check_id,
@@ -31,7 +32,6 @@ from gymmesh_discovery.backends.consul.watch import ConsulWatch
 from gymmesh_discovery.backends.entry import Warnings, printable
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import lease_length
-from gymmesh_runtime import metrics
 from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra

@@ -16,6 +16,7 @@ from random import Random
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import instance_exists
 from gymmesh_discovery.backends.entry import Warnings
 from gymmesh_discovery.backends.kubernetes.access import find_access
@@ -26,7 +27,6 @@ from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.view import Change
-from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait, doubled_s

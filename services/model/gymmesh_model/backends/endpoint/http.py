@@ -13,9 +13,10 @@ from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
-from gymmesh_model.backends.endpoint.load_poll import follow_load, wants_metrics
+from gymmesh_model.backends.endpoint.load_poll import follow_load
 from gymmesh_model.backends.endpoint.remedies import excerpt, explain
 from gymmesh_model.backends.endpoint.sse import read_events
+from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
 from gymmesh_model.routing import Pool, PoolEndpoint
@@ -74,11 +75,13 @@ class Sendable:
 class HttpEndpoint:
     """Calls to the endpoints of one model, `name` in the mesh.
 
-    pool: the endpoints, by the configured base URLs.
+    facts: of the backend that calls them: which headers carry the key, and whether the endpoints
+    have metrics. pool: the endpoints, by the configured base URLs.
     """
 
-    def __init__(self, name: str, config: ModelConfig) -> None:
+    def __init__(self, name: str, config: ModelConfig, facts: BackendFacts) -> None:
         self._name = name
+        self._facts = facts
         self._config = config
         self.pool = Pool.of(name, config)
         self._attempts = Attempts(self.pool, config.max_retries)
@@ -92,8 +95,9 @@ class HttpEndpoint:
         transport: what calls go over, in place of HTTP.
         """
         self._transport = transport or self._over_http()
-        if wants_metrics(self._config):
-            poll_s = (self._config.adapt or AdaptConfig()).poll_s
+        adapt = self._config.adapt or AdaptConfig()
+        if self._facts.has_metrics if adapt.metrics is None else adapt.metrics:
+            poll_s = adapt.poll_s
             for endpoint in self.pool.endpoints:
                 self.follow(follow_load(self.pool, endpoint, self._transport, poll_s))
 
@@ -109,7 +113,7 @@ class HttpEndpoint:
         config = self._config
         headers = {"Content-Type": "application/json", **config.headers}
         if config.api_key:
-            headers["Authorization"] = f"Bearer {config.api_key}"
+            headers.update(self._facts.auth_headers(config.api_key))
         try:
             for base in config.bases:
                 HttpTarget(base, headers)

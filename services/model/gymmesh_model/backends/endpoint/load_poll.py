@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import Final
 
-from gymmesh_model.config import ModelConfig
 from gymmesh_model.routing import LoadReport, Pool, PoolEndpoint, parse_load
 from gymmesh_model.transport import Transport, TransportError
 
@@ -18,13 +17,6 @@ _PATH: Final = "/../metrics"
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _LONGEST_S: Final = 5.0
 _log = logging.getLogger("gymmesh.model")
-
-
-def wants_metrics(config: ModelConfig) -> bool:
-    """Whether the endpoints of a configured model are asked for their metrics."""
-    wish = config.adapt.metrics if config.adapt else None
-    # The only backend whose endpoints surely have some.
-    return str(config.backend) == "vllm" if wish is None else wish
 
 
 async def follow_load(

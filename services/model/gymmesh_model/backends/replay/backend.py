@@ -15,8 +15,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.replay.recording import (
     RecordedAnswer,
     RecordedRow,
@@ -38,8 +37,15 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     delay_s: float = 0.0
 
 
-class ReplayBackend:
+class ReplayBackend(Backend):
     """Answers from a recording that is read on `open`."""
+
+    kind = "replay"
+    names_model = False
+    calls_endpoint = False
+    needs_path = "the recording to answer from"
+    is_recorded = True
+    capabilities = model_pb2.ModelCapabilities(abort=True, images=True, tools=True)
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         self._options: ReplayOptions = options_of(name, config.options, ReplayOptions)
@@ -50,9 +56,6 @@ class ReplayBackend:
         # How often a failure with `times` came, by rollout, row and answer.
         self._failed: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self.endpoint_model = config.model or self._path.name
-        self.context_tokens = 0
-        self.features = Features()
-        self.capabilities = model_pb2.ModelCapabilities(abort=True, images=True, tools=True)
 
     async def open(self) -> None:
         try:
@@ -68,9 +71,6 @@ class ReplayBackend:
         except (RecordingError, CodecError) as error:
             raise misconfigured(self._name, str(error)) from None
         self._recording = recording
-
-    async def close(self) -> None:
-        """Keeps the recording: there is nothing to release."""
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         found = self._recording.find(call.params.get("input"), call.rollout_id)
@@ -97,9 +97,6 @@ class ReplayBackend:
         if response.status == "incomplete" and finish_of(why) is Finish.FAILED:
             raise answer_failed(self._name, why)
         return response
-
-    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        return await self.create(call)
 
     def _fails(
         self, call: BackendCall, row: RecordedRow, number: int, answer: RecordedAnswer

@@ -8,5 +8,9 @@ render      has a conversation rendered, and finds the prompt that goes on from 
 answer      reads the tokens in an answer (pure)
 weights     follows the version of the weights
 
-Each class is imported from its own file, when a model's configuration names it.
+Managed servers and engines are imported from their own files, when a configuration asks for one.
 """
+
+from gymmesh_model.backends.vllm.backend import VllmBackend
+
+__all__ = ["VllmBackend"]

@@ -58,7 +58,7 @@ _PROBE_SECONDS: Final = 5.0
 
 
 class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of a `vllm` model: those of `chat`, and:
+    """The `options` of a `vllm` model, besides those of `chat`.
 
     exact: whether calls whose tokens are captured go on from the tokens before. When false, the
         server renders each conversation anew, and calls are forks wherever that differs.
@@ -77,6 +77,9 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
 class VllmBackend(ChatBackend):
     """`POST {url}/chat/completions` of vLLM. `options` of its configuration: `VllmOptions`."""
 
+    kind = "vllm"
+    starts_vllm = True
+    has_metrics = True
     capabilities = model_pb2.ModelCapabilities(
         streaming=True,
         token_ids=True,

@@ -23,10 +23,15 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from gymmesh_resource.environments._latex import boxes
-
-from .answers.extraction import TAIL
-from .answers.words import has_words
-from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
+from gymmesh_resource.environments.math.answers.extraction import TAIL
+from gymmesh_resource.environments.math.answers.operands import has_operands
+from gymmesh_resource.environments.math.answers.words import has_words
+from gymmesh_resource.environments.math.score import (
+    EVIDENCE,
+    ExpectedAnswerError,
+    MathScore,
+    unjudged,
+)
 
 _MINUS = "\N{MINUS SIGN}"
 _FRAME = "\\fbox"
@@ -96,9 +101,12 @@ def is_notation(text: str) -> bool:
 
 
 def may_read(text: str) -> bool:
-    """Whether a text is LaTeX of which the library knows each command, without words in it."""
+    """Whether a text is LaTeX of which the library knows each command, without words in it and
+    with both sides of each operator.
+    """
     return (
         is_notation(text)
+        and has_operands(text)
         and _SYMBOLS.isdisjoint(_COMMAND.findall(text))
         and not has_words(_COMMAND.sub(" ", _ENVIRONMENT.sub(" ", text)))
     )

@@ -17,18 +17,41 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gymmesh_resource.environments._number_words import number_of_words
-
-from . import library
-from .answers import words
-from .answers.comparison import FormComparison
-from .answers.evaluation import NoValue, ValueTooLarge, approximate, exact, is_measured, symbols
-from .answers.expressions import Unreadable, walk
-from .answers.extraction import FoundAnswer, find_answer
-from .answers.forms import Assigned, Form, Region, Relation, Scalar, Words, shown
-from .answers.notation import clean, has_relation
-from .answers.question import has_commands_to_compute, values_of, wants_value
-from .answers.reading import Untrue, read
-from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
+from gymmesh_resource.environments.math import library
+from gymmesh_resource.environments.math.answers import words
+from gymmesh_resource.environments.math.answers.comparison import FormComparison
+from gymmesh_resource.environments.math.answers.evaluation import (
+    NoValue,
+    ValueTooLarge,
+    approximate,
+    exact,
+    is_measured,
+    symbols,
+)
+from gymmesh_resource.environments.math.answers.expressions import Unreadable, walk
+from gymmesh_resource.environments.math.answers.extraction import FoundAnswer, find_answer
+from gymmesh_resource.environments.math.answers.forms import (
+    Assigned,
+    Form,
+    Region,
+    Relation,
+    Scalar,
+    Words,
+    shown,
+)
+from gymmesh_resource.environments.math.answers.notation import clean, has_relation
+from gymmesh_resource.environments.math.answers.question import (
+    has_commands_to_compute,
+    values_of,
+    wants_value,
+)
+from gymmesh_resource.environments.math.answers.reading import Untrue, read
+from gymmesh_resource.environments.math.score import (
+    EVIDENCE,
+    ExpectedAnswerError,
+    MathScore,
+    unjudged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +206,8 @@ def _by_library(
     wants_words = any(isinstance(form, Words) for form in expected.forms)
     if wants_words or not all(library.may_read(clean(one)) for one in unread):
         return MathScore(0.0, shown_text, wanted, found.source, problem)
-    if has_relation(clean(text)) and expected.forms and not any(map(_is_relation, expected.forms)):
-        return MathScore(0.0, shown_text, wanted, found.source, "a relation is no value")
-    if asked is not None and has_commands_to_compute(text):
-        return MathScore(0.0, shown_text, wanted, found.source, "it is left to be computed")
+    if expected.forms and (refusal := _not_for_library(expected, clean(text), asked)):
+        return MathScore(0.0, shown_text, wanted, found.source, refusal)
     try:
         equal = library.compare(expected.text, text)
     except ExpectedAnswerError:
@@ -197,6 +218,16 @@ def _by_library(
         return MathScore(0.0, shown_text, wanted, found.source, failure)
     compared = ("by math-verify, which may simplify and round",)
     return MathScore(float(equal), shown_text, wanted, found.source, "", compared)
+
+
+def _not_for_library(expected: ExpectedForms, text: str, asked: str | None) -> str:
+    """Why the library is not asked about an answer, where the expected one was read; else ""."""
+    if not any(map(_is_relation, expected.forms)) and has_relation(text):
+        return "a relation is no value"
+    if not has_commands_to_compute(text):
+        # The library leaves out what it cannot place, and compares the rest.
+        return "it cannot be read"
+    return "" if asked is None else "it is left to be computed"
 
 
 def _is_relation(form: Form) -> bool:

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.environments._claims import gives
 from gymmesh_resource.environments._standing import stands_alone
 from gymmesh_responses import text_of
 
@@ -23,23 +24,27 @@ _NUMBER = re.compile(r"(?<![0-9])[0-9]++")
 _NUMBERS = re.compile(
     r"(?<![\w.,])[0-9]++(?:[.,][0-9]++)*+(?:(?:[\s,;|*+-]|and\b)++[0-9]++(?:[.,][0-9]++)*+)++"
 )
-_OR_BEFORE = re.compile(r"(?:\bor |[/|] ?)$")
-_OR_AFTER = re.compile(r",? or\b ?| ?[/|] ?")
-_DENIED = re.compile(r"(?:\b(?:not|never|neither|nor)|n't)(?: (?:a|an|the|in|equal to))? $")
+_OR_BEFORE = re.compile(r"(?:(?:\b|\\l)or |[/|∨] ?)$")
+_OR_AFTER = re.compile(r",? \\?l?or\b ?| ?[/|∨] ?")
+# Characters of an answer that are read, its last: reading holds up the other rollouts.
+_READ = 200_000
 # Characters beside a text that are looked at.
 _SEEN = 60
-_EDGES = frozenset(" .,;:!?\"'`*_()[]{}")
+_EDGES = frozenset(" .,;:!\"'`*_()[]{}")
 
 
 def normal(text: str) -> str:
     """Text for comparison: NFKC, casefolded, one space between words, nothing around it.
 
-    What changes a number stays: -5, .5, <5 and 5! are not 5, and 1.5 is not 15.
+    What changes a number stays: -5, .5, <5, !=5 and 5! are not 5, and 1.5 is not 15. So does a
+    question mark, since "Lisbon?" asks.
     """
     folded = unicodedata.normalize("NFKC", text).translate(_QUOTES).casefold()
     said = " ".join(folded.split())
     start, end = 0, len(said)
     while start < end and said[start] in _EDGES and not _point(said, start):
+        if said.startswith("!=", start):
+            break
         start += 1
     while start < end and said[end - 1] in _EDGES and not _factorial(said, end - 1):
         end -= 1
@@ -57,13 +62,17 @@ def _factorial(text: str, place: int) -> bool:
 def matches(answer: str, expected: Sequence[str], *, contains: bool) -> bool:
     """Whether the answer is one of the expected texts, or `contains` one.
 
-    To contain one is to have it as a word or number of its own, not denied, and not as one of
-    several guesses.
+    To contain one is to give it as a word or number of its own, not denied, bounded or asked, and
+    not as one of several guesses.
     """
-    said = normal(answer)
+    if len(answer) > _READ and not contains:
+        return False
+    said = normal(answer[-_READ:])
     wanted = [text for text in map(normal, expected) if text]
+    if said and (said in wanted or f"{said}?" in wanted):
+        return True
     if not contains:
-        return said in wanted
+        return False
     lists = [(run.start(), run.end()) for run in _NUMBERS.finditer(said) if _is_list(run[0])]
     return any(_is_stated(said, text, wanted, lists) for text in wanted)
 
@@ -77,7 +86,7 @@ def _is_stated(
         if (
             stands_alone(said, at, end)
             and not (text[-1].isdigit() and said.startswith("!", end))
-            and not _DENIED.search(said[max(0, at - _SEEN) : at])
+            and gives(said, at, end)
             and not _is_guess(said, at, end, wanted)
             and not any(start <= at and end <= stop for start, stop in lists)
         ):

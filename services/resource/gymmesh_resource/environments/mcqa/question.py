@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Final, Literal, TypeVar, get_args
 
 from gymmesh_resource.environments._latex import BOX, boxes, without_text
-from gymmesh_resource.environments._plain_text import plain
+from gymmesh_resource.environments._plain_text import plain, without_question_mark
 from gymmesh_resource.environments._quantities import Quantity, quantity
 
 K = TypeVar("K", bound=Hashable)
@@ -94,7 +94,8 @@ class ChoiceQuestion:
     @cached_property
     def _by_text(self) -> dict[str, str]:
         """The letters by the options' texts; an empty one where two options read so."""
-        return _by(((plain(option).casefold(), letter) for letter, option in self.options))
+        texts = [(plain(option).casefold(), letter) for letter, option in self.options]
+        return _by([*texts, *((without_question_mark(text), letter) for text, letter in texts)])
 
     @cached_property
     def _by_number(self) -> dict[Quantity, str]:
@@ -119,7 +120,8 @@ def _by(pairs: Iterable[tuple[K, str]]) -> dict[K, str]:
 
 def last_box(text: str) -> str | None:
     r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
-    when its brace never closes."""
+    when its brace never closes.
+    """
     last = text[max(text.rfind(BOX), 0) :]
     place = next(boxes(last), None)
     return None if place is None else without_text(last[place].strip())

@@ -139,6 +139,8 @@ def _masked(text: str, named: Sequence[Named], letter: str) -> str:
 
 def _affirms(sentence: str, own: str | None) -> bool:
     head, _, tail = _CERTAINLY.sub("", sentence).partition(_ONE)
+    if head.rstrip().endswith("<") and not tail.lstrip().startswith(">"):
+        return False  # "< 100" is a bound
     return _leads(head, by_text=own is None) and _follows(tail, own or "")
 
 
@@ -233,6 +235,8 @@ def _explains(rest: str, own: str) -> bool:
     if _TAKES_BACK.match(rest) or _LISTED.match(rest):
         return False
     words = _WORD.findall(rest)
+    if not words and "?" in rest:
+        return False
     if len(words) <= 2 and not all(word in _PREDICATE or word in own for word in words):
         return False
     first = _SENTENCE.split(rest, maxsplit=1)[0]

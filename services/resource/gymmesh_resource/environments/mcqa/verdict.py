@@ -17,12 +17,20 @@ from itertools import islice, pairwise
 from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
-
-from .question import LETTERS, LOCALIZED, ChoiceQuestion, ReadingMode, last_box
-from .sentences import Named, affirmed
+from gymmesh_resource.environments._quantities import quantity
+from gymmesh_resource.environments.mcqa.question import (
+    LETTERS,
+    LOCALIZED,
+    ChoiceQuestion,
+    ReadingMode,
+    last_box,
+)
+from gymmesh_resource.environments.mcqa.sentences import Named, affirmed
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
+# Characters of a response that are read, its last: reading holds up the other rollouts.
+_READ: Final = 200_000
 # Characters beside a letter that say whether it is meant.
 _BESIDE: Final = 60
 # Tokens of an option's text, and of a box, that are looked for in each other.
@@ -66,6 +74,7 @@ def choose(
     `label_in_box`: whether ``\boxed{C: its text}`` chooses C in the strict boxed mode.
     `answer_prefix`: in lenient_answer_colon_md, what may stand in place of "Answer:".
     """
+    text = text[-_READ:]
     match mode:
         case "strict_single_letter_boxed":
             return _boxed(last_box(text), question, label_in_box)
@@ -135,8 +144,8 @@ def _boxed_option(inner: str | None, question: ChoiceQuestion) -> str | None:
 def _option_in(text: str, question: ChoiceQuestion) -> str | None:
     """The one option that a text names: by its own text, with its label, or among other words."""
     named = question.named_by(text) or _labelled(text, question)
-    if named is not None:
-        return named
+    if named is not None or quantity(text) is not None:
+        return named  # of another number than the options', "< 100", nothing is looked for in it
     label = _MARKED_LABEL.fullmatch(text)
     if label is not None and label[1] in question.letters:
         named = question.named_by(label[2]) or _contained(label[2], question)
@@ -255,7 +264,8 @@ def _mentions(text: str, letters: frozenset[str]) -> list[Named]:
 
 def _lists_options(text: str, mentions: Sequence[Named], question: ChoiceQuestion) -> bool:
     """Whether another option stands there with its text ("A: Venus, B: Mercury"), or the first
-    letter with the text of another."""
+    letter with the text of another.
+    """
     first = mentions[0]
     other = question.named_by(text[first.end :].lstrip(" )]*_.:,;-"))
     return other not in (None, first.letter) or any(

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from gymmesh_resource.environments._claims import gives
+
 Scorer: TypeAlias = Callable[..., Any]
 Correction: TypeAlias = Callable[[Scorer, str, dict[str, Any]], Any]
 
@@ -100,12 +102,21 @@ def _sokoban(scorer: Scorer, answer: str, entry: dict[str, Any]) -> Any:
 
 
 def _gsm_symbolic(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer takes the first number of a text, without its sign."""
+    """The scorer takes the first number of a text, without its sign, and denied ones."""
     text = answer.translate(_SIGNS)
-    numbers = {Fraction(found.replace(",", "")) for found in _NUMBER.findall(text)}
+    found = list(_NUMBER.finditer(text))
+    numbers = {Fraction(one[0].replace(",", "")) for one in found}
     if len(numbers) != 1:  # none, or several guesses
         return 0.0
+    if not all(gives(text, *one.span()) for one in found):
+        return 0.0
     return 1.0 if numbers == {Fraction(str(entry["answer"]).replace(",", ""))} else 0.01
+
+
+def _kakurasu(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
+    """The scorer skips what is not a digit: words that deny the grid, too."""
+    value = float(scorer(answer=answer, entry=entry))
+    return min(value, _BAD) if re.search(r"[^\W\d_]", answer) else value
 
 
 def _same_words(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
@@ -134,6 +145,7 @@ CORRECTIONS: Final[dict[str, Correction]] = {
     "countdown": _countdown,
     "game_of_life_halting": _halting,
     "gsm_symbolic": _gsm_symbolic,
+    "kakurasu": _kakurasu,
     "knights_knaves": _same_words,
     "puzzle24": _puzzle24,
     "rearc": _arc,

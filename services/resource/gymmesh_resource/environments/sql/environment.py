@@ -15,16 +15,23 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.environments.sql.bounds import QueryError, QueryLimits
+from gymmesh_resource.environments.sql.execution import (
+    Judged,
+    check_query,
+    find_empty,
+    has_rows,
+    judge,
+    run_query,
+    warm_up,
+)
+from gymmesh_resource.environments.sql.reading import find_query, find_query_as_nemo
+from gymmesh_resource.environments.sql.rows import Question, read_question
+from gymmesh_resource.environments.sql.table import shown
 from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.tools import tool
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
-
-from .bounds import QueryError, QueryLimits
-from .execution import Judged, check_query, gives_nothing, has_rows, judge, run_query, warm_up
-from .reading import find_query, find_query_as_nemo
-from .rows import Question, read_question
-from .table import shown
 
 # Address space of a worker: Python, the engine's own limit (DuckDB reserves more), two results.
 _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}
@@ -106,27 +113,33 @@ class SqlEnvironment(Environment[None]):
         right, now rather than at the end.
         """
         question = self._question(task)
+        if question.may_be_empty:
+            await self._check_database(question)
+            return
         limits = self._verdict_limits
         try:
-            filled = await self._run(has_rows, question.database, limits, seconds=limits.seconds)
-        except (QueryError, AnswerTooMuch) as error:
-            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
-        if question.may_be_empty:
-            return
-        if not filled:
-            raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
-        try:
-            nothing = await self._run(
-                gives_nothing, question.database, question.query, limits, seconds=limits.seconds
+            empty = await self._run(
+                find_empty, question.database, question.query, limits, seconds=2 * limits.seconds
             )
         except QueryError as error:
             if error.kind == "time":
                 return  # the verdict will say so, and fail
             raise _fault(question, error) from None
         except AnswerTooMuch:
-            return
-        if nothing:
+            await self._check_database(question)
+            return  # of the query the verdict will say so
+        if empty == "database":
+            raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
+        if empty:
             raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
+
+    async def _check_database(self, question: Question) -> None:
+        """Raises `TaskInvalid` for a database that cannot be made."""
+        limits = self._verdict_limits
+        try:
+            await self._run(has_rows, question.database, limits, seconds=limits.seconds)
+        except (QueryError, AnswerTooMuch) as error:
+            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
 
     @tool
     async def query(self, session: Session[None], sql: str) -> dict[str, Any]:

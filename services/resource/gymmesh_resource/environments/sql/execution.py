@@ -11,11 +11,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
-from . import duck
-from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
-from .guard import guarded, open_file, open_setup
-from .results import ComparisonRules, QueryResult, compare
+from gymmesh_resource.environments.sql import duck
+from gymmesh_resource.environments.sql.bounds import (
+    Database,
+    QueryError,
+    QueryLimits,
+    any_rows,
+    fetch,
+    quoted,
+)
+from gymmesh_resource.environments.sql.guard import guarded, open_file, open_setup
+from gymmesh_resource.environments.sql.results import ComparisonRules, QueryResult, compare
 
 # What SQLite says of a statement that would do more than read.
 _REFUSALS = ("not authorized", "authorization denied", "prohibited", "readonly")
@@ -45,7 +53,8 @@ def warm_up() -> None:
 
 def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
-    be had."""
+    be had.
+    """
     if database.engine == "duckdb":
         return duck.has_rows(database, limits)
     try:
@@ -77,6 +86,19 @@ def run_query(database: Database, sql: str, limits: QueryLimits, cut: bool) -> Q
             raise _query_error(error, limits) from None
         except (ValueError, OverflowError) as error:  # a null character, a lone surrogate
             raise QueryError("sql", f"The query cannot be read: {error}.") from None
+
+
+def find_empty(
+    database: Database, sql: str, limits: QueryLimits
+) -> Literal["", "database", "query"]:
+    """What says nothing: a database without rows, or else a query without any; "" for neither.
+
+    In one call, since reaching a process costs more than most queries. Raises `QueryError`, of kind
+    "setup" for a database that cannot be had.
+    """
+    if not has_rows(database, limits):
+        return "database"
+    return "query" if gives_nothing(database, sql, limits) else ""
 
 
 def gives_nothing(database: Database, sql: str, limits: QueryLimits) -> bool:

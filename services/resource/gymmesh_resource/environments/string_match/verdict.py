@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from gymmesh_resource.environments._plain_text import plain, trimmed
+from gymmesh_resource.environments._plain_text import plain, trimmed, without_question_mark
 from gymmesh_resource.environments._quantities import Quantity, quantity
 
 Way = Literal["text", "number", "list", "state"]
@@ -55,6 +55,8 @@ def sameness(
     if case_sensitive:
         return "text" if trimmed(answer) == trimmed(expected) else None
     gold, answer = plain(expected), plain(answer)
+    if gold.endswith("?"):
+        gold, answer = without_question_mark(gold), without_question_mark(answer)
     # An answer that is many times as long says more than that.
     if len(answer) > 1_000 + 10 * len(gold):
         return None

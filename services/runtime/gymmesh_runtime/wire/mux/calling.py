@@ -11,11 +11,11 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed
+from gymmesh_runtime.sizes import packed_request
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.calls import OutgoingCall
 from gymmesh_runtime.wire.mux.exchange import Exchange
-from gymmesh_runtime.wire.sizes import packed_request
 
 #: Messages of a stream that may be under way or wait for their reader.
 WINDOW: Final = 64

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
+from gymmesh_runtime.sizes import packed_response
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames
@@ -24,7 +25,6 @@ from gymmesh_runtime.wire.mux.calls import (
 )
 from gymmesh_runtime.wire.mux.sender import Sender
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
-from gymmesh_runtime.wire.sizes import packed_response
 
 #: For callers that name no deadline.
 _OWN_TIMEOUT_S: Final = 3600.0

@@ -9,6 +9,7 @@
 package agentv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1"
 	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1"
@@ -1471,7 +1472,7 @@ var File_gymmesh_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_gymmesh_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1cgymmesh/agent/v1/agent.proto\x12\x10gymmesh.agent.v1\x1a\x1dgymmesh/model/v1/tokens.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/verify/v1/verify.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xef\x06\n" +
+	"\x1cgymmesh/agent/v1/agent.proto\x12\x10gymmesh.agent.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/verify/v1/verify.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xef\x06\n" +
 	"\x0eRolloutOptions\x12 \n" +
 	"\tmax_steps\x18\x01 \x01(\rH\x00R\bmaxSteps\x88\x01\x01\x12:\n" +
 	"\x17max_total_output_tokens\x18\x02 \x01(\x03H\x01R\x14maxTotalOutputTokens\x88\x01\x01\x12!\n" +
@@ -1586,14 +1587,14 @@ const file_gymmesh_agent_v1_agent_proto_rawDesc = "" +
 	"\vinstance_id\x18\a \x01(\tR\n" +
 	"instanceId\x12)\n" +
 	"\x10contract_version\x18\b \x01(\tR\x0fcontractVersion\x12/\n" +
-	"\x13default_environment\x18\t \x01(\tR\x12defaultEnvironment2\xe9\x02\n" +
-	"\fAgentService\x12Y\n" +
+	"\x13default_environment\x18\t \x01(\tR\x12defaultEnvironment2\x81\x03\n" +
+	"\fAgentService\x12_\n" +
 	"\n" +
-	"RunRollout\x12#.gymmesh.agent.v1.RunRolloutRequest\x1a$.gymmesh.agent.v1.RunRolloutResponse0\x01\x12R\n" +
-	"\aCollect\x12 .gymmesh.agent.v1.CollectRequest\x1a!.gymmesh.agent.v1.CollectResponse(\x010\x01\x12W\n" +
+	"RunRollout\x12#.gymmesh.agent.v1.RunRolloutRequest\x1a$.gymmesh.agent.v1.RunRolloutResponse\"\x04\x88\xa0\x19\x020\x01\x12X\n" +
+	"\aCollect\x12 .gymmesh.agent.v1.CollectRequest\x1a!.gymmesh.agent.v1.CollectResponse\"\x04\x88\xa0\x19\x02(\x010\x01\x12]\n" +
 	"\n" +
-	"JudgeGroup\x12#.gymmesh.agent.v1.JudgeGroupRequest\x1a$.gymmesh.agent.v1.JudgeGroupResponse\x12Q\n" +
-	"\bGetAgent\x12!.gymmesh.agent.v1.GetAgentRequest\x1a\".gymmesh.agent.v1.GetAgentResponseBz\n" +
+	"JudgeGroup\x12#.gymmesh.agent.v1.JudgeGroupRequest\x1a$.gymmesh.agent.v1.JudgeGroupResponse\"\x04\x88\xa0\x19\x02\x12W\n" +
+	"\bGetAgent\x12!.gymmesh.agent.v1.GetAgentRequest\x1a\".gymmesh.agent.v1.GetAgentResponse\"\x04\x88\xa0\x19\x01Bz\n" +
 	"\x13io.gymmesh.agent.v1B\n" +
 	"AgentProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1;agentv1\xaa\x02\x10Gymmesh.Agent.V1b\x06proto3"
 

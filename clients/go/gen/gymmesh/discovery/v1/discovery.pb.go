@@ -9,6 +9,7 @@
 package discoveryv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -935,7 +936,7 @@ var File_gymmesh_discovery_v1_discovery_proto protoreflect.FileDescriptor
 
 const file_gymmesh_discovery_v1_discovery_proto_rawDesc = "" +
 	"\n" +
-	"$gymmesh/discovery/v1/discovery.proto\x12\x14gymmesh.discovery.v1\x1a\x1fgoogle/api/field_behavior.proto\"J\n" +
+	"$gymmesh/discovery/v1/discovery.proto\x12\x14gymmesh.discovery.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1fgoogle/api/field_behavior.proto\"J\n" +
 	"\bLocality\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x12\n" +
@@ -997,14 +998,14 @@ const file_gymmesh_discovery_v1_discovery_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_SERVING\x10\x01\x12\x16\n" +
 	"\x12HEALTH_NOT_SERVING\x10\x02\x12\x13\n" +
-	"\x0fHEALTH_DRAINING\x10\x032\xf9\x03\n" +
-	"\x10DiscoveryService\x12Y\n" +
-	"\bRegister\x12%.gymmesh.discovery.v1.RegisterRequest\x1a&.gymmesh.discovery.v1.RegisterResponse\x12P\n" +
-	"\x05Renew\x12\".gymmesh.discovery.v1.RenewRequest\x1a#.gymmesh.discovery.v1.RenewResponse\x12_\n" +
+	"\x0fHEALTH_DRAINING\x10\x032\x97\x04\n" +
+	"\x10DiscoveryService\x12_\n" +
+	"\bRegister\x12%.gymmesh.discovery.v1.RegisterRequest\x1a&.gymmesh.discovery.v1.RegisterResponse\"\x04\x88\xa0\x19\x05\x12V\n" +
+	"\x05Renew\x12\".gymmesh.discovery.v1.RenewRequest\x1a#.gymmesh.discovery.v1.RenewResponse\"\x04\x88\xa0\x19\x05\x12e\n" +
 	"\n" +
-	"Deregister\x12'.gymmesh.discovery.v1.DeregisterRequest\x1a(.gymmesh.discovery.v1.DeregisterResponse\x12h\n" +
-	"\rListInstances\x12*.gymmesh.discovery.v1.ListInstancesRequest\x1a+.gymmesh.discovery.v1.ListInstancesResponse\x12m\n" +
-	"\x0eWatchInstances\x12+.gymmesh.discovery.v1.WatchInstancesRequest\x1a,.gymmesh.discovery.v1.WatchInstancesResponse0\x01B\x8e\x01\n" +
+	"Deregister\x12'.gymmesh.discovery.v1.DeregisterRequest\x1a(.gymmesh.discovery.v1.DeregisterResponse\"\x04\x88\xa0\x19\x05\x12n\n" +
+	"\rListInstances\x12*.gymmesh.discovery.v1.ListInstancesRequest\x1a+.gymmesh.discovery.v1.ListInstancesResponse\"\x04\x88\xa0\x19\x01\x12s\n" +
+	"\x0eWatchInstances\x12+.gymmesh.discovery.v1.WatchInstancesRequest\x1a,.gymmesh.discovery.v1.WatchInstancesResponse\"\x04\x88\xa0\x19\x010\x01B\x8e\x01\n" +
 	"\x17io.gymmesh.discovery.v1B\x0eDiscoveryProtoP\x01ZJgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/discovery/v1;discoveryv1\xaa\x02\x14Gymmesh.Discovery.V1b\x06proto3"
 
 var (

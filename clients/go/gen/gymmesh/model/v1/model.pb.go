@@ -9,6 +9,7 @@
 package modelv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -1124,7 +1125,7 @@ var File_gymmesh_model_v1_model_proto protoreflect.FileDescriptor
 
 const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1cgymmesh/model/v1/model.proto\x12\x10gymmesh.model.v1\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xde\x01\n" +
+	"\x1cgymmesh/model/v1/model.proto\x12\x10gymmesh.model.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xde\x01\n" +
 	"\x0fConversationRef\x12\x14\n" +
 	"\x02id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x02id\x12*\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\fparentCallId\x12'\n" +
@@ -1210,13 +1211,13 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\b_version\"I\n" +
 	"\x19SetWeightsVersionResponse\x12\x1f\n" +
 	"\bprevious\x18\x01 \x01(\x04H\x00R\bprevious\x88\x01\x01B\v\n" +
-	"\t_previous2\xfd\x03\n" +
-	"\fModelService\x12c\n" +
-	"\x0eCreateResponse\x12'.gymmesh.model.v1.CreateResponseRequest\x1a(.gymmesh.model.v1.CreateResponseResponse\x12e\n" +
-	"\x0eStreamResponse\x12'.gymmesh.model.v1.StreamResponseRequest\x1a(.gymmesh.model.v1.StreamResponseResponse0\x01\x12`\n" +
-	"\rAbortResponse\x12&.gymmesh.model.v1.AbortResponseRequest\x1a'.gymmesh.model.v1.AbortResponseResponse\x12Q\n" +
-	"\bGetModel\x12!.gymmesh.model.v1.GetModelRequest\x1a\".gymmesh.model.v1.GetModelResponse\x12l\n" +
-	"\x11SetWeightsVersion\x12*.gymmesh.model.v1.SetWeightsVersionRequest\x1a+.gymmesh.model.v1.SetWeightsVersionResponseBz\n" +
+	"\t_previous2\x9b\x04\n" +
+	"\fModelService\x12i\n" +
+	"\x0eCreateResponse\x12'.gymmesh.model.v1.CreateResponseRequest\x1a(.gymmesh.model.v1.CreateResponseResponse\"\x04\x88\xa0\x19\x04\x12k\n" +
+	"\x0eStreamResponse\x12'.gymmesh.model.v1.StreamResponseRequest\x1a(.gymmesh.model.v1.StreamResponseResponse\"\x04\x88\xa0\x19\x040\x01\x12f\n" +
+	"\rAbortResponse\x12&.gymmesh.model.v1.AbortResponseRequest\x1a'.gymmesh.model.v1.AbortResponseResponse\"\x04\x88\xa0\x19\x04\x12W\n" +
+	"\bGetModel\x12!.gymmesh.model.v1.GetModelRequest\x1a\".gymmesh.model.v1.GetModelResponse\"\x04\x88\xa0\x19\x01\x12r\n" +
+	"\x11SetWeightsVersion\x12*.gymmesh.model.v1.SetWeightsVersionRequest\x1a+.gymmesh.model.v1.SetWeightsVersionResponse\"\x04\x88\xa0\x19\x03Bz\n" +
 	"\x13io.gymmesh.model.v1B\n" +
 	"ModelProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3"
 

@@ -9,6 +9,7 @@
 package modelv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/json/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -719,45 +720,45 @@ var File_gymmesh_model_v1_tokens_proto protoreflect.FileDescriptor
 
 const file_gymmesh_model_v1_tokens_proto_rawDesc = "" +
 	"\n" +
-	"\x1dgymmesh/model/v1/tokens.proto\x12\x10gymmesh.model.v1\"f\n" +
+	"\x1dgymmesh/model/v1/tokens.proto\x12\x10gymmesh.model.v1\x1a\x1agymmesh/json/v1/json.proto\"f\n" +
 	"\x0eCaptureOptions\x12\x1b\n" +
 	"\ttoken_ids\x18\x01 \x01(\bR\btokenIds\x12\x1a\n" +
 	"\blogprobs\x18\x02 \x01(\bR\blogprobs\x12\x1b\n" +
-	"\tside_data\x18\x03 \x03(\tR\bsideData\"b\n" +
-	"\vWeightsSpan\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1f\n" +
-	"\vfirst_token\x18\x02 \x01(\rR\n" +
+	"\tside_data\x18\x03 \x03(\tR\bsideData\"r\n" +
+	"\vWeightsSpan\x12 \n" +
+	"\aversion\x18\x01 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\aversion\x12'\n" +
+	"\vfirst_token\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01R\n" +
 	"firstToken\x12\x18\n" +
-	"\aadapter\x18\x03 \x01(\tR\aadapter\"\x88\x01\n" +
-	"\x0fConstrainedSpan\x12\x1f\n" +
-	"\vfirst_token\x18\x01 \x01(\rR\n" +
-	"firstToken\x12\x16\n" +
-	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12<\n" +
+	"\aadapter\x18\x03 \x01(\tR\aadapter\"\x98\x01\n" +
+	"\x0fConstrainedSpan\x12'\n" +
+	"\vfirst_token\x18\x01 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01R\n" +
+	"firstToken\x12\x1e\n" +
+	"\x06tokens\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01R\x06tokens\x12<\n" +
 	"\n" +
 	"constraint\x18\x03 \x01(\x0e2\x1c.gymmesh.model.v1.ConstraintR\n" +
-	"constraint\"\xcb\x01\n" +
+	"constraint\"\xdb\x01\n" +
 	"\bSideData\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
 	"\x05shape\x18\x03 \x03(\rR\x05shape\x12\x1f\n" +
 	"\vfirst_token\x18\x04 \x01(\x04R\n" +
 	"firstToken\x12\x16\n" +
-	"\x06tokens\x18\x05 \x01(\x04R\x06tokens\x12\x12\n" +
-	"\x04data\x18\x06 \x01(\fR\x04data\x12\x1a\n" +
-	"\blocation\x18\a \x01(\tR\blocation\x12\x16\n" +
-	"\x06digest\x18\b \x01(\fR\x06digest\"y\n" +
-	"\x04Fork\x124\n" +
-	"\x06reason\x18\x01 \x01(\x0e2\x1c.gymmesh.model.v1.ForkReasonR\x06reason\x12#\n" +
-	"\rcommon_tokens\x18\x02 \x01(\rR\fcommonTokens\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xa6\x04\n" +
-	"\fTokenCapture\x12(\n" +
-	"\x10prompt_token_ids\x18\x01 \x01(\fR\x0epromptTokenIds\x12(\n" +
-	"\x10output_token_ids\x18\x02 \x01(\fR\x0eoutputTokenIds\x12\x1a\n" +
-	"\blogprobs\x18\x03 \x01(\fR\blogprobs\x127\n" +
+	"\x06tokens\x18\x05 \x01(\x04R\x06tokens\x12\x1a\n" +
+	"\x04data\x18\x06 \x01(\fB\x06\x8a\xa0\x19\x02\x18\x05R\x04data\x12\x1a\n" +
+	"\blocation\x18\a \x01(\tR\blocation\x12\x1e\n" +
+	"\x06digest\x18\b \x01(\fB\x06\x8a\xa0\x19\x02\x18\x04R\x06digest\"\x89\x01\n" +
+	"\x04Fork\x12<\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x1c.gymmesh.model.v1.ForkReasonB\x06\x8a\xa0\x19\x02\x10\x01R\x06reason\x12+\n" +
+	"\rcommon_tokens\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01R\fcommonTokens\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\"\xca\x04\n" +
+	"\fTokenCapture\x122\n" +
+	"\x10prompt_token_ids\x18\x01 \x01(\fB\b\x8a\xa0\x19\x04\x10\x01\x18\x02R\x0epromptTokenIds\x122\n" +
+	"\x10output_token_ids\x18\x02 \x01(\fB\b\x8a\xa0\x19\x04\x10\x01\x18\x02R\x0eoutputTokenIds\x12\"\n" +
+	"\blogprobs\x18\x03 \x01(\fB\x06\x8a\xa0\x19\x02\x18\x03R\blogprobs\x127\n" +
 	"\aweights\x18\x04 \x03(\v2\x1d.gymmesh.model.v1.WeightsSpanR\aweights\x12/\n" +
 	"\x04fork\x18\x05 \x01(\v2\x16.gymmesh.model.v1.ForkH\x00R\x04fork\x88\x01\x01\x120\n" +
-	"\x14prompt_prefix_tokens\x18\x06 \x01(\rR\x12promptPrefixTokens\x12)\n" +
-	"\x10tokenizer_digest\x18\a \x01(\fR\x0ftokenizerDigest\x12X\n" +
+	"\x14prompt_prefix_tokens\x18\x06 \x01(\rR\x12promptPrefixTokens\x121\n" +
+	"\x10tokenizer_digest\x18\a \x01(\fB\x06\x8a\xa0\x19\x02\x18\x04R\x0ftokenizerDigest\x12X\n" +
 	"\x14logprob_distribution\x18\b \x01(\x0e2%.gymmesh.model.v1.LogprobDistributionR\x13logprobDistribution\x12C\n" +
 	"\vconstrained\x18\t \x03(\v2!.gymmesh.model.v1.ConstrainedSpanR\vconstrained\x127\n" +
 	"\tside_data\x18\n" +

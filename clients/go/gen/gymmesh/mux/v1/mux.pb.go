@@ -69,6 +69,7 @@
 package muxv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -743,7 +744,7 @@ var File_gymmesh_mux_v1_mux_proto protoreflect.FileDescriptor
 
 const file_gymmesh_mux_v1_mux_proto_rawDesc = "" +
 	"\n" +
-	"\x18gymmesh/mux/v1/mux.proto\x12\x0egymmesh.mux.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"F\n" +
+	"\x18gymmesh/mux/v1/mux.proto\x12\x0egymmesh.mux.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"F\n" +
 	"\x0fExchangeRequest\x123\n" +
 	"\x06frames\x18\x01 \x03(\v2\x15.gymmesh.mux.v1.FrameB\x04\xe2A\x01\x02R\x06frames\"A\n" +
 	"\x10ExchangeResponse\x12-\n" +
@@ -782,10 +783,10 @@ const file_gymmesh_mux_v1_mux_proto_rawDesc = "" +
 	"\x06Credit\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\rR\bmessages\" \n" +
 	"\x06GoAway\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason2_\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason2e\n" +
 	"\n" +
-	"MuxService\x12Q\n" +
-	"\bExchange\x12\x1f.gymmesh.mux.v1.ExchangeRequest\x1a .gymmesh.mux.v1.ExchangeResponse(\x010\x01Bp\n" +
+	"MuxService\x12W\n" +
+	"\bExchange\x12\x1f.gymmesh.mux.v1.ExchangeRequest\x1a .gymmesh.mux.v1.ExchangeResponse\"\x04\x88\xa0\x19\x01(\x010\x01Bp\n" +
 	"\x11io.gymmesh.mux.v1B\bMuxProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/mux/v1;muxv1\xaa\x02\x0eGymmesh.Mux.V1b\x06proto3"
 
 var (

@@ -51,6 +51,7 @@
 package resourcev1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
@@ -1272,7 +1273,7 @@ var File_gymmesh_resource_v1_resource_proto protoreflect.FileDescriptor
 
 const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\"gymmesh/resource/v1/resource.proto\x12\x13gymmesh.resource.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x17\n" +
+	"\"gymmesh/resource/v1/resource.proto\x12\x13gymmesh.resource.v1\x1a\x1egymmesh/access/v1/access.proto\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x17\n" +
 	"\x15GetEnvironmentRequest\"\xd8\x06\n" +
 	"\x16GetEnvironmentResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1383,15 +1384,15 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\x17REWARD_RULE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REWARD_RULE_VERIFIER_ONLY\x10\x01\x12\x18\n" +
 	"\x14REWARD_RULE_INCLUDED\x10\x02\x12\x13\n" +
-	"\x0fREWARD_RULE_SUM\x10\x032\xb3\x05\n" +
-	"\x0fResourceService\x12i\n" +
-	"\x0eGetEnvironment\x12*.gymmesh.resource.v1.GetEnvironmentRequest\x1a+.gymmesh.resource.v1.GetEnvironmentResponse\x12Z\n" +
-	"\tListTasks\x12%.gymmesh.resource.v1.ListTasksRequest\x1a&.gymmesh.resource.v1.ListTasksResponse\x12Z\n" +
-	"\tListTools\x12%.gymmesh.resource.v1.ListToolsRequest\x1a&.gymmesh.resource.v1.ListToolsResponse\x12f\n" +
-	"\rCreateSession\x12).gymmesh.resource.v1.CreateSessionRequest\x1a*.gymmesh.resource.v1.CreateSessionResponse\x12W\n" +
-	"\bCallTool\x12$.gymmesh.resource.v1.CallToolRequest\x1a%.gymmesh.resource.v1.CallToolResponse\x12W\n" +
-	"\bNextTurn\x12$.gymmesh.resource.v1.NextTurnRequest\x1a%.gymmesh.resource.v1.NextTurnResponse\x12c\n" +
-	"\fCloseSession\x12(.gymmesh.resource.v1.CloseSessionRequest\x1a).gymmesh.resource.v1.CloseSessionResponseB\x89\x01\n" +
+	"\x0fREWARD_RULE_SUM\x10\x032\xdd\x05\n" +
+	"\x0fResourceService\x12o\n" +
+	"\x0eGetEnvironment\x12*.gymmesh.resource.v1.GetEnvironmentRequest\x1a+.gymmesh.resource.v1.GetEnvironmentResponse\"\x04\x88\xa0\x19\x01\x12`\n" +
+	"\tListTasks\x12%.gymmesh.resource.v1.ListTasksRequest\x1a&.gymmesh.resource.v1.ListTasksResponse\"\x04\x88\xa0\x19\x04\x12`\n" +
+	"\tListTools\x12%.gymmesh.resource.v1.ListToolsRequest\x1a&.gymmesh.resource.v1.ListToolsResponse\"\x04\x88\xa0\x19\x01\x12l\n" +
+	"\rCreateSession\x12).gymmesh.resource.v1.CreateSessionRequest\x1a*.gymmesh.resource.v1.CreateSessionResponse\"\x04\x88\xa0\x19\x04\x12]\n" +
+	"\bCallTool\x12$.gymmesh.resource.v1.CallToolRequest\x1a%.gymmesh.resource.v1.CallToolResponse\"\x04\x88\xa0\x19\x04\x12]\n" +
+	"\bNextTurn\x12$.gymmesh.resource.v1.NextTurnRequest\x1a%.gymmesh.resource.v1.NextTurnResponse\"\x04\x88\xa0\x19\x04\x12i\n" +
+	"\fCloseSession\x12(.gymmesh.resource.v1.CloseSessionRequest\x1a).gymmesh.resource.v1.CloseSessionResponse\"\x04\x88\xa0\x19\x04B\x89\x01\n" +
 	"\x16io.gymmesh.resource.v1B\rResourceProtoP\x01ZHgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/resource/v1;resourcev1\xaa\x02\x13Gymmesh.Resource.V1b\x06proto3"
 
 var (

@@ -31,6 +31,7 @@
 package responsesv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/json/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -2073,32 +2074,32 @@ var File_gymmesh_responses_v1_responses_proto protoreflect.FileDescriptor
 
 const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"\n" +
-	"$gymmesh/responses/v1/responses.proto\x12\x14gymmesh.responses.v1\"C\n" +
+	"$gymmesh/responses/v1/responses.proto\x12\x14gymmesh.responses.v1\x1a\x1agymmesh/json/v1/json.proto\"K\n" +
 	"\x06Number\x12\x1a\n" +
 	"\ainteger\x18\x01 \x01(\x03H\x00R\ainteger\x12\x14\n" +
-	"\x04real\x18\x02 \x01(\x01H\x00R\x04realB\a\n" +
-	"\x05value\"\xef\x02\n" +
+	"\x04real\x18\x02 \x01(\x01H\x00R\x04real:\x06\x92\xa0\x19\x02\b\x03B\a\n" +
+	"\x05value\"\xf7\x02\n" +
 	"\x04Item\x129\n" +
 	"\amessage\x18\x01 \x01(\v2\x1d.gymmesh.responses.v1.MessageH\x00R\amessage\x12I\n" +
 	"\rfunction_call\x18\x02 \x01(\v2\".gymmesh.responses.v1.FunctionCallH\x00R\ffunctionCall\x12\\\n" +
 	"\x14function_call_output\x18\x03 \x01(\v2(.gymmesh.responses.v1.FunctionCallOutputH\x00R\x12functionCallOutput\x12?\n" +
 	"\treasoning\x18\x04 \x01(\v2\x1f.gymmesh.responses.v1.ReasoningH\x00R\treasoning\x12:\n" +
-	"\x06opaque\x18\x05 \x01(\v2 .gymmesh.responses.v1.OpaqueItemH\x00R\x06opaqueB\x06\n" +
-	"\x04kind\"\x92\x02\n" +
+	"\x06opaque\x18\x05 \x01(\v2 .gymmesh.responses.v1.OpaqueItemH\x00R\x06opaque:\x06\x92\xa0\x19\x02\b\x01B\x06\n" +
+	"\x04kind\"\x9a\x02\n" +
 	"\aMessage\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tH\x01R\x02id\x88\x01\x01\x12\x17\n" +
 	"\x04role\x18\x02 \x01(\tH\x02R\x04role\x88\x01\x01\x12\x1b\n" +
 	"\x06status\x18\x03 \x01(\tH\x03R\x06status\x88\x01\x01\x12\x14\n" +
 	"\x04text\x18\x04 \x01(\tH\x00R\x04text\x12:\n" +
-	"\x05parts\x18\x05 \x01(\v2\".gymmesh.responses.v1.ContentPartsH\x00R\x05parts\x12!\n" +
-	"\ftype_omitted\x18\x06 \x01(\bR\vtypeOmitted\x12!\n" +
+	"\x05parts\x18\x05 \x01(\v2\".gymmesh.responses.v1.ContentPartsH\x00R\x05parts\x12)\n" +
+	"\ftype_omitted\x18\x06 \x01(\bB\x06\x8a\xa0\x19\x02(\x03R\vtypeOmitted\x12!\n" +
 	"\foverlay_json\x18\x0f \x01(\fR\voverlayJsonB\t\n" +
 	"\acontentB\x05\n" +
 	"\x03_idB\a\n" +
 	"\x05_roleB\t\n" +
-	"\a_status\"G\n" +
+	"\a_status\"O\n" +
 	"\fContentParts\x127\n" +
-	"\x05parts\x18\x01 \x03(\v2!.gymmesh.responses.v1.ContentPartR\x05parts\"\xd8\x02\n" +
+	"\x05parts\x18\x01 \x03(\v2!.gymmesh.responses.v1.ContentPartR\x05parts:\x06\x92\xa0\x19\x02\b\x02\"\xe0\x02\n" +
 	"\vContentPart\x12@\n" +
 	"\n" +
 	"input_text\x18\x01 \x01(\v2\x1f.gymmesh.responses.v1.InputTextH\x00R\tinputText\x12C\n" +
@@ -2107,17 +2108,17 @@ const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"\arefusal\x18\x03 \x01(\v2\x1d.gymmesh.responses.v1.RefusalH\x00R\arefusal\x12C\n" +
 	"\vinput_image\x18\x04 \x01(\v2 .gymmesh.responses.v1.InputImageH\x00R\n" +
 	"inputImage\x12:\n" +
-	"\x06opaque\x18\x05 \x01(\v2 .gymmesh.responses.v1.OpaquePartH\x00R\x06opaqueB\x06\n" +
+	"\x06opaque\x18\x05 \x01(\v2 .gymmesh.responses.v1.OpaquePartH\x00R\x06opaque:\x06\x92\xa0\x19\x02\b\x01B\x06\n" +
 	"\x04kind\"P\n" +
 	"\tInputText\x12\x17\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x88\x01\x01\x12!\n" +
 	"\foverlay_json\x18\x0f \x01(\fR\voverlayJsonB\a\n" +
-	"\x05_text\"\xa5\x01\n" +
+	"\x05_text\"\xb5\x01\n" +
 	"\n" +
 	"OutputText\x12\x17\n" +
-	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x88\x01\x01\x12+\n" +
-	"\x11annotations_empty\x18\x02 \x01(\bR\x10annotationsEmpty\x12%\n" +
-	"\x0elogprobs_empty\x18\x03 \x01(\bR\rlogprobsEmpty\x12!\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x88\x01\x01\x123\n" +
+	"\x11annotations_empty\x18\x02 \x01(\bB\x06\x8a\xa0\x19\x02(\x02R\x10annotationsEmpty\x12-\n" +
+	"\x0elogprobs_empty\x18\x03 \x01(\bB\x06\x8a\xa0\x19\x02(\x02R\rlogprobsEmpty\x12!\n" +
 	"\foverlay_json\x18\x0f \x01(\fR\voverlayJsonB\a\n" +
 	"\x05_text\"W\n" +
 	"\aRefusal\x12\x1d\n" +
@@ -2135,11 +2136,11 @@ const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"_image_urlB\n" +
 	"\n" +
 	"\b_file_idB\t\n" +
-	"\a_detail\"4\n" +
+	"\a_detail\"<\n" +
 	"\n" +
 	"OpaquePart\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\xf2\x01\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json:\x06\x92\xa0\x19\x02\b\x04\"\xf2\x01\n" +
 	"\fFunctionCall\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tH\x00R\x02id\x88\x01\x01\x12\x1c\n" +
 	"\acall_id\x18\x02 \x01(\tH\x01R\x06callId\x88\x01\x01\x12\x17\n" +
@@ -2165,11 +2166,11 @@ const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"\x03_idB\n" +
 	"\n" +
 	"\b_call_idB\t\n" +
-	"\a_status\"\xdc\x02\n" +
+	"\a_status\"\x86\x03\n" +
 	"\tReasoning\x12\x13\n" +
-	"\x02id\x18\x01 \x01(\tH\x00R\x02id\x88\x01\x01\x12C\n" +
-	"\asummary\x18\x02 \x01(\v2$.gymmesh.responses.v1.ReasoningTextsH\x01R\asummary\x88\x01\x01\x12C\n" +
-	"\acontent\x18\x03 \x01(\v2$.gymmesh.responses.v1.ReasoningTextsH\x02R\acontent\x88\x01\x01\x120\n" +
+	"\x02id\x18\x01 \x01(\tH\x00R\x02id\x88\x01\x01\x12W\n" +
+	"\asummary\x18\x02 \x01(\v2$.gymmesh.responses.v1.ReasoningTextsB\x12\x8a\xa0\x19\x0eB\fsummary_textH\x01R\asummary\x88\x01\x01\x12Y\n" +
+	"\acontent\x18\x03 \x01(\v2$.gymmesh.responses.v1.ReasoningTextsB\x14\x8a\xa0\x19\x10B\x0ereasoning_textH\x02R\acontent\x88\x01\x01\x120\n" +
 	"\x11encrypted_content\x18\x04 \x01(\tH\x03R\x10encryptedContent\x88\x01\x01\x12\x1b\n" +
 	"\x06status\x18\x05 \x01(\tH\x04R\x06status\x88\x01\x01\x12!\n" +
 	"\foverlay_json\x18\x0f \x01(\fR\voverlayJsonB\x05\n" +
@@ -2179,50 +2180,50 @@ const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"\n" +
 	"\b_contentB\x14\n" +
 	"\x12_encrypted_contentB\t\n" +
-	"\a_status\"&\n" +
+	"\a_status\".\n" +
 	"\x0eReasoningTexts\x12\x14\n" +
-	"\x05texts\x18\x01 \x03(\tR\x05texts\"4\n" +
+	"\x05texts\x18\x01 \x03(\tR\x05texts:\x06\x92\xa0\x19\x02\b\x02\"<\n" +
 	"\n" +
 	"OpaqueItem\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\x8c\x01\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json:\x06\x92\xa0\x19\x02\b\x04\"\x94\x01\n" +
 	"\x04Tool\x12@\n" +
 	"\bfunction\x18\x01 \x01(\v2\".gymmesh.responses.v1.FunctionToolH\x00R\bfunction\x12:\n" +
-	"\x06opaque\x18\x02 \x01(\v2 .gymmesh.responses.v1.OpaqueToolH\x00R\x06opaqueB\x06\n" +
-	"\x04kind\"\xf4\x01\n" +
+	"\x06opaque\x18\x02 \x01(\v2 .gymmesh.responses.v1.OpaqueToolH\x00R\x06opaque:\x06\x92\xa0\x19\x02\b\x01B\x06\n" +
+	"\x04kind\"\xfc\x01\n" +
 	"\fFunctionTool\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12%\n" +
-	"\vdescription\x18\x02 \x01(\tH\x01R\vdescription\x88\x01\x01\x12,\n" +
-	"\x0fparameters_json\x18\x03 \x01(\fH\x02R\x0eparametersJson\x88\x01\x01\x12\x1b\n" +
+	"\vdescription\x18\x02 \x01(\tH\x01R\vdescription\x88\x01\x01\x124\n" +
+	"\x0fparameters_json\x18\x03 \x01(\fB\x06\x8a\xa0\x19\x02 \x01H\x02R\x0eparametersJson\x88\x01\x01\x12\x1b\n" +
 	"\x06strict\x18\x04 \x01(\bH\x03R\x06strict\x88\x01\x01\x12!\n" +
 	"\foverlay_json\x18\x0f \x01(\fR\voverlayJsonB\a\n" +
 	"\x05_nameB\x0e\n" +
 	"\f_descriptionB\x12\n" +
 	"\x10_parameters_jsonB\t\n" +
-	"\a_strict\"4\n" +
+	"\a_strict\"<\n" +
 	"\n" +
 	"OpaqueTool\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\xdd\a\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json:\x06\x92\xa0\x19\x02\b\x04\"\x9a\b\n" +
 	"\x0eResponseParams\x12\x19\n" +
 	"\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x120\n" +
-	"\x05input\x18\x02 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x05input\x12\"\n" +
+	"\x05input\x18\x02 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x05input\x12/\n" +
 	"\n" +
-	"input_text\x18\x03 \x01(\tH\x01R\tinputText\x88\x01\x01\x12#\n" +
-	"\rinput_omitted\x18\x04 \x01(\bR\finputOmitted\x12'\n" +
+	"input_text\x18\x03 \x01(\tB\v\x8a\xa0\x19\a2\x05inputH\x01R\tinputText\x88\x01\x01\x12+\n" +
+	"\rinput_omitted\x18\x04 \x01(\bB\x06\x8a\xa0\x19\x02(\x01R\finputOmitted\x12'\n" +
 	"\finstructions\x18\x05 \x01(\tH\x02R\finstructions\x88\x01\x01\x120\n" +
-	"\x05tools\x18\x06 \x03(\v2\x1a.gymmesh.responses.v1.ToolR\x05tools\x12#\n" +
-	"\rtools_omitted\x18\a \x01(\bR\ftoolsOmitted\x12-\n" +
-	"\x10tool_choice_json\x18\b \x01(\fH\x03R\x0etoolChoiceJson\x88\x01\x01\x123\n" +
+	"\x05tools\x18\x06 \x03(\v2\x1a.gymmesh.responses.v1.ToolR\x05tools\x12+\n" +
+	"\rtools_omitted\x18\a \x01(\bB\x06\x8a\xa0\x19\x02(\x01R\ftoolsOmitted\x125\n" +
+	"\x10tool_choice_json\x18\b \x01(\fB\x06\x8a\xa0\x19\x02 \x02H\x03R\x0etoolChoiceJson\x88\x01\x01\x123\n" +
 	"\x13parallel_tool_calls\x18\t \x01(\bH\x04R\x11parallelToolCalls\x88\x01\x01\x12C\n" +
 	"\vtemperature\x18\n" +
 	" \x01(\v2\x1c.gymmesh.responses.v1.NumberH\x05R\vtemperature\x88\x01\x01\x126\n" +
 	"\x05top_p\x18\v \x01(\v2\x1c.gymmesh.responses.v1.NumberH\x06R\x04topP\x88\x01\x01\x12/\n" +
-	"\x11max_output_tokens\x18\f \x01(\x03H\aR\x0fmaxOutputTokens\x88\x01\x01\x12 \n" +
-	"\ttext_json\x18\r \x01(\fH\bR\btextJson\x88\x01\x01\x12*\n" +
-	"\x0ereasoning_json\x18\x0e \x01(\fH\tR\rreasoningJson\x88\x01\x01\x12!\n" +
-	"\foverlay_json\x18\x0f \x01(\fR\voverlayJson\x12(\n" +
-	"\rmetadata_json\x18\x10 \x01(\fH\n" +
+	"\x11max_output_tokens\x18\f \x01(\x03H\aR\x0fmaxOutputTokens\x88\x01\x01\x12(\n" +
+	"\ttext_json\x18\r \x01(\fB\x06\x8a\xa0\x19\x02 \x01H\bR\btextJson\x88\x01\x01\x122\n" +
+	"\x0ereasoning_json\x18\x0e \x01(\fB\x06\x8a\xa0\x19\x02 \x01H\tR\rreasoningJson\x88\x01\x01\x12!\n" +
+	"\foverlay_json\x18\x0f \x01(\fR\voverlayJson\x120\n" +
+	"\rmetadata_json\x18\x10 \x01(\fB\x06\x8a\xa0\x19\x02 \x01H\n" +
 	"R\fmetadataJson\x88\x01\x01\x125\n" +
 	"\x14previous_response_id\x18\x11 \x01(\tH\vR\x12previousResponseId\x88\x01\x01B\b\n" +
 	"\x06_modelB\r\n" +
@@ -2237,13 +2238,13 @@ const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"_text_jsonB\x11\n" +
 	"\x0f_reasoning_jsonB\x10\n" +
 	"\x0e_metadata_jsonB\x17\n" +
-	"\x15_previous_response_id\"\xf1\x03\n" +
+	"\x15_previous_response_id\"\xf9\x03\n" +
 	"\bResponse\x12\x13\n" +
 	"\x02id\x18\x01 \x01(\tH\x00R\x02id\x88\x01\x01\x12\x19\n" +
 	"\x05model\x18\x02 \x01(\tH\x01R\x05model\x88\x01\x01\x12\x1b\n" +
 	"\x06status\x18\x03 \x01(\tH\x02R\x06status\x88\x01\x01\x122\n" +
-	"\x06output\x18\x04 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x06output\x12%\n" +
-	"\x0eoutput_omitted\x18\x05 \x01(\bR\routputOmitted\x126\n" +
+	"\x06output\x18\x04 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x06output\x12-\n" +
+	"\x0eoutput_omitted\x18\x05 \x01(\bB\x06\x8a\xa0\x19\x02(\x01R\routputOmitted\x126\n" +
 	"\x05usage\x18\x06 \x01(\v2\x1b.gymmesh.responses.v1.UsageH\x03R\x05usage\x88\x01\x01\x12[\n" +
 	"\x12incomplete_details\x18\a \x01(\v2'.gymmesh.responses.v1.IncompleteDetailsH\x04R\x11incompleteDetails\x88\x01\x01\x12>\n" +
 	"\x05error\x18\b \x01(\v2#.gymmesh.responses.v1.ResponseErrorH\x05R\x05error\x88\x01\x01\x12!\n" +
@@ -2253,13 +2254,13 @@ const file_gymmesh_responses_v1_responses_proto_rawDesc = "" +
 	"\a_statusB\b\n" +
 	"\x06_usageB\x15\n" +
 	"\x13_incomplete_detailsB\b\n" +
-	"\x06_error\"\xd9\x02\n" +
+	"\x06_error\"\x92\x03\n" +
 	"\x05Usage\x12&\n" +
 	"\finput_tokens\x18\x01 \x01(\x03H\x00R\vinputTokens\x88\x01\x01\x12(\n" +
 	"\routput_tokens\x18\x02 \x01(\x03H\x01R\foutputTokens\x88\x01\x01\x12&\n" +
-	"\ftotal_tokens\x18\x03 \x01(\x03H\x02R\vtotalTokens\x88\x01\x01\x12(\n" +
-	"\rcached_tokens\x18\x04 \x01(\x03H\x03R\fcachedTokens\x88\x01\x01\x12.\n" +
-	"\x10reasoning_tokens\x18\x05 \x01(\x03H\x04R\x0freasoningTokens\x88\x01\x01\x12!\n" +
+	"\ftotal_tokens\x18\x03 \x01(\x03H\x02R\vtotalTokens\x88\x01\x01\x12D\n" +
+	"\rcached_tokens\x18\x04 \x01(\x03B\x1a\x8a\xa0\x19\x16:\x14input_tokens_detailsH\x03R\fcachedTokens\x88\x01\x01\x12K\n" +
+	"\x10reasoning_tokens\x18\x05 \x01(\x03B\x1b\x8a\xa0\x19\x17:\x15output_tokens_detailsH\x04R\x0freasoningTokens\x88\x01\x01\x12!\n" +
 	"\foverlay_json\x18\x0f \x01(\fR\voverlayJsonB\x0f\n" +
 	"\r_input_tokensB\x10\n" +
 	"\x0e_output_tokensB\x0f\n" +

@@ -36,6 +36,7 @@
 package rolloutv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/json/v1"
 	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
@@ -3203,7 +3204,7 @@ var File_gymmesh_rollout_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	" gymmesh/rollout/v1/rollout.proto\x12\x12gymmesh.rollout.v1\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x17google/rpc/status.proto\"\xcb\x02\n" +
+	" gymmesh/rollout/v1/rollout.proto\x12\x12gymmesh.rollout.v1\x1a\x1agymmesh/json/v1/json.proto\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x17google/rpc/status.proto\"\xcb\x02\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12 \n" +
 	"\venvironment\x18\x02 \x01(\tR\venvironment\x12\x14\n" +
@@ -3222,16 +3223,16 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\n" +
 	"retry_safe\x18\x03 \x01(\bR\tretrySafe\x12\x1c\n" +
 	"\tcomponent\x18\x04 \x01(\tR\tcomponent\x12\x17\n" +
-	"\acall_id\x18\x05 \x01(\tR\x06callId\"c\n" +
-	"\x0fRewardComponent\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x1b\n" +
+	"\acall_id\x18\x05 \x01(\tR\x06callId\"s\n" +
+	"\x0fRewardComponent\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04name\x12\x1c\n" +
+	"\x05value\x18\x02 \x01(\x01B\x06\x8a\xa0\x19\x02\x10\x01R\x05value\x12\x1b\n" +
 	"\x06weight\x18\x03 \x01(\x01H\x00R\x06weight\x88\x01\x01B\t\n" +
-	"\a_weight\"\xf8\x01\n" +
+	"\a_weight\"\x80\x02\n" +
 	"\n" +
 	"RewardSpan\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x14\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\x05value\x18\x02 \x01(\x01B\x06\x8a\xa0\x19\x02\x10\x01R\x05value\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\"\n" +
 	"\rfirst_call_id\x18\x04 \x01(\tR\vfirstCallId\x12 \n" +
 	"\flast_call_id\x18\x05 \x01(\tR\n" +
@@ -3246,23 +3247,24 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"FinalState\x12\x1d\n" +
 	"\n" +
 	"state_json\x18\x01 \x01(\fR\tstateJson\x12\x18\n" +
-	"\aomitted\x18\x02 \x01(\tR\aomitted\"\\\n" +
-	"\x11VerificationStage\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
-	"\vduration_us\x18\x02 \x01(\x04R\n" +
-	"durationUs\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xd6\x04\n" +
-	"\fVerification\x12>\n" +
-	"\x06status\x18\x01 \x01(\x0e2&.gymmesh.rollout.v1.VerificationStatusR\x06status\x12\x1b\n" +
-	"\x06reward\x18\x02 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12C\n" +
+	"\aomitted\x18\x02 \x01(\tR\aomitted\"t\n" +
+	"\x11VerificationStage\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04name\x12'\n" +
+	"\vduration_us\x18\x02 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\n" +
+	"durationUs\x12\x1a\n" +
+	"\x04note\x18\x03 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04note\"\x9f\x05\n" +
+	"\fVerification\x12F\n" +
+	"\x06status\x18\x01 \x01(\x0e2&.gymmesh.rollout.v1.VerificationStatusB\x06\x8a\xa0\x19\x02\x10\x01R\x06status\x12#\n" +
+	"\x06reward\x18\x02 \x01(\x01B\x06\x8a\xa0\x19\x02\x10\x01H\x00R\x06reward\x88\x01\x01\x12K\n" +
 	"\n" +
-	"components\x18\x03 \x03(\v2#.gymmesh.rollout.v1.RewardComponentR\n" +
-	"components\x12#\n" +
-	"\revidence_json\x18\x04 \x01(\fR\fevidenceJson\x12\x1a\n" +
-	"\bverifier\x18\x05 \x01(\tR\bverifier\x12)\n" +
-	"\x10verifier_version\x18\x06 \x01(\tR\x0fverifierVersion\x12=\n" +
-	"\x06stages\x18\a \x03(\v2%.gymmesh.rollout.v1.VerificationStageR\x06stages\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\x12C\n" +
+	"components\x18\x03 \x03(\v2#.gymmesh.rollout.v1.RewardComponentB\x06\x8a\xa0\x19\x02\x10\x01R\n" +
+	"components\x12+\n" +
+	"\revidence_json\x18\x04 \x01(\fB\x06\x8a\xa0\x19\x02\x10\x01R\fevidenceJson\x12\"\n" +
+	"\bverifier\x18\x05 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\bverifier\x12:\n" +
+	"\x10verifier_version\x18\x06 \x01(\tB\x0f\x8a\xa0\x19\v\n" +
+	"\aversion\x10\x01R\x0fverifierVersion\x12E\n" +
+	"\x06stages\x18\a \x03(\v2%.gymmesh.rollout.v1.VerificationStageB\x06\x8a\xa0\x19\x02\x10\x01R\x06stages\x12\x1e\n" +
+	"\x06reason\x18\b \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x06reason\x12C\n" +
 	"\vmodel_usage\x18\t \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\n" +
 	"modelUsage\x12!\n" +
 	"\fawaits_group\x18\n" +
@@ -3270,12 +3272,12 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\vexplanation\x18\v \x01(\tR\vexplanation\x12\x16\n" +
 	"\x06compat\x18\f \x01(\tR\x06compat\x124\n" +
 	"\x05spans\x18\r \x03(\v2\x1e.gymmesh.rollout.v1.RewardSpanR\x05spansB\t\n" +
-	"\a_reward\"\x84\x01\n" +
-	"\x0eModelCallUsage\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
-	"\x05calls\x18\x02 \x01(\rR\x05calls\x12!\n" +
-	"\finput_tokens\x18\x03 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x04 \x01(\x03R\foutputTokens\"\x95\x01\n" +
+	"\a_reward\"\xa4\x01\n" +
+	"\x0eModelCallUsage\x12\x1c\n" +
+	"\x05model\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x05model\x12\x1c\n" +
+	"\x05calls\x18\x02 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01R\x05calls\x12)\n" +
+	"\finput_tokens\x18\x03 \x01(\x03B\x06\x8a\xa0\x19\x02\x10\x01R\vinputTokens\x12+\n" +
+	"\routput_tokens\x18\x04 \x01(\x03B\x06\x8a\xa0\x19\x02\x10\x01R\foutputTokens\"\x95\x01\n" +
 	"\vCallTimings\x12\x19\n" +
 	"\bqueue_us\x18\x01 \x01(\x04R\aqueueUs\x12\x19\n" +
 	"\btotal_us\x18\x02 \x01(\x04R\atotalUs\x12\x1f\n" +
@@ -3336,23 +3338,23 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\b_program\"7\n" +
 	"\aProgram\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"R\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"Z\n" +
 	"\x05Media\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1d\n" +
 	"\n" +
-	"media_type\x18\x02 \x01(\tR\tmediaType\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"=\n" +
+	"media_type\x18\x02 \x01(\tR\tmediaType\x12\x1a\n" +
+	"\x04data\x18\x03 \x01(\fB\x06\x8a\xa0\x19\x02\x18\x05R\x04data\"=\n" +
 	"\n" +
 	"MediaAdded\x12/\n" +
 	"\x05media\x18\x01 \x01(\v2\x19.gymmesh.rollout.v1.MediaR\x05media\"]\n" +
 	"\rSandboxOpened\x128\n" +
 	"\asandbox\x18\x01 \x01(\v2\x1e.gymmesh.sandbox.v1.SandboxRefR\asandbox\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\"\x8f\x01\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\"\x97\x01\n" +
 	"\fProgramEnded\x12 \n" +
 	"\texit_code\x18\x01 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
-	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x1f\n" +
-	"\voutput_tail\x18\x04 \x01(\fR\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12'\n" +
+	"\voutput_tail\x18\x04 \x01(\fB\x06\x8a\xa0\x19\x02\x18\x01R\n" +
 	"outputTailB\f\n" +
 	"\n" +
 	"_exit_code\"\xa8\x01\n" +
@@ -3426,12 +3428,12 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x06counts\x18\x02 \x01(\v2\x1a.gymmesh.rollout.v1.CountsR\x06counts\x12\x16\n" +
 	"\x06events\x18\x03 \x01(\x04R\x06events\x12\x1f\n" +
 	"\vduration_us\x18\x04 \x01(\x04R\n" +
-	"durationUs\"a\n" +
+	"durationUs\"q\n" +
 	"\n" +
-	"Annotation\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1d\n" +
+	"Annotation\x12\x18\n" +
+	"\x03key\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x03key\x12%\n" +
 	"\n" +
-	"value_json\x18\x02 \x01(\fR\tvalueJson\x12\"\n" +
+	"value_json\x18\x02 \x01(\fB\x06\x8a\xa0\x19\x02\x10\x01R\tvalueJson\x12\"\n" +
 	"\rmodel_call_id\x18\x03 \x01(\tR\vmodelCallId\"\x81\x01\n" +
 	"\x0eToolCallRecord\x12C\n" +
 	"\tcompleted\x18\x01 \x01(\v2%.gymmesh.rollout.v1.ToolCallCompletedR\tcompleted\x12*\n" +

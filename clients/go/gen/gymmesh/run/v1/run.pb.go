@@ -9,6 +9,7 @@
 package runv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -1077,7 +1078,7 @@ var File_gymmesh_run_v1_run_proto protoreflect.FileDescriptor
 
 const file_gymmesh_run_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x18gymmesh/run/v1/run.proto\x12\x0egymmesh.run.v1\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"^\n" +
+	"\x18gymmesh/run/v1/run.proto\x12\x0egymmesh.run.v1\x1a\x1egymmesh/access/v1/access.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"^\n" +
 	"\fFailureCount\x128\n" +
 	"\bboundary\x18\x01 \x01(\x0e2\x1c.gymmesh.rollout.v1.BoundaryR\bboundary\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\"\xaf\x03\n" +
@@ -1145,14 +1146,14 @@ const file_gymmesh_run_v1_run_proto_rawDesc = "" +
 	"\x10RUN_STATE_PAUSED\x10\x02\x12\x16\n" +
 	"\x12RUN_STATE_DRAINING\x10\x03\x12\x16\n" +
 	"\x12RUN_STATE_FINISHED\x10\x04\x12\x15\n" +
-	"\x11RUN_STATE_STOPPED\x10\x052\xd6\x02\n" +
+	"\x11RUN_STATE_STOPPED\x10\x052\xee\x02\n" +
 	"\n" +
-	"RunService\x12M\n" +
-	"\bListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\x12G\n" +
-	"\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\x12S\n" +
+	"RunService\x12S\n" +
+	"\bListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\"\x04\x88\xa0\x19\x01\x12M\n" +
+	"\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\"\x04\x88\xa0\x19\x01\x12Y\n" +
 	"\n" +
-	"ControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\x12[\n" +
-	"\fStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse0\x01Bp\n" +
+	"ControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\"\x04\x88\xa0\x19\x03\x12a\n" +
+	"\fStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse\"\x04\x88\xa0\x19\x020\x01Bp\n" +
 	"\x11io.gymmesh.run.v1B\bRunProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/run/v1;runv1\xaa\x02\x0eGymmesh.Run.V1b\x06proto3"
 
 var (

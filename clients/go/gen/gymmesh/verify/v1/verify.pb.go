@@ -9,6 +9,7 @@
 package verifyv1
 
 import (
+	_ "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/access/v1"
 	v1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	v11 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	v12 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
@@ -713,7 +714,7 @@ var File_gymmesh_verify_v1_verify_proto protoreflect.FileDescriptor
 
 const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"\n" +
-	"\x1egymmesh/verify/v1/verify.proto\x12\x11gymmesh.verify.v1\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xcf\x01\n" +
+	"\x1egymmesh/verify/v1/verify.proto\x12\x11gymmesh.verify.v1\x1a\x1egymmesh/access/v1/access.proto\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1egymmesh/sandbox/v1/grant.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xcf\x01\n" +
 	"\x0eExpectedAnswer\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.gymmesh.verify.v1.AnswerKindR\x04kind\x12\x16\n" +
 	"\x06answer\x18\x02 \x01(\fR\x06answer\x120\n" +
@@ -781,12 +782,12 @@ const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"\x10ANSWER_KIND_JSON\x10\x04\x12\x13\n" +
 	"\x0fANSWER_KIND_SQL\x10\x05\x12\x15\n" +
 	"\x11ANSWER_KIND_CALLS\x10\x06\x12\x14\n" +
-	"\x10ANSWER_KIND_CODE\x10\a2\xbc\x01\n" +
-	"\rVerifyService\x12M\n" +
-	"\x06Verify\x12 .gymmesh.verify.v1.VerifyRequest\x1a!.gymmesh.verify.v1.VerifyResponse\x12\\\n" +
-	"\vVerifyGroup\x12%.gymmesh.verify.v1.VerifyGroupRequest\x1a&.gymmesh.verify.v1.VerifyGroupResponse2l\n" +
-	"\fAuditService\x12\\\n" +
-	"\vGetExpected\x12%.gymmesh.verify.v1.GetExpectedRequest\x1a&.gymmesh.verify.v1.GetExpectedResponseB\x7f\n" +
+	"\x10ANSWER_KIND_CODE\x10\a2\xc8\x01\n" +
+	"\rVerifyService\x12S\n" +
+	"\x06Verify\x12 .gymmesh.verify.v1.VerifyRequest\x1a!.gymmesh.verify.v1.VerifyResponse\"\x04\x88\xa0\x19\x04\x12b\n" +
+	"\vVerifyGroup\x12%.gymmesh.verify.v1.VerifyGroupRequest\x1a&.gymmesh.verify.v1.VerifyGroupResponse\"\x04\x88\xa0\x19\x042r\n" +
+	"\fAuditService\x12b\n" +
+	"\vGetExpected\x12%.gymmesh.verify.v1.GetExpectedRequest\x1a&.gymmesh.verify.v1.GetExpectedResponse\"\x04\x88\xa0\x19\x06B\x7f\n" +
 	"\x14io.gymmesh.verify.v1B\vVerifyProtoP\x01ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1;verifyv1\xaa\x02\x11Gymmesh.Verify.V1b\x06proto3"
 
 var (

@@ -10,22 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from .evaluation import symbols
-from .expressions import Node, Unreadable, walk
-from .forms import (
+from gymmesh_resource.environments.math.answers.evaluation import symbols
+from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable, walk
+from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
     Chain,
     Collection,
     Form,
     OneSidedRelation,
     Region,
+    RegionPart,
     Relation,
     Scalar,
     Words,
 )
-from .numbers import proportional, same_value
-from .regions import interval, same_region
-from .units import DEGREE, NO_UNIT, RADIAN, Unit, is_known_unit
+from gymmesh_resource.environments.math.answers.numbers import proportional, same_value
+from gymmesh_resource.environments.math.answers.regions import interval, same_region
+from gymmesh_resource.environments.math.answers.units import (
+    DEGREE,
+    NO_UNIT,
+    RADIAN,
+    Unit,
+    is_known_unit,
+)
 
 _MOST_MEMBERS = 200
 
@@ -224,13 +231,25 @@ def _same_things(first: Unit, second: Unit) -> bool:
 def _region(form: Form) -> Region | None:
     if isinstance(form, Region):
         return form
-    if not isinstance(form, Collection) or form.kind != "tuple" or len(form.members) != 2:
+    if not isinstance(form, Collection):
+        return None
+    if form.kind == "set":
+        return _points(form)
+    if form.kind != "tuple" or len(form.members) != 2:
         return None
     low, high = form.members
     if not isinstance(low, Scalar) or not isinstance(high, Scalar):
         return None
     closed = form.brackets == "[]"
     return interval(low.node, high.node, closed, closed)
+
+
+def _points(members: Collection) -> Region | None:
+    """A set of numbers as a part of the line; None for a set of other things."""
+    nodes = [one.node for one in members.members if isinstance(one, Scalar)]
+    if len(nodes) < len(members.members):
+        return None
+    return Region(tuple(RegionPart(node, node, True, True) for node in nodes))
 
 
 def _is_single(items: Collection) -> bool:

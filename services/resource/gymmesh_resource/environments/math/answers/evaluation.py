@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from mpmath import mp, mpc, mpf
 
-from .expressions import Node, Unreadable, walk
+from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable, walk
 
 DIGITS = 60
 # Numbers of magnitude below this come from rounding: 60 digits are calculated with.
@@ -202,8 +202,8 @@ _EXACT: Mapping[str, Callable[..., Fraction | None]] = {
     "factorial": _factorial,
     "double_factorial": _double_factorial,
     "binom": _binomial,
-    "max": max,
-    "min": min,
+    "max": lambda *values: max(values),
+    "min": lambda *values: min(values),
     "gcd": _whole(math.gcd),
     "lcm": _whole(math.lcm),
 }

@@ -444,6 +444,8 @@ class _Parser:
             argument = self._unary() if self.next == "-" else self._power()
             while self._starts_factor() and not self._at_function():
                 argument = self._beside(argument)
+        if base is not None and name not in ("log", "ln"):
+            raise Unreadable("a function with a base is not known here")
         if exponent is not None and exponent.op == "neg":
             if name not in ("sin", "cos", "tan"):
                 raise Unreadable("an inverse function is not known here")

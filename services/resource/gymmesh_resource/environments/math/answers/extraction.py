@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from gymmesh_resource.environments._claims import gives
 from gymmesh_resource.environments._latex import BOX, boxes
-
-from .claims import gives
 
 # Characters of a response without a box that are searched for an answer: its end.
 TAIL = 10_000

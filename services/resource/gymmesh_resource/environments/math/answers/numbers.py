@@ -3,8 +3,9 @@
 Numbers that are exact on both sides (whole numbers, fractions, roots, constants) must be equal.
 Where a decimal is part of either, a relative difference of 1e-6 is no difference (of a whole
 number, not more than 0.001), nor is half a unit of the last digit that the expected number is
-written with: of three digits or more, 3.14 is also 3.1416; of two, 0.33 is also 1/3. The sign
-counts, and only 0 equals 0.
+written with: of three digits or more, 3.14 is also 3.1416; of two, 0.33 is also 1/3, but no other
+number that is written with its digits: 3.2 million is not 3210000. The sign counts, and only 0
+equals 0.
 Expressions with variables are compared at points of the real line, with 60 digits.
 """
 
@@ -16,7 +17,7 @@ from fractions import Fraction
 
 from mpmath import mp, mpc, mpf
 
-from .evaluation import (
+from gymmesh_resource.environments.math.answers.evaluation import (
     DIGITS,
     TINY,
     MpNumber,
@@ -26,7 +27,7 @@ from .evaluation import (
     is_measured,
     symbols,
 )
-from .expressions import Node, walk
+from gymmesh_resource.environments.math.answers.expressions import Node, walk
 
 TOLERANCE = Fraction(1, 10**6)
 # A whole number is exact: a decimal near it must be it but for errors of calculation.
@@ -143,11 +144,24 @@ def _allowed(expected: Node, answer: Node, wanted: Fraction) -> Fraction:
 
 def _place(expected: Node, answer: Node) -> Fraction:
     """The last written place of the expected number, where that may be a rounded one; else 0."""
-    return place_of(expected, 3 if is_measured(answer) else 2) or Fraction(0)
+    written = is_measured(answer) or _is_written_out(answer)
+    return place_of(expected, 3 if written else 2) or Fraction(0)
+
+
+def _is_written_out(node: Node) -> bool:
+    """Whether it is a whole number by its digits, with a sign, per cent or a power of 10."""
+    match node.op:
+        case "number":
+            return node.value.denominator == 1
+        case "neg" | "percent":
+            return _is_written_out(node.args[0])
+        case "times" | "mul":
+            return _is_written_out(node.args[0]) and node.args[1].op in ("pow", "number")
+    return False
 
 
 def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:
-    """Whether the two agree wherever both are defined: on the reals, or for counters on 1, 2, …"""
+    """Whether the two agree wherever both are defined: the reals, or for counters 1, 2 and on."""
     complex_too = any(
         one.op == "constant" and one.name == "i"
         for side in (expected, answer)

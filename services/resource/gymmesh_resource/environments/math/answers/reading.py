@@ -11,10 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from . import words
-from .evaluation import symbols
-from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
-from .forms import (
+from gymmesh_resource.environments.math.answers import words
+from gymmesh_resource.environments.math.answers.evaluation import symbols
+from gymmesh_resource.environments.math.answers.expressions import (
+    LONGEST,
+    Node,
+    Unreadable,
+    product_of,
+    read_expression,
+    walk,
+)
+from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
     Chain,
     Collection,
@@ -26,12 +33,22 @@ from .forms import (
     Scalar,
     Words,
 )
-from .notation import RELATIONS, clean
-from .numbers import close, same_value
-from .regions import EVERYTHING, complement, interval, united, within
-from .scalars import read_number_words, read_scalar, without_unit_fraction
-from .splitting import enclosed, split
-from .units import is_known_unit, read_unit
+from gymmesh_resource.environments.math.answers.notation import RELATIONS, clean
+from gymmesh_resource.environments.math.answers.numbers import close, same_value
+from gymmesh_resource.environments.math.answers.regions import (
+    EVERYTHING,
+    interval,
+    united,
+    within,
+    without_points,
+)
+from gymmesh_resource.environments.math.answers.scalars import (
+    read_number_words,
+    read_scalar,
+    without_unit_fraction,
+)
+from gymmesh_resource.environments.math.answers.splitting import enclosed, split
+from gymmesh_resource.environments.math.answers.units import is_known_unit, read_unit
 
 
 class Untrue(ValueError):
@@ -52,6 +69,10 @@ _UNIT_FRACTION = re.compile(
 _LEADING = re.compile(
     r"(?:\\(?:approx|Rightarrow|therefore|to)(?![a-zA-Z])|=|\\text\s?\{[^{}]*(?:[:=]|\bis)\s*\}|\\text\s?\{\s*(?:approximately|about)\s*\}|approximately|about"
     r"|(?:the )?(?:final )?answer(?: is|:))\s*",
+    re.IGNORECASE,
+)
+_NEGATIVE = re.compile(
+    r"(?:\\text\s?\{\s*(?:minus|negative)\s*\}|(?:minus|negative)(?![a-zA-Z]))\s*(?=[\d.(\\])",
     re.IGNORECASE,
 )
 _WRAPPED = re.compile(
@@ -88,6 +109,8 @@ def read(text: str) -> list[Form]:
     if len(text) > LONGEST:
         raise Unreadable(f"it has more than {LONGEST} characters")
     text = _PERCENT.sub("%", _without_label(clean(text)))
+    if negative := _NEGATIVE.match(text):
+        text = "-" + text[negative.end() :]
     text = _TEMPERATURE.sub(lambda found: rf"\text{{deg{found[1] or found[2]}}}", text)
     text = without_unit_fraction(_UNIT_FRACTION.sub(r"\\text{\1/\2}", text))
     text = _JOINING.sub(r" \1 ", text).replace("\\langle", "(").replace("\\rangle", ")").strip()
@@ -208,9 +231,9 @@ def _list(text: str) -> Form:
     parts, signs = split(text, lambda token: token in (",", ";", "and", "or", "\\lor", "\\vee"))
     if not signs:
         return _relation(text)
-    parts = [part for part in parts if part]
-    if not parts:
-        raise Unreadable("a list has no members")
+    if not parts[0] or not parts[-1]:
+        raise Unreadable("a list begins or ends without a member")
+    parts = [part for part in parts if part]  # "1, 2, and 3" has nothing between the last two signs
     members = [_member(part) for part in parts]
     regions = [member for member in members if isinstance(member, Region)]
     if len(regions) == len(members) and set(signs) <= {"or", "\\lor", "\\vee"}:
@@ -282,7 +305,7 @@ def _relation(text: str) -> Form:
     if len(parts) == 2 and signs[0] == "\\ne":
         left, right = read_expression(parts[0]), read_expression(parts[1])
         if left.op == "symbol" and not symbols(right):
-            return Region(complement((right,)), left.name)
+            return without_points(Region(EVERYTHING.pieces, left.name), (right,))
     raise Unreadable(f"{signs[0]} is not known here")
 
 
@@ -386,8 +409,8 @@ def _set_algebra(parts: list[str], signs: list[str]) -> Form:
     for sign, value in zip(signs, values[1:], strict=True):
         if sign == "\\cup":
             whole = united([whole, value])
-        elif whole == EVERYTHING and all(one.low == one.high for one in value.pieces):
-            whole = Region(complement(tuple(piece.low for piece in value.pieces)))
+        elif all(one.low == one.high for one in value.pieces):
+            whole = without_points(whole, [piece.low for piece in value.pieces])
         else:
             raise Unreadable("a difference of these sets is not known here")
     return whole

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from functools import cmp_to_key
 
 from mpmath import mp
 
-from .evaluation import NoValue, approximate
-from .expressions import Node, Unreadable
-from .forms import Region, RegionPart
-from .numbers import same_value
+from gymmesh_resource.environments.math.answers.evaluation import NoValue, approximate
+from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable
+from gymmesh_resource.environments.math.answers.forms import Region, RegionPart
+from gymmesh_resource.environments.math.answers.numbers import same_value
 
 _INFINITY = Node("constant", name="infty")
 _LEAST = Node("neg", (_INFINITY,))
@@ -29,10 +28,12 @@ def interval(
     return Region((piece,), name)
 
 
-def complement(points: Sequence[Node]) -> tuple[RegionPart, ...]:
-    """The line without some points."""
-    bounds = [_LEAST, *sorted(points, key=cmp_to_key(_compare)), _INFINITY]
-    return tuple(RegionPart(low, high, False, False) for low, high in itertools.pairwise(bounds))
+def without_points(region: Region, points: Sequence[Node]) -> Region:
+    """The region without some points. Raises `Unreadable` for ends and points like a+b."""
+    pieces = list(region.pieces)
+    for point in points:
+        pieces = [part for piece in pieces for part in _without(piece, point)]
+    return Region(tuple(pieces), region.name)
 
 
 def united(regions: Sequence[Region]) -> Region:
@@ -61,6 +62,16 @@ def within(low: Node, high: Node, *, closed: bool) -> bool:
     """Whether ``low < high``, or ``low <= high`` where `closed`."""
     order = _compare(low, high)
     return order < 0 or (closed and order == 0)
+
+
+def _without(piece: RegionPart, point: Node) -> list[RegionPart]:
+    """What is left of an interval without a point."""
+    from_low, to_high = _compare(piece.low, point), _compare(point, piece.high)
+    if from_low > 0 or to_high > 0:
+        return [piece]
+    left = RegionPart(piece.low, point, piece.low_closed, False)
+    right = RegionPart(point, piece.high, False, piece.high_closed)
+    return [part for part, order in ((left, from_low), (right, to_high)) if order < 0]
 
 
 def _same_piece(first: RegionPart, second: RegionPart) -> bool:

@@ -4,13 +4,13 @@ import io.gymmesh.client.Fold.ToolKey;
 import io.gymmesh.responses.v1.Item;
 import io.gymmesh.rollout.v1.ModelCallCompleted;
 import io.gymmesh.rollout.v1.Rollout;
+import io.gymmesh.rollout.v1.ToolCallCompleted;
 import io.gymmesh.rollout.v1.ToolCallRecord;
 import io.gymmesh.rollout.v1.TurnCompleted;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -18,28 +18,29 @@ import java.util.Optional;
 /** What a model call saw and gave, found by following parents. Pure. */
 public final class Conversations {
   /**
-   * The conversation that leads to a call, without the items of `started`.
+   * What a model call added to its conversation.
    *
-   * @param items its items
-   * @param lastWritten by place among them, the call whose answer ends there
-   * @param whole whether the items of `started` stand before it
+   * @param call the call
+   * @param items what was put before its answer, the answer, the outputs of its tool calls in the
+   *     order of the calls, and its turns
    */
-  record Thread(List<Item> items, Map<Integer, String> lastWritten, boolean whole) {}
+  record Part(ModelCallCompleted call, List<Item> items) {}
 
   private Conversations() {}
 
   /**
-   * The conversation up to and including a model call, its tools' answers and its turns.
+   * The conversation up to and including a model call, the outputs of its tools and its turns.
    *
-   * @throws IllegalArgumentException no such call, or parents that go in a circle
+   * @throws IllegalArgumentException no such call, or parents that form a circle
    */
   public static List<Item> conversation(Rollout rollout, String callId) {
-    Thread thread = thread(rollout, callId);
+    List<Part> parts = parts(rollout);
+    List<Integer> chain = chain(rollout, callId);
     List<Item> items = new ArrayList<>();
-    if (thread.whole()) {
+    if (!parts.get(chain.get(0)).call().getDetached()) {
       items.addAll(rollout.getStarted().getItemsList());
     }
-    items.addAll(thread.items());
+    chain.forEach(place -> items.addAll(parts.get(place).items()));
     return items;
   }
 
@@ -64,62 +65,60 @@ public final class Conversations {
         .orElseGet(() -> rollout.getStarted().getItemsList());
   }
 
-  static Thread thread(Rollout rollout, String callId) {
-    List<ModelCallCompleted> chain = chain(rollout, callId);
+  /** The parts of all model calls, in their order in the rollout. */
+  static List<Part> parts(Rollout rollout) {
     Map<ToolKey, Deque<Item>> outputs = new HashMap<>();
     for (ToolCallRecord record : rollout.getToolCallsList()) {
-      if (record.getCompleted().hasOutput()) {
-        ToolKey key =
-            new ToolKey(record.getCompleted().getModelCallId(), record.getCompleted().getCallId());
-        outputs
-            .computeIfAbsent(key, k -> new ArrayDeque<>())
-            .add(record.getCompleted().getOutput());
+      ToolCallCompleted done = record.getCompleted();
+      if (done.hasOutput()) {
+        outputs.computeIfAbsent(ToolKey.of(done), key -> new ArrayDeque<>()).add(done.getOutput());
       }
     }
-    List<Item> items = new ArrayList<>();
-    Map<Integer, String> lastWritten = new HashMap<>();
-    for (ModelCallCompleted call : chain) {
-      items.addAll(call.getContextItemsList());
-      List<Item> wrote = call.getResponse().getOutputList();
-      items.addAll(wrote);
-      if (!wrote.isEmpty()) {
-        lastWritten.put(items.size() - 1, call.getCallId());
-      }
-      for (Item item : wrote) {
+    Map<String, List<Item>> turns = new HashMap<>();
+    for (TurnCompleted turn : rollout.getTurnsList()) {
+      turns
+          .computeIfAbsent(turn.getModelCallId(), key -> new ArrayList<>())
+          .addAll(turn.getItemsList());
+    }
+    List<Part> parts = new ArrayList<>();
+    for (ModelCallCompleted call : rollout.getModelCallsList()) {
+      List<Item> items = new ArrayList<>(call.getContextItemsList());
+      items.addAll(call.getResponse().getOutputList());
+      for (Item item : call.getResponse().getOutputList()) {
         if (item.hasFunctionCall()) {
+          // Several calls of one id, which only a custom agent makes, are answered in order.
           ToolKey key = new ToolKey(call.getCallId(), item.getFunctionCall().getCallId());
-          Deque<Item> answered = outputs.get(key);
-          // Two calls of one id, which only a custom agent can bring about: in order.
-          if (answered != null && !answered.isEmpty()) {
-            items.add(answered.remove());
+          Item answer = outputs.getOrDefault(key, new ArrayDeque<>()).poll();
+          if (answer != null) {
+            items.add(answer);
           }
         }
       }
-      for (TurnCompleted turn : rollout.getTurnsList()) {
-        if (turn.getModelCallId().equals(call.getCallId())) {
-          items.addAll(turn.getItemsList());
-        }
-      }
+      items.addAll(turns.getOrDefault(call.getCallId(), List.of()));
+      parts.add(new Part(call, items));
     }
-    boolean whole = chain.isEmpty() || !chain.get(0).getDetached();
-    return new Thread(items, lastWritten, whole);
+    return parts;
   }
 
-  private static List<ModelCallCompleted> chain(Rollout rollout, String callId) {
-    Map<String, ModelCallCompleted> calls = new LinkedHashMap<>();
-    rollout.getModelCallsList().forEach(call -> calls.put(call.getCallId(), call));
-    ArrayDeque<ModelCallCompleted> chain = new ArrayDeque<>();
+  /** The places of the calls whose conversation a call continues, from the first one to itself. */
+  static List<Integer> chain(Rollout rollout, String callId) {
+    Map<String, Integer> places = new HashMap<>();
+    for (int i = 0; i < rollout.getModelCallsCount(); i++) {
+      places.put(rollout.getModelCalls(i).getCallId(), i);
+    }
+    ArrayDeque<Integer> chain = new ArrayDeque<>();
     String next = callId;
     while (true) {
-      ModelCallCompleted call = calls.get(next);
-      if (call == null) {
+      Integer place = places.get(next);
+      if (place == null) {
         throw new IllegalArgumentException("the rollout has no model call '" + next + "'");
       }
-      if (chain.size() == calls.size()) {
+      if (chain.size() == places.size()) {
         throw new IllegalArgumentException(
-            "the parents of model call '" + next + "' go in a circle");
+            "the parents of model call '" + next + "' form a circle");
       }
-      chain.addFirst(call);
+      chain.addFirst(place);
+      ModelCallCompleted call = rollout.getModelCalls(place);
       if (call.getParentCallId().isEmpty() || call.getDetached()) {
         return List.copyOf(chain);
       }

@@ -30,7 +30,11 @@ import java.util.Map;
  */
 public final class Fold {
   /** What a tool call is known by. */
-  record ToolKey(String modelCallId, String callId) {}
+  record ToolKey(String modelCallId, String callId) {
+    static ToolKey of(ToolCallCompleted answer) {
+      return new ToolKey(answer.getModelCallId(), answer.getCallId());
+    }
+  }
 
   /** A tool call: its answer, or what was asked as long as there is none. */
   private static final class Tool {
@@ -198,7 +202,7 @@ public final class Fold {
   }
 
   private void takeToolAnswer(ToolCallCompleted answer) {
-    ToolKey key = new ToolKey(answer.getModelCallId(), answer.getCallId());
+    ToolKey key = ToolKey.of(answer);
     Deque<Tool> waiting = open.get(key);
     if (waiting == null || waiting.isEmpty()) {
       tools.add(new Tool(key, 0, answer));

@@ -1,14 +1,29 @@
 package io.gymmesh.client;
 
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
+import com.google.protobuf.ByteString;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.io.UncheckedIOException;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.regex.Pattern;
 
 /**
  * JSON without loss.
@@ -23,9 +38,28 @@ public final class Json {
   /** Documents may nest this many levels of objects and arrays. */
   public static final int MAX_DEPTH = 240;
 
-  // A document that is read may gain a few levels when its parts are put together again.
-  private static final int WRITE_DEPTH = MAX_DEPTH + 24;
+  // The conversion of longer integers takes quadratic time.
   private static final int MAX_DIGITS = 4300;
+
+  // In a pattern a pair of surrogates is one character, so these are unpaired.
+  private static final Pattern UNPAIRED = Pattern.compile("\\p{Cs}");
+
+  static final Comparator<String> BY_CODE_POINTS =
+      (a, b) -> Arrays.compare(a.codePoints().toArray(), b.codePoints().toArray());
+
+  private static final JsonFactory LIBRARY =
+      JsonFactory.builder()
+          // Keys are of documents that anybody may send: keeping them would fill the memory.
+          .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+          .disable(JsonFactory.Feature.CANONICALIZE_FIELD_NAMES)
+          .streamReadConstraints(
+              StreamReadConstraints.builder()
+                  .maxNestingDepth(MAX_DEPTH)
+                  .maxNumberLength(MAX_DIGITS)
+                  .maxStringLength(Integer.MAX_VALUE)
+                  .maxNameLength(Integer.MAX_VALUE)
+                  .build())
+          .build();
 
   private Json() {}
 
@@ -35,7 +69,18 @@ public final class Json {
    * @throws CodecException not JSON, a number that cannot be held, or nested too deeply
    */
   public static Object parse(String text) {
-    return new Reader(text).document();
+    try (JsonParser parser = LIBRARY.createParser(text)) {
+      parser.nextToken();
+      Object value = value(parser);
+      if (parser.nextToken() != null) {
+        throw new CodecException("not valid JSON: more text after the value");
+      }
+      return value;
+    } catch (JsonProcessingException problem) {
+      throw new CodecException("not valid JSON: " + problem.getOriginalMessage());
+    } catch (IOException impossible) { // a text has no such errors
+      throw new UncheckedIOException(impossible);
+    }
   }
 
   /**
@@ -47,15 +92,80 @@ public final class Json {
     return parse(decode(utf8));
   }
 
+  /** Parses bytes that must hold an object. */
+  @SuppressWarnings("unchecked")
+  static Map<String, Object> parseObject(ByteString utf8) {
+    Object value = parse(utf8.toByteArray());
+    if (value instanceof Map) {
+      return (Map<String, Object>) value;
+    }
+    throw new CodecException("an object is required, not " + nameOf(value));
+  }
+
+  /** The value that begins with the parser's token. */
+  private static Object value(JsonParser parser) throws IOException {
+    JsonToken token = parser.currentToken();
+    if (token == null) {
+      throw new CodecException("not valid JSON: a value was expected");
+    }
+    switch (token) {
+      case START_OBJECT -> {
+        Map<String, Object> object = new LinkedHashMap<>();
+        while (parser.nextToken() != JsonToken.END_OBJECT) {
+          String key = parser.currentName();
+          parser.nextToken();
+          object.put(key, value(parser));
+        }
+        return object;
+      }
+      case START_ARRAY -> {
+        List<Object> array = new ArrayList<>();
+        while (parser.nextToken() != JsonToken.END_ARRAY) {
+          array.add(value(parser));
+        }
+        return array;
+      }
+      case VALUE_NUMBER_INT -> {
+        return parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER
+            ? parser.getBigIntegerValue()
+            : (Object) parser.getLongValue();
+      }
+      case VALUE_NUMBER_FLOAT -> {
+        double real = parser.getDoubleValue();
+        if (Double.isInfinite(real)) {
+          throw new CodecException("a number is beyond the range of a double");
+        }
+        return real;
+      }
+      case VALUE_STRING -> {
+        return parser.getText();
+      }
+      case VALUE_NULL -> {
+        return null;
+      }
+      default -> {
+        return parser.getBooleanValue();
+      }
+    }
+  }
+
   /**
    * Writes a value as compact JSON, in which an unpaired surrogate is escaped.
    *
-   * @throws CodecException NaN, an infinity, or what is no JSON value
+   * @throws CodecException NaN, an infinity, or what is not a JSON value
    */
   public static String write(Object value) {
-    StringBuilder out = new StringBuilder();
-    write(out, value, 0);
-    return out.toString();
+    StringWriter out = new StringWriter();
+    try (JsonGenerator generator = LIBRARY.createGenerator(out)) {
+      write(generator, value);
+    } catch (JsonProcessingException problem) {
+      throw new CodecException(problem.getOriginalMessage());
+    } catch (IOException impossible) { // a text has no such errors
+      throw new UncheckedIOException(impossible);
+    }
+    return UNPAIRED
+        .matcher(out.toString())
+        .replaceAll(one -> String.format("\\\\u%04x", (int) one.group().charAt(0)));
   }
 
   /** {@link #write} as UTF-8. */
@@ -63,45 +173,62 @@ public final class Json {
     return write(value).getBytes(StandardCharsets.UTF_8);
   }
 
-  /** Whether a text is free of unpaired surrogates, so that a protobuf string can hold it. */
-  static boolean isWellFormed(String text) {
-    for (int i = 0; i < text.length(); i++) {
-      char c = text.charAt(i);
-      if (!Character.isSurrogate(c)) {
-        continue;
+  private static void write(JsonGenerator out, Object value) throws IOException {
+    if (value == null) {
+      out.writeNull();
+    } else if (value instanceof Boolean said) {
+      out.writeBoolean(said);
+    } else if (value instanceof String text) {
+      out.writeString(text);
+    } else if (value instanceof Long integer) {
+      out.writeNumber(integer);
+    } else if (value instanceof BigInteger integer) {
+      out.writeNumber(integer);
+    } else if (value instanceof Double real && Double.isFinite(real)) {
+      out.writeNumber(real);
+    } else if (value instanceof Map<?, ?> object) {
+      out.writeStartObject();
+      for (Map.Entry<?, ?> entry : object.entrySet()) {
+        out.writeFieldName((String) entry.getKey());
+        write(out, entry.getValue());
       }
-      boolean pair =
-          Character.isHighSurrogate(c)
-              && i + 1 < text.length()
-              && Character.isLowSurrogate(text.charAt(i + 1));
-      if (!pair) {
-        return false;
+      out.writeEndObject();
+    } else if (value instanceof List<?> array) {
+      out.writeStartArray();
+      for (Object element : array) {
+        write(out, element);
       }
-      i++;
+      out.writeEndArray();
+    } else {
+      throw new CodecException(value + " is not a JSON value");
     }
-    return true;
+  }
+
+  /**
+   * Whether a value is a text without unpaired surrogates, so that a protobuf string can hold it.
+   */
+  static boolean isText(Object value) {
+    return value instanceof String text && !UNPAIRED.matcher(text).find();
   }
 
   /** UTF-8, in which an unpaired surrogate takes its three-byte form. */
   static byte[] encode(String text) {
-    if (isWellFormed(text)) {
+    if (isText(text)) {
       return text.getBytes(StandardCharsets.UTF_8);
     }
-    ByteBuffer out = ByteBuffer.allocate(3 * text.length());
-    for (int i = 0; i < text.length(); i++) {
-      int code = text.codePointAt(i);
-      if (code >= 0xD800 && code <= 0xDFFF) {
-        out.put((byte) (0xE0 | code >> 12));
-        out.put((byte) (0x80 | code >> 6 & 0x3F));
-        out.put((byte) (0x80 | code & 0x3F));
-      } else {
-        out.put(Character.toString(code).getBytes(StandardCharsets.UTF_8));
-        i += Character.charCount(code) - 1;
-      }
-    }
-    byte[] bytes = new byte[out.position()];
-    out.flip().get(bytes);
-    return bytes;
+    ByteArrayOutputStream out = new ByteArrayOutputStream();
+    text.codePoints()
+        .forEach(
+            code -> {
+              if (code >= 0xD800 && code <= 0xDFFF) {
+                out.write(0xE0 | code >> 12);
+                out.write(0x80 | code >> 6 & 0x3F);
+                out.write(0x80 | code & 0x3F);
+              } else {
+                out.writeBytes(Character.toString(code).getBytes(StandardCharsets.UTF_8));
+              }
+            });
+    return out.toByteArray();
   }
 
   /** The inverse of {@link #encode}. */
@@ -110,7 +237,9 @@ public final class Json {
     int from = 0;
     for (int i = 0; i + 2 < bytes.length; i++) {
       // Only a surrogate's form begins with ED and a second byte from A0 on.
-      if (bytes[i] == (byte) 0xED && (bytes[i + 1] & 0xE0) == 0xA0 && isTrail(bytes[i + 2])) {
+      if (bytes[i] == (byte) 0xED
+          && (bytes[i + 1] & 0xE0) == 0xA0
+          && (bytes[i + 2] & 0xC0) == 0x80) {
         text.append(strict(bytes, from, i));
         text.append((char) (0xD000 | (bytes[i + 1] & 0x3F) << 6 | bytes[i + 2] & 0x3F));
         from = i + 3;
@@ -118,10 +247,6 @@ public final class Json {
       }
     }
     return text.append(strict(bytes, from, bytes.length)).toString();
-  }
-
-  private static boolean isTrail(byte b) {
-    return (b & 0xC0) == 0x80;
   }
 
   private static CharBuffer strict(byte[] bytes, int from, int to) {
@@ -149,298 +274,18 @@ public final class Json {
     return value instanceof Boolean ? "a boolean" : "a number";
   }
 
-  private static void write(StringBuilder out, Object value, int depth) {
-    if (depth > WRITE_DEPTH) {
-      throw tooDeep();
+  /**
+   * The value with its objects' keys in the order of their code points, so that equal rows give
+   * equal bytes.
+   */
+  static Object sorted(Object value) {
+    if (value instanceof Map<?, ?> object) {
+      Map<String, Object> sorted = new TreeMap<>(BY_CODE_POINTS);
+      object.forEach((key, member) -> sorted.put((String) key, sorted(member)));
+      return sorted;
     }
-    if (value == null || value instanceof Boolean || value instanceof Long) {
-      out.append(value);
-    } else if (value instanceof String text) {
-      writeText(out, text);
-    } else if (value instanceof Double real) {
-      if (!Double.isFinite(real)) {
-        throw new CodecException(real + " is not a JSON number");
-      }
-      out.append(real.doubleValue());
-    } else if (value instanceof BigInteger integer) {
-      out.append(integer);
-    } else if (value instanceof Map<?, ?> object) {
-      char before = '{';
-      for (Map.Entry<?, ?> entry : object.entrySet()) {
-        out.append(before);
-        before = ',';
-        writeText(out, (String) entry.getKey());
-        out.append(':');
-        write(out, entry.getValue(), depth + 1);
-      }
-      out.append(before == '{' ? "{}" : "}");
-    } else if (value instanceof List<?> array) {
-      char before = '[';
-      for (Object element : array) {
-        out.append(before);
-        before = ',';
-        write(out, element, depth + 1);
-      }
-      out.append(before == '[' ? "[]" : "]");
-    } else {
-      throw new CodecException(value.getClass().getSimpleName() + " is not a JSON type");
-    }
-  }
-
-  private static void writeText(StringBuilder out, String text) {
-    boolean plain = isWellFormed(text);
-    out.append('"');
-    for (int i = 0; i < text.length(); i++) {
-      char c = text.charAt(i);
-      switch (c) {
-        case '"' -> out.append("\\\"");
-        case '\\' -> out.append("\\\\");
-        case '\n' -> out.append("\\n");
-        case '\r' -> out.append("\\r");
-        case '\t' -> out.append("\\t");
-        default -> {
-          if (c < 0x20 || !plain && Character.isSurrogate(c)) {
-            out.append(String.format("\\u%04x", (int) c));
-          } else {
-            out.append(c);
-          }
-        }
-      }
-    }
-    out.append('"');
-  }
-
-  private static CodecException tooDeep() {
-    return new CodecException("nested deeper than " + MAX_DEPTH + " levels");
-  }
-
-  /** A parser over a text. */
-  private static final class Reader {
-    private final String text;
-    private int at;
-
-    Reader(String text) {
-      this.text = text;
-    }
-
-    Object document() {
-      Object value = value(0);
-      skipSpace();
-      if (at < text.length()) {
-        throw invalid("the end was expected");
-      }
-      return value;
-    }
-
-    private Object value(int depth) {
-      skipSpace();
-      if (at >= text.length()) {
-        throw invalid("a value was expected");
-      }
-      char c = text.charAt(at);
-      return switch (c) {
-        case '{' -> object(depth + 1);
-        case '[' -> array(depth + 1);
-        case '"' -> string();
-        case 't' -> word("true", Boolean.TRUE);
-        case 'f' -> word("false", Boolean.FALSE);
-        case 'n' -> word("null", null);
-        default -> number();
-      };
-    }
-
-    private Map<String, Object> object(int depth) {
-      open(depth);
-      Map<String, Object> object = new LinkedHashMap<>();
-      if (closes('}')) {
-        return object;
-      }
-      while (true) {
-        skipSpace();
-        if (at >= text.length() || text.charAt(at) != '"') {
-          throw invalid("a key was expected");
-        }
-        String key = string();
-        skipSpace();
-        expect(':');
-        Object value = value(depth);
-        object.put(key, value);
-        if (closes('}')) {
-          return object;
-        }
-        expect(',');
-      }
-    }
-
-    private List<Object> array(int depth) {
-      open(depth);
-      List<Object> array = new ArrayList<>();
-      if (closes(']')) {
-        return array;
-      }
-      while (true) {
-        array.add(value(depth));
-        if (closes(']')) {
-          return array;
-        }
-        expect(',');
-      }
-    }
-
-    private void open(int depth) {
-      if (depth > MAX_DEPTH) {
-        throw tooDeep();
-      }
-      at++;
-    }
-
-    private boolean closes(char end) {
-      skipSpace();
-      if (at < text.length() && text.charAt(at) == end) {
-        at++;
-        return true;
-      }
-      return false;
-    }
-
-    private String string() {
-      StringBuilder out = null;
-      int from = ++at;
-      while (at < text.length()) {
-        char c = text.charAt(at);
-        if (c == '"') {
-          String rest = text.substring(from, at++);
-          return out == null ? rest : out.append(rest).toString();
-        }
-        if (c < 0x20) {
-          throw invalid("a control character in a string");
-        }
-        if (c == '\\') {
-          out = out == null ? new StringBuilder() : out;
-          out.append(text, from, at);
-          at++;
-          out.append(escape());
-          from = at;
-        } else {
-          at++;
-        }
-      }
-      throw invalid("a string without an end");
-    }
-
-    private char escape() {
-      char c = at < text.length() ? text.charAt(at++) : ' ';
-      return switch (c) {
-        case '"', '\\', '/' -> c;
-        case 'b' -> '\b';
-        case 'f' -> '\f';
-        case 'n' -> '\n';
-        case 'r' -> '\r';
-        case 't' -> '\t';
-        case 'u' -> hex();
-        default -> throw invalid("an unknown escape");
-      };
-    }
-
-    private char hex() {
-      int code = 0;
-      for (int i = 0; i < 4; i++, at++) {
-        char c = at < text.length() ? text.charAt(at) : ' ';
-        int digit = c < 128 ? Character.digit(c, 16) : -1;
-        if (digit < 0) {
-          throw invalid("four hexadecimal digits were expected");
-        }
-        code = code << 4 | digit;
-      }
-      return (char) code;
-    }
-
-    private Object word(String word, Object value) {
-      if (!text.startsWith(word, at)) {
-        throw invalid("a value was expected");
-      }
-      at += word.length();
-      return value;
-    }
-
-    private Object number() {
-      int from = at;
-      if (at < text.length() && text.charAt(at) == '-') {
-        at++;
-      }
-      int first = at;
-      int whole = digits();
-      if (whole == 0 || whole > 1 && text.charAt(first) == '0') {
-        at = from;
-        throw invalid("a value was expected");
-      }
-      boolean real = false;
-      if (at < text.length() && text.charAt(at) == '.') {
-        real = true;
-        at++;
-        if (digits() == 0) {
-          throw invalid("a digit was expected");
-        }
-      }
-      if (at < text.length() && (text.charAt(at) == 'e' || text.charAt(at) == 'E')) {
-        real = true;
-        at++;
-        if (at < text.length() && (text.charAt(at) == '+' || text.charAt(at) == '-')) {
-          at++;
-        }
-        if (digits() == 0) {
-          throw invalid("a digit was expected");
-        }
-      }
-      String literal = text.substring(from, at);
-      return real ? real(literal) : integer(literal, whole);
-    }
-
-    private static Object real(String literal) {
-      double value = Double.parseDouble(literal);
-      if (Double.isInfinite(value)) {
-        throw new CodecException("a number is beyond the range of a double");
-      }
-      return value;
-    }
-
-    private static Object integer(String literal, int digits) {
-      if (digits <= 18) {
-        return Long.parseLong(literal);
-      }
-      if (digits > MAX_DIGITS) {
-        throw new CodecException("not readable: an integer has more than 4,300 digits");
-      }
-      BigInteger value = new BigInteger(literal);
-      if (value.bitLength() <= 63) {
-        return value.longValue();
-      }
-      return value;
-    }
-
-    private int digits() {
-      int from = at;
-      while (at < text.length() && text.charAt(at) >= '0' && text.charAt(at) <= '9') {
-        at++;
-      }
-      return at - from;
-    }
-
-    private void skipSpace() {
-      while (at < text.length() && " \t\n\r".indexOf(text.charAt(at)) >= 0) {
-        at++;
-      }
-    }
-
-    private void expect(char c) {
-      if (at >= text.length() || text.charAt(at) != c) {
-        throw invalid("'" + c + "' was expected");
-      }
-      at++;
-    }
-
-    private CodecException invalid(String what) {
-      return new CodecException("not valid JSON at character " + (at + 1) + ": " + what);
-    }
+    return value instanceof List<?> array
+        ? new ArrayList<>(array.stream().map(Json::sorted).toList())
+        : value;
   }
 }

@@ -5,6 +5,7 @@ import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Failure;
 import io.gymmesh.rollout.v1.Rollout;
 import io.gymmesh.rollout.v1.Task;
+import io.gymmesh.row.v1.Row;
 import java.util.Map;
 
 /** What came of a rollout: each one that was asked for has exactly one. */
@@ -16,12 +17,12 @@ public sealed interface Outcome {
   Rollout rollout();
 
   /**
-   * The row that gym-cli writes for it.
+   * Its row, which {@link Codec#write} turns into JSON.
    *
    * @throws IllegalArgumentException the agent's rollout cannot be written, such as one whose
    *     evidence is no JSON; {@link #unwritable} stands for it then
    */
-  Map<String, Object> row();
+  Row row();
 
   /**
    * A failure with the rollout's identity and no more: of the agent for a completed rollout, the
@@ -32,7 +33,7 @@ public sealed interface Outcome {
   /** A rollout with an outcome to learn from. */
   record Completed(Task task, Rollout rollout) implements Outcome {
     @Override
-    public Map<String, Object> row() {
+    public Row row() {
       return Rows.completed(task, rollout);
     }
 
@@ -56,7 +57,7 @@ public sealed interface Outcome {
   /** A rollout without: there is no reward, and none may be inferred. */
   record Failed(Task task, Rollout rollout, Failure failure) implements Outcome {
     @Override
-    public Map<String, Object> row() {
+    public Row row() {
       return Rows.failed(task, failure, rollout);
     }
 

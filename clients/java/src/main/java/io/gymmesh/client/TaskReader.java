@@ -1,6 +1,7 @@
 package io.gymmesh.client;
 
 import com.google.protobuf.ByteString;
+import io.gymmesh.responses.v1.ResponseParams;
 import io.gymmesh.rollout.v1.Task;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -15,13 +16,13 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 
 /**
  * Reads task files: JSON lines, one task each.
  *
  * <p>A row has {@code responses_create_params} and any other keys, which go to the verifier as the
- * task's payload. Of these {@code task_id}, {@code environment}, {@code agent}, {@code seed} and
+ * task's payload. {@code prompt}, a text or a list of messages, may replace them; beside them it is
+ * the verifier's. Of these {@code task_id}, {@code environment}, {@code agent}, {@code seed} and
  * {@code tags} are read here and are no part of the payload; a {@code task_id} that is a whole
  * number stays in it as well, and so does an environment or agent that is an object or a list, and
  * names nothing.
@@ -31,6 +32,7 @@ import java.util.TreeMap;
  */
 public record TaskReader(String defaultEnvironment, String defaultAgent) {
   static final String PARAMS = "responses_create_params";
+  private static final String PROMPT = "prompt";
   private static final Set<String> OWN_KEYS =
       Set.of("task_id", "environment", "agent", "seed", "tags");
   private static final long SEED_STEP = 1_000_003;
@@ -93,10 +95,12 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
     if (!(Json.parse(line) instanceof Map<?, ?> parsed)) {
       throw new TaskException("every line must hold one JSON object");
     }
-    Map<String, Object> row = Fields.copyOfObject(parsed, "a row");
+    Map<String, Object> row = copy(parsed);
+    String conversation = row.containsKey(PROMPT) && !row.containsKey(PARAMS) ? PROMPT : PARAMS;
+    Map<String, Object> params = params(row, conversation);
     check(row);
     Map<String, Object> payload = new LinkedHashMap<>(row);
-    payload.remove(PARAMS);
+    payload.remove(conversation);
     payload.entrySet().removeIf(e -> OWN_KEYS.contains(e.getKey()) && !isVerifiers(e));
     Object id = row.get("task_id");
     Task.Builder task =
@@ -104,7 +108,7 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
             .setTaskId(id == null ? contentId(row) : id.toString())
             .setEnvironment(named(row, "environment", defaultEnvironment))
             .setAgent(named(row, "agent", defaultAgent))
-            .setParams(Fields.under(PARAMS, () -> Codec.readParams(row.get(PARAMS))))
+            .setParams(read(params))
             .setPayloadJson(ByteString.copyFrom(Json.writeBytes(payload)));
     if (row.get("seed") instanceof Long seed) {
       task.setSeed(seed);
@@ -120,14 +124,35 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
     return seed + SEED_STEP * repeatIndex;
   }
 
-  private static void check(Map<String, Object> row) {
-    if (!(row.get(PARAMS) instanceof Map<?, ?> params)) {
-      throw new TaskException(PARAMS + " must be there, and an object");
+  @SuppressWarnings("unchecked")
+  private static Map<String, Object> copy(Map<?, ?> object) {
+    return new LinkedHashMap<>((Map<String, Object>) object);
+  }
+
+  private static ResponseParams read(Map<String, Object> params) {
+    return Codec.within(PARAMS, () -> Codec.read(params, ResponseParams.newBuilder()).build());
+  }
+
+  /** The Responses parameters of a row; {@code key} has them, or only their input. */
+  private static Map<String, Object> params(Map<String, Object> row, String key) {
+    boolean prompt = key.equals(PROMPT);
+    Map<String, Object> params = new LinkedHashMap<>();
+    if (prompt) {
+      params.put("input", row.get(PROMPT));
+    } else if (row.get(PARAMS) instanceof Map<?, ?> given) {
+      params = copy(given);
+    } else {
+      throw new TaskException(PARAMS + " must be an object with an input; or add a prompt");
     }
     Object input = params.get("input");
     if (!(input instanceof List) && !(input instanceof String text && !text.isBlank())) {
-      throw new TaskException(PARAMS + ".input must be a text or a list of items");
+      String place = prompt ? PROMPT : PARAMS + ".input";
+      throw new TaskException(place + " must be a text or a list of items");
     }
+    return params;
+  }
+
+  private static void check(Map<String, Object> row) {
     Object id = row.get("task_id");
     boolean number = id instanceof Long || id instanceof java.math.BigInteger;
     if (id != null && !number && !isName(id)) {
@@ -143,15 +168,14 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
       throw new TaskException("seed must be a whole number of 64 bits");
     }
     Object tags = row.get("tags");
-    boolean labels =
-        tags instanceof Map<?, ?> map && map.values().stream().allMatch(Fields::isText);
+    boolean labels = tags instanceof Map<?, ?> map && map.values().stream().allMatch(Json::isText);
     if (tags != null && !labels) {
       throw new TaskException("tags must be an object whose values are strings");
     }
   }
 
   private static boolean isName(Object value) {
-    return Fields.isText(value) && !((String) value).isEmpty();
+    return Json.isText(value) && !((String) value).isEmpty();
   }
 
   private static boolean isVerifiers(Map.Entry<String, Object> entry) {
@@ -175,7 +199,7 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
   private static String contentId(Map<String, Object> row) {
     try {
       MessageDigest digest = MessageDigest.getInstance("SHA-256");
-      byte[] hash = digest.digest(Json.writeBytes(sorted(row)));
+      byte[] hash = digest.digest(Json.writeBytes(Json.sorted(row)));
       return "t-" + HexFormat.of().formatHex(hash, 0, 16);
     } catch (NoSuchAlgorithmException e) {
       throw new IllegalStateException(e);
@@ -190,17 +214,5 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
     }
     int copy = copies.merge(id, 1, Integer::sum);
     return copy == 1 ? task : task.toBuilder().setTaskId(id + "-" + copy).build();
-  }
-
-  private static Object sorted(Object value) {
-    if (value instanceof Map<?, ?> object) {
-      Map<String, Object> sorted = new TreeMap<>();
-      object.forEach((key, member) -> sorted.put((String) key, sorted(member)));
-      return sorted;
-    }
-    if (value instanceof List<?> array) {
-      return Fields.each(array, TaskReader::sorted);
-    }
-    return value;
   }
 }

@@ -3,6 +3,7 @@ package io.gymmesh.examples;
 import io.grpc.ManagedChannel;
 import io.gymmesh.agent.v1.GetAgentResponse;
 import io.gymmesh.client.Channels;
+import io.gymmesh.client.Codec;
 import io.gymmesh.client.CollectOptions;
 import io.gymmesh.client.Collector;
 import io.gymmesh.client.DialOptions;
@@ -114,10 +115,10 @@ public final class Collect {
         Outcome outcome = results.next();
         String line;
         try {
-          line = Json.write(outcome.row());
+          line = Json.write(Codec.write(outcome.row()));
         } catch (IllegalArgumentException unwritable) {
           outcome = outcome.unwritable(unwritable);
-          line = Json.write(outcome.row());
+          line = Json.write(Codec.write(outcome.row()));
         }
         if (outcome instanceof Outcome.Completed done) {
           write(rows, line);

@@ -42,7 +42,7 @@ class AgentCallsTest extends WithFakeAgent {
     Set<String> ids = new HashSet<>();
     for (Outcome outcome : outcomes) {
       assertInstanceOf(Outcome.Completed.class, outcome);
-      assertEquals(1.0, outcome.row().get("reward"));
+      assertEquals(1.0, outcome.row().getReward());
       ids.add(outcome.rollout().getRolloutId());
     }
     assertEquals(120, outcomes.size());

@@ -71,7 +71,7 @@ class CollectorTest extends WithFakeAgent {
     for (Outcome outcome : outcomes) {
       assertInstanceOf(Outcome.Completed.class, outcome);
       ids.add(outcome.task().getTaskId() + "/" + outcome.rollout().getRepeatIndex());
-      assertEquals(1.0, outcome.row().get("reward"));
+      assertEquals(1.0, outcome.row().getReward());
     }
     assertEquals(120, ids.size());
     assertEquals(120, agent.starts.size());
@@ -169,7 +169,7 @@ class CollectorTest extends WithFakeAgent {
     Outcome.Failed failed = assertInstanceOf(Outcome.Failed.class, outcomes.get(0));
     assertEquals(3, failed.rollout().getAttempt());
     assertEquals(3, agent.starts.size());
-    assertFalse(failed.row().containsKey("reward"));
+    assertFalse(failed.row().hasReward());
     assertEquals(ErrorReason.ERROR_REASON_WEIGHTS_STALE, failed.error().reason());
   }
 
@@ -240,7 +240,7 @@ class CollectorTest extends WithFakeAgent {
     IllegalArgumentException why = assertThrows(IllegalArgumentException.class, circle::row);
     Outcome.Failed failed = circle.unwritable(why);
     assertEquals("row", failed.error().metadata().get("rule"));
-    assertFalse(failed.row().containsKey("reward"));
+    assertFalse(failed.row().hasReward());
   }
 
   @Test

@@ -16,6 +16,7 @@ import io.gymmesh.rollout.v1.Failed;
 import io.gymmesh.rollout.v1.Failure;
 import io.gymmesh.rollout.v1.RolloutEvent;
 import io.gymmesh.rollout.v1.Task;
+import io.gymmesh.row.v1.Row;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -133,9 +134,9 @@ class OddAgentTest extends WithFakeAgent {
     Outcome outcome = collect(List.of(task(0))).get(0);
     CodecException why = assertThrows(CodecException.class, outcome::row);
     Outcome.Failed failed = outcome.unwritable(why);
-    Map<String, Object> row = failed.row();
+    Row row = failed.row();
     assertEquals(ErrorReason.ERROR_REASON_CONTRACT_VIOLATED, failed.error().reason());
-    assertFalse(row.containsKey("reward"));
+    assertFalse(row.hasReward());
     assertEquals(row, failed.unwritable(why).row());
   }
 }

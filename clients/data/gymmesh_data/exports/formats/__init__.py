@@ -1,0 +1,59 @@
+"""The formats, and how their files are called.
+
+A module of this folder declares the formats that it makes in `MADE`. A format's name, what it is
+for, its suffixes and what it needs are in that declaration alone: the command, its help, the checks
+and the tests of the documentation ask here.
+
+`hf`, a folder with a card, is made of several of these: hub.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from gymmesh_client import UserError
+from gymmesh_data.exports.format import Format
+
+
+def _declared() -> Iterator[Format]:
+    for module in pkgutil.iter_modules(__path__):
+        yield from importlib.import_module(f"{__name__}.{module.name}").MADE
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    form.name: form for form in sorted(_declared(), key=lambda form: form.name)
+}
+"""By the name that `gym-cli export --format` has."""
+
+# What files of other formats are called.
+_OTHERS: Final = frozenset(
+    (
+        *(".json", ".csv", ".tsv", ".txt", ".md", ".yaml", ".yml", ".html", ".xml", ".pkl"),
+        *(".zst", ".gz", ".bz2", ".xz", ".zip", ".tar", ".feather", ".orc", ".db", ".sqlite"),
+    )
+)
+_KNOWN: Final = frozenset(one for form in FORMATS.values() for one in form.suffixes) | _OTHERS
+
+
+def refuse_suffix(output: Path, name: str) -> None:
+    """Refuse, by a UserError, an output whose suffix says that it is of another format. One that
+    says nothing is taken. `name`: the format's, `hf` for a folder.
+    """
+    suffix = output.suffix.lower()
+    form = FORMATS.get(name)
+    if suffix not in _KNOWN or (form is not None and suffix in form.suffixes):
+        return
+    if form is None:
+        raise UserError(f"{output}: --format {name} writes a folder; name it without {suffix}")
+    others = [one for one in FORMATS.values() if suffix in one.suffixes]
+    others.sort(key=lambda one: one.demonstrations is not form.demonstrations)
+    other = others[0].name if others else ""
+    hint = f", or choose --format {other}" if other and suffix != ".jsonl" else ""
+    raise UserError(
+        f"{output}: --format {name} writes {form.suffixes[0]} files; call it "
+        f"{output.with_suffix(form.suffixes[0]).name}{hint}"
+    )

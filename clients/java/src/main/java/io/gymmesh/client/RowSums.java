@@ -1,0 +1,152 @@
+package io.gymmesh.client;
+
+import io.gymmesh.errors.v1.ModelUsage;
+import io.gymmesh.responses.v1.Usage;
+import io.gymmesh.rollout.v1.ModelCallCompleted;
+import io.gymmesh.rollout.v1.ModelCallUsage;
+import io.gymmesh.rollout.v1.RewardComponent;
+import io.gymmesh.rollout.v1.Rollout;
+import io.gymmesh.rollout.v1.ToolCallCompleted;
+import io.gymmesh.rollout.v1.ToolCallRecord;
+import io.gymmesh.rollout.v1.ToolOutcome;
+import io.gymmesh.row.v1.Actor;
+import io.gymmesh.row.v1.RowMetadata;
+import io.gymmesh.row.v1.RowTimings;
+import io.gymmesh.row.v1.ToolOutcomeCount;
+import io.gymmesh.row.v1.UsageSum;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+
+/** What a row sums up of a rollout. Pure. */
+final class RowSums {
+  private record Answered(String name, ToolOutcome outcome) {}
+
+  private RowSums() {}
+
+  /** In seconds since 1970. */
+  static double startedAt(Rollout rollout) {
+    return rollout.getStartedUnixNano() / 1e9;
+  }
+
+  static RowMetadata.Builder metadata(Rollout rollout, boolean verified) {
+    RowMetadata.Builder row = RowMetadata.newBuilder().setVerified(verified);
+    if (rollout.getStarted().hasSeed()) {
+      row.setSeed(rollout.getStarted().getSeed());
+    }
+    long modelUs = 0;
+    Set<Long> versions = new TreeSet<>(Long::compareUnsigned);
+    for (ModelCallCompleted call : rollout.getModelCallsList()) {
+      modelUs += call.getTimings().getTotalUs();
+      if (call.getTrainable()) {
+        call.getTokens().getWeightsList().forEach(span -> versions.add(span.getVersion()));
+      }
+    }
+    long toolsUs = 0;
+    Set<String> tools = new LinkedHashSet<>();
+    Map<Answered, Integer> outcomes = new LinkedHashMap<>();
+    for (ToolCallRecord record : rollout.getToolCallsList()) {
+      ToolCallCompleted answer = record.getCompleted();
+      toolsUs += answer.getTimings().getTotalUs();
+      tools.add(answer.getName());
+      ToolOutcome outcome =
+          answer.getOutcome() == ToolOutcome.UNRECOGNIZED
+              ? ToolOutcome.TOOL_OUTCOME_UNSPECIFIED
+              : answer.getOutcome();
+      outcomes.merge(new Answered(answer.getName(), outcome), 1, Integer::sum);
+    }
+    outcomes.forEach(
+        (answered, calls) ->
+            row.addToolOutcomes(
+                ToolOutcomeCount.newBuilder()
+                    .setName(answered.name())
+                    .setOutcome(answered.outcome())
+                    .setCalls(calls)));
+    return row.setStepsTaken(callsOf(rollout, "").size())
+        .addAllToolsUsed(tools)
+        .addAllWeightsVersions(versions)
+        .setTimings(
+            RowTimings.newBuilder()
+                .setStartedAt(startedAt(rollout))
+                // One of the two is 0.
+                .setDurationUs(
+                    rollout.getCompleted().getDurationUs() + rollout.getFailed().getDurationUs())
+                .setModelUs(modelUs)
+                .setToolsUs(toolsUs)
+                .setVerifyUs(rollout.getVerified().getTimings().getTotalUs()));
+  }
+
+  /** The calls of an actor; the root agent's name is empty. */
+  static List<ModelCallCompleted> callsOf(Rollout rollout, String actor) {
+    return rollout.getModelCallsList().stream()
+        .filter(call -> call.getActor().equals(actor))
+        .toList();
+  }
+
+  static UsageSum.Builder usage(List<ModelCallCompleted> calls) {
+    UsageSum.Builder sum = UsageSum.newBuilder();
+    for (ModelCallCompleted call : calls) {
+      Usage usage = call.getResponse().getUsage();
+      sum.setInputTokens(sum.getInputTokens() + usage.getInputTokens())
+          .setCachedTokens(sum.getCachedTokens() + usage.getCachedTokens())
+          .setOutputTokens(sum.getOutputTokens() + usage.getOutputTokens())
+          .setReasoningTokens(sum.getReasoningTokens() + usage.getReasoningTokens());
+    }
+    return sum.setTotalTokens(sum.getInputTokens() + sum.getOutputTokens());
+  }
+
+  /**
+   * What the environment's own model calls consumed, by model: for turns, the verdict, and a turn
+   * or verdict that failed, which is a further detail of its status.
+   */
+  static List<ModelCallUsage> usageByModel(Rollout rollout, com.google.rpc.Status failed) {
+    List<ModelCallUsage> all = new ArrayList<>();
+    rollout.getTurnsList().forEach(turn -> all.addAll(turn.getModelUsageList()));
+    all.addAll(rollout.getVerified().getVerification().getModelUsageList());
+    all.addAll(Rows.detail(failed, ModelUsage.getDefaultInstance()).getUsageList());
+    Map<String, ModelCallUsage> sums = new LinkedHashMap<>();
+    for (ModelCallUsage entry : all) {
+      sums.merge(
+          entry.getModel(),
+          entry,
+          (sum, more) ->
+              sum.toBuilder()
+                  .setCalls(sum.getCalls() + more.getCalls())
+                  .setInputTokens(sum.getInputTokens() + more.getInputTokens())
+                  .setOutputTokens(sum.getOutputTokens() + more.getOutputTokens())
+                  .build());
+    }
+    return List.copyOf(sums.values());
+  }
+
+  /** Those beside the root agent that called models, in the order of their names. */
+  static List<Actor> actors(Rollout rollout) {
+    Set<String> names = new TreeSet<>(Json.BY_CODE_POINTS);
+    rollout.getModelCallsList().forEach(call -> names.add(call.getActor()));
+    names.remove("");
+    List<Actor> actors = new ArrayList<>();
+    for (String name : names) {
+      List<ModelCallCompleted> calls = callsOf(rollout, name);
+      Set<String> models = new TreeSet<>(Json.BY_CODE_POINTS);
+      calls.forEach(call -> models.add(call.getModel()));
+      Actor.Builder actor =
+          Actor.newBuilder()
+              .setName(name)
+              .addAllModels(models)
+              .setModelCalls(calls.size())
+              .setTrainable(calls.stream().anyMatch(ModelCallCompleted::getTrainable))
+              .setUsage(usage(calls));
+      for (RewardComponent part : rollout.getVerified().getVerification().getComponentsList()) {
+        if (part.getName().equals(name)) {
+          actor.setReward(part.getValue());
+        }
+      }
+      actors.add(actor.build());
+    }
+    return actors;
+  }
+}

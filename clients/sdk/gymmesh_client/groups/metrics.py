@@ -1,0 +1,13 @@
+"""What a collector counts of groups for trainers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import counter
+
+GROUPS: Final = counter(
+    "gymmesh_groups_total",
+    "Groups for trainers: finished, acknowledged, or stale (too old when their turn came).",
+    "event",
+)

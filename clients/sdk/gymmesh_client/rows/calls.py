@@ -1,0 +1,103 @@
+"""What a row holds of the model calls of a rollout, and of the conversation they make. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, Raw
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.rollout import CallParts, RolloutReading, path_to
+from gymmesh_client.rows.response import usage_sum
+from gymmesh_responses import CodecError, item_to_json
+from gymmesh_rows import Actor, ModelCall, UsageSum
+
+
+class RowCalls:
+    """The calls of a rollout, each item written once. All raise ValueError.
+
+    Attributes:
+        output: the conversation of the final call, after the first items.
+        calls: all calls, in the order in which they completed.
+    """
+
+    def __init__(self, reading: RolloutReading) -> None:
+        self.output: list[Raw] = []
+        self.calls: list[ModelCall] = []
+        self._reading = reading
+        self._parts = CallParts(reading.parts.tools, reading.parts.turns)
+        on_the_way = {} if reading.last is None else self._final_conversation()
+        for call in reading.parts.calls:
+            found = on_the_way.get(call.call_id)
+            # Of two calls of one id, the later one is on the way.
+            if found is not None and reading.calls[call.call_id][0] is call:
+                self.calls.append(found)
+                continue
+            response = call.response
+            part = self._parts.of(call.call_id, (call, response))
+            self.calls.append(
+                ModelCall.of(
+                    call,
+                    response,
+                    first_item=UNSET,
+                    item_count=len(part.items),
+                    context_count=part.context_count,
+                    answer_count=part.answer_count,
+                    items=[Raw(item_to_json(item)) for item in part.items],
+                )
+            )
+
+    def _final_conversation(self) -> dict[str, ModelCall]:
+        """The calls on the way to the final one, by their ids; puts their items into `output`."""
+        found: dict[str, ModelCall] = {}
+        output = self.output
+        try:
+            path, _ = path_to(self._reading.calls, self._reading.last_id)
+        except ValueError:
+            if self._reading.parts.completed is not None:
+                raise
+            return found  # a rollout may fail for that, and its row has the calls all the same
+        for call_id, answered in path:
+            part = self._parts.of(call_id, answered)
+            found[call_id] = ModelCall.of(
+                *answered,
+                first_item=len(output),
+                item_count=len(part.items),
+                context_count=part.context_count,
+                answer_count=part.answer_count,
+                items=[],
+            )
+            try:
+                for item in part.items:
+                    output.append(Raw(item_to_json(item)))
+            except CodecError as error:
+                raise error.within(len(output)).within("output") from None
+        return found
+
+
+def actors_of(reading: RolloutReading) -> list[Actor]:
+    """Those beside the root agent that called models, in the order of their names."""
+    if not reading.actors:
+        return []
+    rewards = {one.name: one.value for one in reading.parts.components}
+    return [
+        Actor(
+            name=name,
+            models=sorted({call.model for call in calls}),
+            model_calls=len(calls),
+            trainable=any(call.trainable for call in calls),
+            reward=rewards.get(name, UNSET),
+            usage=_usage(calls),
+        )
+        for name, calls in sorted(reading.actors.items())
+    ]
+
+
+def _usage(calls: Sequence[pb.ModelCallCompleted]) -> UsageSum:
+    spent = [call.response.usage for call in calls]
+    return usage_sum(
+        sum(one.input_tokens for one in spent),
+        sum(one.cached_tokens for one in spent),
+        sum(one.output_tokens for one in spent),
+        sum(one.reasoning_tokens for one in spent),
+    )

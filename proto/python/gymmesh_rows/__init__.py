@@ -1,0 +1,87 @@
+"""Rows of rollouts, as gymmesh/row/v1/row.proto has them. Pure: opens, sends and waits for nothing.
+
+row       a row as it is read: columns, conversations, whole prompts, further keys
+reading   lines to rows, those of earlier forms (earlier) too
+nemo      rows in NeMo Gym's form
+columns   the columns, generated from the contract
+values    what values are in JSON
+names     enums' values by name
+"""
+
+from gymmesh_rows.columns import (
+    Actor,
+    Annotation,
+    CallRetries,
+    CallTimings,
+    ConstrainedSpan,
+    FinalState,
+    Fork,
+    Media,
+    ModelCall,
+    ModelCallUsage,
+    ProgramEnded,
+    RewardComponent,
+    RewardSpan,
+    RowFailure,
+    RowMetadata,
+    RowResponse,
+    RowStatus,
+    RowTimings,
+    SandboxOpened,
+    SandboxRef,
+    SideData,
+    TokenCapture,
+    ToolCall,
+    ToolOutcomeCount,
+    Turn,
+    UsageSum,
+    Verification,
+    VerificationStage,
+    WeightsSpan,
+    row_line,
+)
+from gymmesh_rows.names import EnumNames
+from gymmesh_rows.nemo import nemo_row
+from gymmesh_rows.reading import read_row
+from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, parsed
+
+__all__ = [
+    "COLUMNS",
+    "Actor",
+    "ActorConversation",
+    "Annotation",
+    "CallRetries",
+    "CallTimings",
+    "ConstrainedSpan",
+    "EnumNames",
+    "FinalState",
+    "Fork",
+    "Media",
+    "ModelCall",
+    "ModelCallUsage",
+    "ProgramEnded",
+    "RewardComponent",
+    "RewardSpan",
+    "Row",
+    "RowError",
+    "RowFailure",
+    "RowMetadata",
+    "RowResponse",
+    "RowStatus",
+    "RowTimings",
+    "SandboxOpened",
+    "SandboxRef",
+    "SideData",
+    "TokenCapture",
+    "ToolCall",
+    "ToolOutcomeCount",
+    "Turn",
+    "UsageSum",
+    "Verification",
+    "VerificationStage",
+    "WeightsSpan",
+    "nemo_row",
+    "parsed",
+    "read_row",
+    "row_line",
+]

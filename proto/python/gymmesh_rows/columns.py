@@ -1,0 +1,1211 @@
+"""The columns of a row. Generated from proto/gymmesh. Do not edit.
+
+Each message of gymmesh/row/v1 and what it is made of, as gymmesh/json/v1 has them written. Bytes
+that hold JSON, and parts of Responses documents, are JSON text (`msgspec.Raw`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gymmesh.model.v1 import retries_pb2, tokens_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2
+from gymmesh_rows import values
+from gymmesh_rows.names import EnumNames
+
+_CallLinkNames = EnumNames(rollout_pb2.CallLink, "CALL_LINK_")
+_ConstraintNames = EnumNames(tokens_pb2.Constraint, "CONSTRAINT_")
+_ForkReasonNames = EnumNames(tokens_pb2.ForkReason, "FORK_REASON_")
+_LogprobDistributionNames = EnumNames(tokens_pb2.LogprobDistribution, "LOGPROB_DISTRIBUTION_")
+_StopReasonNames = EnumNames(rollout_pb2.StopReason, "STOP_REASON_")
+_ToolOutcomeNames = EnumNames(rollout_pb2.ToolOutcome, "TOOL_OUTCOME_")
+_VerificationStatusNames = EnumNames(rollout_pb2.VerificationStatus, "VERIFICATION_STATUS_")
+
+
+class UsageSumInputTokensDetails(msgspec.Struct, gc=False):
+    """The object around `UsageSum.cached_tokens`."""
+
+    cached_tokens: int
+
+
+class UsageSumOutputTokensDetails(msgspec.Struct, gc=False):
+    """The object around `UsageSum.reasoning_tokens`."""
+
+    reasoning_tokens: int
+
+
+class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """Tokens of several calls.
+
+    Attributes:
+        input_tokens: Tokens read.
+        cached_tokens: Of these, from a cache.
+        output_tokens: Tokens written.
+        reasoning_tokens: Of these, reasoning.
+        total_tokens: Read and written.
+    """
+
+    input_tokens: int
+    input_tokens_details: UsageSumInputTokensDetails
+    output_tokens: int
+    output_tokens_details: UsageSumOutputTokensDetails
+    total_tokens: int
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of these, from a cache."""
+        return self.input_tokens_details.cached_tokens
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Of these, reasoning."""
+        return self.output_tokens_details.reasoning_tokens
+
+
+class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A whole rollout as one response: `id`, `model`, `status`, `error` and `incomplete_details`
+    are those of the final call: the root agent's last model call, or the last of all where the root
+    agent made none.
+
+    Attributes:
+        id: The id of the final answer; the rollout's id where that has none.
+        object: Always `response`.
+        created_at: When the rollout started, in seconds since 1970.
+        model: The model that answered last, by its own name, else by its service's.
+        status: The final answer's; `incomplete` where `incomplete_details` is set, and `completed`
+            where the answer says nothing.
+        error: The final answer's error, as JSON.
+        incomplete_details: Why it is incomplete, as JSON: the final answer's own; else
+            `max_output_tokens` or `content_filter`, where that stopped the rollout.
+        output: The conversation of the final call after the first items: what was put before each
+            answer, the answer, its tools' outputs in the order of its calls, its turns.
+        usage: The sum over the root agent's calls.
+    """
+
+    id: str
+    object: str
+    created_at: float
+    model: str
+    status: str
+    error: Raw | None
+    incomplete_details: Raw | None
+    output: list[Raw]
+    usage: UsageSum
+
+
+class RewardComponent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A part of a reward, such as `format` or `correctness`.
+
+    Attributes:
+        name: The component's name, the same for every task of an environment. One that is called
+            like an actor of the agent (ModelCallCompleted.actor) is that actor's reward: who trains
+            on each actor's conversation takes it there in place of the scalar, and the scalar for
+            actors without a component.
+        value: Its value, finite.
+        weight: Its weight in the scalar reward, where the scalar is a weighted sum.
+    """
+
+    name: str
+    value: float
+    weight: float | UnsetType = UNSET
+
+    @staticmethod
+    def of(message: rollout_pb2.RewardComponent) -> RewardComponent:
+        """The columns of a message."""
+        made = RewardComponent(
+            name=message.name,
+            value=values.finite(message.value, "value"),
+        )
+        if message.HasField("weight"):
+            made.weight = values.finite(message.weight, "weight")
+        return made
+
+
+class VerificationStage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One step that a verifier took.
+
+    Attributes:
+        name: The step's name, such as `extract`, `run_tests` or `judge`.
+        duration_us: How long it took, in microseconds.
+        note: One line on its result, for people; may be empty.
+    """
+
+    name: str
+    duration_us: int
+    note: str
+
+    @staticmethod
+    def of(message: rollout_pb2.VerificationStage) -> VerificationStage:
+        """The columns of a message."""
+        made = VerificationStage(
+            name=message.name,
+            duration_us=message.duration_us,
+            note=message.note,
+        )
+        return made
+
+
+class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What model calls made on behalf of a rollout consumed.
+
+    Attributes:
+        model: The name of the model service.
+        calls: How many calls.
+        input_tokens: Their prompt tokens in all.
+        output_tokens: Their answer tokens in all.
+    """
+
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+    @staticmethod
+    def of(message: rollout_pb2.ModelCallUsage) -> ModelCallUsage:
+        """The columns of a message."""
+        made = ModelCallUsage(
+            model=message.model,
+            calls=message.calls,
+            input_tokens=message.input_tokens,
+            output_tokens=message.output_tokens,
+        )
+        return made
+
+
+class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A reward for a part of a rollout, for trainers that give credit to turns. The part is a
+    stretch of model calls of one actor, and within them, where it is known, a stretch of output
+    tokens.
+
+    Attributes:
+        name: What the reward is for; may be empty.
+        value: Its value, finite.
+        actor: The actor, as in ModelCallCompleted.
+        first_call_id: The first model call of the stretch; empty: the actor's first.
+        last_call_id: The last one; empty: the actor's last.
+        first_token: The first output token of `first_call_id` that counts, from 0.
+        end_token: The output token of `last_call_id` before which it ends.
+    """
+
+    name: str = ""
+    value: float
+    actor: str = ""
+    first_call_id: str = ""
+    last_call_id: str = ""
+    first_token: int | UnsetType = UNSET
+    end_token: int | UnsetType = UNSET
+
+    @staticmethod
+    def of(message: rollout_pb2.RewardSpan) -> RewardSpan:
+        """The columns of a message."""
+        made = RewardSpan(
+            value=values.finite(message.value, "value"),
+        )
+        if message.name:
+            made.name = message.name
+        if message.actor:
+            made.actor = message.actor
+        if message.first_call_id:
+            made.first_call_id = message.first_call_id
+        if message.last_call_id:
+            made.last_call_id = message.last_call_id
+        if message.HasField("first_token"):
+            made.first_token = message.first_token
+        if message.HasField("end_token"):
+            made.end_token = message.end_token
+        return made
+
+
+class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The verdict on a rollout.
+
+    Attributes:
+        status: Whether there is a verdict.
+        reward: The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when status is
+            VERIFIED.
+        components: The parts of the reward, in the environment's order; may be empty.
+        evidence: What the verdict rests on, as a JSON object (extracted answer, failing tests);
+            empty means none. Its keys go to the output row.
+        verifier: The verifier's name.
+        verifier_version: The verifier's version: changes when verdicts may change.
+        stages: The steps with their durations.
+        reason: Why the status is PENDING or SKIPPED, one line; empty otherwise.
+        model_usage: Model calls that the verifier made for this verdict (judges).
+        awaits_group: Set by the agent on a PENDING verdict of an environment that judges groups:
+            the collector has the repeats of the task judged together, once all of them have ended
+            (AgentService.JudgeGroup).
+        explanation: The verdict in one line for people, such as `expected 42, got 41`; may be
+            empty.
+        compat: The reference whose own verdicts these are, right or wrong, such as `nemo`; empty:
+            the environment's own judgement of what is right. Named in `verifier_version`, too
+            (`2+nemo`).
+        spans: Rewards of parts of the rollout, finite; may be empty. They do not change `reward`.
+    """
+
+    status: str
+    reward: float | None
+    components: list[RewardComponent]
+    evidence: Raw
+    verifier: str
+    verifier_version: str = msgspec.field(name="version")
+    stages: list[VerificationStage]
+    reason: str
+    model_usage: list[ModelCallUsage] = []
+    awaits_group: bool = False
+    explanation: str = ""
+    compat: str = ""
+    spans: list[RewardSpan] = []
+
+    @staticmethod
+    def of(message: rollout_pb2.Verification) -> Verification:
+        """The columns of a message."""
+        made = Verification(
+            status=_VerificationStatusNames[message.status],
+            reward=values.finite(message.reward, "reward") if message.HasField("reward") else None,
+            components=[RewardComponent.of(one) for one in message.components[:]]
+            if message.components
+            else [],
+            evidence=values.json_text(message.evidence_json, "evidence")
+            if message.evidence_json
+            else Raw(b"{}"),
+            verifier=message.verifier,
+            verifier_version=message.verifier_version,
+            stages=[VerificationStage.of(one) for one in message.stages[:]]
+            if message.stages
+            else [],
+            reason=message.reason,
+        )
+        if message.model_usage:
+            made.model_usage = [ModelCallUsage.of(one) for one in message.model_usage[:]]
+        if message.awaits_group:
+            made.awaits_group = message.awaits_group
+        if message.explanation:
+            made.explanation = message.explanation
+        if message.compat:
+            made.compat = message.compat
+        if message.spans:
+            made.spans = [RewardSpan.of(one) for one in message.spans[:]]
+        return made
+
+
+class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What is left of a session when its rollout has stopped, so that the rollout can be judged
+    again. It may hold expected answers: it goes to the row, and into no export and no bundle.
+
+    Attributes:
+        state: The state as JSON; empty when it was not kept.
+        omitted: Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+    """
+
+    state: Raw | UnsetType = UNSET
+    omitted: str = ""
+
+    @staticmethod
+    def of(message: rollout_pb2.FinalState) -> FinalState:
+        """The columns of a message."""
+        made = FinalState()
+        if message.state_json:
+            made.state = values.json_text(message.state_json, "state")
+        if message.omitted:
+            made.omitted = message.omitted
+        return made
+
+
+class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """How often a tool was answered in a way.
+
+    Attributes:
+        name: The tool's name.
+        outcome: The way; UNSPECIFIED for a call that was not answered, or in a way that this
+            contract does not know.
+        calls: How often.
+    """
+
+    name: str
+    outcome: str
+    calls: int
+
+
+class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """Times of a rollout, in microseconds but for the first.
+
+    Attributes:
+        started_at: When it started, in seconds since 1970.
+        duration_us: From its start to its end.
+        model_us: In model calls, those of actors included.
+        tools_us: In tool calls.
+        verify_us: In the verification.
+    """
+
+    started_at: float
+    duration_us: int
+    model_us: int
+    tools_us: int
+    verify_us: int
+
+
+class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """Sums and times of a rollout.
+
+    Attributes:
+        steps_taken: How many model calls the root agent made.
+        tools_used: The names of the tools called, in the order of the first calls.
+        tool_outcomes: How often each tool was answered in each way, in the order of the first
+            answers.
+        verified: Whether there is a reward.
+        seed: The seed of the session.
+        weights_versions: The versions of the weights that wrote what a trainer should learn from,
+            sorted.
+        timings: Where the time went.
+    """
+
+    steps_taken: int
+    tools_used: list[str]
+    tool_outcomes: list[ToolOutcomeCount]
+    verified: bool
+    seed: int | UnsetType = UNSET
+    weights_versions: list[int] = []
+    timings: RowTimings
+
+
+class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One beside the root agent that called models. Its conversations are found by following the
+    calls that have its name.
+
+    Attributes:
+        name: Its name.
+        models: The model services that it called, sorted.
+        model_calls: How many calls it made.
+        trainable: Whether a trainer should learn from any of them.
+        reward: Its reward: the component of the verdict that has its name; not set: it has the
+            row's.
+        usage: The sum over its calls.
+    """
+
+    name: str
+    models: list[str]
+    model_calls: int
+    trainable: bool
+    reward: float | UnsetType = UNSET
+    usage: UsageSum
+
+
+class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A declared break of the prefix rule.
+
+    Attributes:
+        reason: Why.
+        common_tokens: How many leading tokens of the new prompt still agree with the tokens of the
+            parent call.
+        detail: One line for people.
+    """
+
+    reason: str
+    common_tokens: int
+    detail: str = ""
+
+    @staticmethod
+    def of(message: tokens_pb2.Fork) -> Fork:
+        """The columns of a message."""
+        made = Fork(
+            reason=_ForkReasonNames[message.reason],
+            common_tokens=message.common_tokens,
+        )
+        if message.detail:
+            made.detail = message.detail
+        return made
+
+
+class WeightsSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A stretch of output tokens that one version of the weights generated.
+
+    Attributes:
+        version: The version: a number that only grows.
+        first_token: The first output token of the stretch, from 0. Spans are in order and the first
+            begins at 0.
+        adapter: The name of the adapter (LoRA) in force; empty: the model's own weights.
+    """
+
+    version: int
+    first_token: int
+    adapter: str = ""
+
+    @staticmethod
+    def of(message: tokens_pb2.WeightsSpan) -> WeightsSpan:
+        """The columns of a message."""
+        made = WeightsSpan(
+            version=message.version,
+            first_token=message.first_token,
+        )
+        if message.adapter:
+            made.adapter = message.adapter
+        return made
+
+
+class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A stretch of output tokens that the policy did not sample freely.
+
+    Attributes:
+        first_token: The first output token of the stretch, from 0. Spans are in order and do not
+            overlap.
+        tokens: How many tokens.
+        constraint: Why.
+    """
+
+    first_token: int
+    tokens: int
+    constraint: str = "UNSPECIFIED"
+
+    @staticmethod
+    def of(message: tokens_pb2.ConstrainedSpan) -> ConstrainedSpan:
+        """The columns of a message."""
+        made = ConstrainedSpan(
+            first_token=message.first_token,
+            tokens=message.tokens,
+        )
+        if message.constraint:
+            made.constraint = _ConstraintNames[message.constraint]
+        return made
+
+
+class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A tensor beside the tokens of a call, with a row for each of a stretch of tokens: routed
+    experts, a teacher's log probabilities, values. Like token ids, a call carries only what it adds
+    to its parent.
+
+    Attributes:
+        name: What it is, such as `routed_experts`; unique in a capture.
+        dtype: The type of a number, by numpy's name and little-endian: `uint8`, `int16`, `int32`,
+            `float16`, `bfloat16`, `float32`.
+        shape: The shape of one token's row; empty: one number.
+        first_token: The first token that has a row, counted over the call's whole prompt and
+            output, from 0.
+        tokens: How many tokens have one.
+        data: The numbers, row after row; empty when they are at `location`.
+        location: Where the numbers can be fetched, when they are not in `data`.
+        digest: SHA-256 of the numbers.
+    """
+
+    name: str = ""
+    dtype: str = ""
+    shape: list[int] = []
+    first_token: int = 0
+    tokens: int = 0
+    data: str = ""
+    location: str = ""
+    digest: str = ""
+
+    @staticmethod
+    def of(message: tokens_pb2.SideData) -> SideData:
+        """The columns of a message."""
+        made = SideData()
+        if message.name:
+            made.name = message.name
+        if message.dtype:
+            made.dtype = message.dtype
+        if message.shape:
+            made.shape = message.shape[:]
+        if message.first_token:
+            made.first_token = message.first_token
+        if message.tokens:
+            made.tokens = message.tokens
+        if message.data:
+            made.data = values.base64_text(message.data)
+        if message.location:
+            made.location = message.location
+        if message.digest:
+            made.digest = bytes.hex(message.digest)
+        return made
+
+
+class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The tokens of one model call. The prompt begins with the parent call's prompt and output
+    tokens, unless `fork` is set.
+
+    Attributes:
+        prompt_token_ids: The prompt's token ids, each a little-endian int32. When
+            `prompt_prefix_tokens` is not zero, only those after the prefix.
+        output_token_ids: The sampled token ids, each a little-endian int32.
+        logprobs: The log probability of each output token, each a little-endian float32; as long as
+            output_token_ids, or empty when not captured.
+        weights: Which weights generated the output; empty when not known.
+        fork: Set when the prompt does not continue the parent call's tokens.
+        prompt_prefix_tokens: How many leading prompt tokens are those of the parent call (its
+            prompt and output) and therefore not repeated here. Zero: the prompt is whole.
+        tokenizer_digest: SHA-256 of the tokenizer and chat template, so that a trainer can tell
+            that it uses the same; may be empty.
+        logprob_distribution: Which distribution `logprobs` are of.
+        constrained: Output tokens that were not sampled freely; a trainer does not learn from
+            forced ones.
+        side_data: Tensors beside the tokens, as far as asked for and available.
+    """
+
+    prompt_token_ids: list[int]
+    output_token_ids: list[int]
+    logprobs: list[float | None] = []
+    weights: list[WeightsSpan] = []
+    fork: Fork | UnsetType = UNSET
+    prompt_prefix_tokens: int = 0
+    tokenizer_digest: str = ""
+    logprob_distribution: str = "UNSPECIFIED"
+    constrained: list[ConstrainedSpan] = []
+    side_data: list[SideData] = []
+
+    @staticmethod
+    def of(message: tokens_pb2.TokenCapture) -> TokenCapture:
+        """The columns of a message."""
+        made = TokenCapture(
+            prompt_token_ids=values.ids(message.prompt_token_ids),
+            output_token_ids=values.ids(message.output_token_ids),
+        )
+        if message.logprobs:
+            made.logprobs = values.logprobs(message.logprobs)
+        if message.weights:
+            made.weights = [WeightsSpan.of(one) for one in message.weights[:]]
+        if message.HasField("fork"):
+            made.fork = Fork.of(message.fork)
+        if message.prompt_prefix_tokens:
+            made.prompt_prefix_tokens = message.prompt_prefix_tokens
+        if message.tokenizer_digest:
+            made.tokenizer_digest = bytes.hex(message.tokenizer_digest)
+        if message.logprob_distribution:
+            made.logprob_distribution = _LogprobDistributionNames[message.logprob_distribution]
+        if message.constrained:
+            made.constrained = [ConstrainedSpan.of(one) for one in message.constrained[:]]
+        if message.side_data:
+            made.side_data = [SideData.of(one) for one in message.side_data[:]]
+        return made
+
+
+class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """How the time of one call was spent, in microseconds. Zero means not measured.
+
+    Attributes:
+        queue_us: Waiting for a place before the call was sent.
+        total_us: From sending to the complete answer, as the caller saw it.
+        endpoint_us: Of a model call: from sending the request that was answered to its answer, as
+            the model service saw it.
+        retry_us: Of a model call: spent on requests before that one, and waiting between them.
+    """
+
+    queue_us: int = 0
+    total_us: int = 0
+    endpoint_us: int = 0
+    retry_us: int = 0
+
+    @staticmethod
+    def of(message: rollout_pb2.CallTimings) -> CallTimings:
+        """The columns of a message."""
+        made = CallTimings()
+        if message.queue_us:
+            made.queue_us = message.queue_us
+        if message.total_us:
+            made.total_us = message.total_us
+        if message.endpoint_us:
+            made.endpoint_us = message.endpoint_us
+        if message.retry_us:
+            made.retry_us = message.retry_us
+        return made
+
+
+class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """How often a call was sent again for one reason.
+
+    Attributes:
+        reason: Why, as an ErrorReason without its prefix, such as `MODEL_RATE_LIMITED`.
+        count: How many times, at least 1.
+    """
+
+    reason: str = ""
+    count: int = 0
+
+    @staticmethod
+    def of(message: retries_pb2.CallRetries) -> CallRetries:
+        """The columns of a message."""
+        made = CallRetries()
+        if message.reason:
+            made.reason = message.reason
+        if message.count:
+            made.count = message.count
+        return made
+
+
+class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A model call. The calls form a tree: what a call read is the conversation of its parent, and
+    then what stands before its answer here.
+
+    Attributes:
+        call_id: Unique within the rollout.
+        parent_call_id: The call whose conversation it continues; empty for a first call.
+        detached: Whether it begins anew, and does not continue its parent's conversation.
+        actor: The caller: empty for the root agent.
+        model: The model service.
+        trainable: Whether a trainer should learn from its answer.
+        link: How it hangs on its parent, where a gateway captured it.
+        side_call: What a call beside the conversation is for.
+        fork: How the conversation departs from its parent's.
+        id: The answer's id.
+        status: The answer's status.
+        usage: What it consumed.
+        incomplete_details: Why the answer is incomplete, where it is.
+        error: The answer's error, where it has one.
+        first_item: The call's part of the conversation: what was put before its answer, the answer,
+            the outputs of its tool calls, its turns. It stands in `response.output` from this place
+            on, from 0; not set: it is not on the way to the final call and stands in `items`.
+        item_count: How many items the part has.
+        context_count: How many of them stand before the answer.
+        answer_count: How many are the answer's.
+        items: The part, where it does not stand in `response.output`.
+        tokens: The tokens: those that the call added to its parent's.
+        timings: Where its time went.
+        retries: How often the endpoint was asked again, by reason.
+        replaced_params: The parameters that a captured program asked for and the run replaced.
+    """
+
+    call_id: str
+    parent_call_id: str = ""
+    detached: bool = False
+    actor: str = ""
+    model: str
+    trainable: bool
+    link: str = "UNSPECIFIED"
+    side_call: str = ""
+    fork: Fork | UnsetType = UNSET
+    id: str | UnsetType = msgspec.field(default=UNSET, name="response_id")
+    status: str | UnsetType = UNSET
+    usage: Raw | UnsetType = UNSET
+    incomplete_details: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+    first_item: int | UnsetType = UNSET
+    item_count: int
+    context_count: int = 0
+    answer_count: int
+    items: list[Raw] = []
+    tokens: TokenCapture | UnsetType = UNSET
+    timings: CallTimings | UnsetType = UNSET
+    retries: list[CallRetries] = []
+    replaced_params: Raw | UnsetType = UNSET
+
+    @staticmethod
+    def of(
+        call: rollout_pb2.ModelCallCompleted,
+        answer: responses_pb2.Response,
+        *,
+        first_item: int | UnsetType,
+        item_count: int,
+        context_count: int,
+        answer_count: int,
+        items: list[Raw],
+    ) -> ModelCall:
+        """The columns of what it is made of, and those that are computed."""
+        made = ModelCall(
+            call_id=call.call_id,
+            model=call.model or answer.model,
+            trainable=call.trainable,
+            item_count=item_count,
+            answer_count=answer_count,
+        )
+        if call.parent_call_id:
+            made.parent_call_id = call.parent_call_id
+        if call.detached:
+            made.detached = call.detached
+        if call.actor:
+            made.actor = call.actor
+        if call.link:
+            made.link = _CallLinkNames[call.link]
+        if call.side_call:
+            made.side_call = call.side_call
+        if call.HasField("fork"):
+            made.fork = Fork.of(call.fork)
+        if answer.HasField("id"):
+            made.id = answer.id
+        if answer.HasField("status"):
+            made.status = answer.status
+        if answer.HasField("usage"):
+            made.usage = values.usage(answer.usage)
+        if answer.HasField("incomplete_details"):
+            made.incomplete_details = values.incomplete_details(answer.incomplete_details)
+        if answer.HasField("error"):
+            made.error = values.response_error(answer.error)
+        if first_item is not UNSET:
+            made.first_item = first_item
+        if context_count:
+            made.context_count = context_count
+        if items:
+            made.items = items
+        if call.HasField("tokens"):
+            made.tokens = TokenCapture.of(call.tokens)
+        if call.HasField("timings"):
+            made.timings = CallTimings.of(call.timings)
+        if call.retries:
+            made.retries = [CallRetries.of(one) for one in call.retries[:]]
+        if call.replaced_params_json:
+            made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
+        return made
+
+
+class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A tool call; its output is an item of the conversation.
+
+    Attributes:
+        call_id: The id of the function call.
+        name: The tool's name.
+        model_call_id: The model call that asked for it.
+        actor: The caller.
+        outcome: How it was answered; UNSPECIFIED: it was not.
+        timings: How long it took.
+        reward: The reward of the call, where the environment gave one.
+    """
+
+    call_id: str
+    name: str
+    model_call_id: str = ""
+    actor: str = ""
+    outcome: str
+    timings: CallTimings | UnsetType = UNSET
+    reward: float | UnsetType = UNSET
+
+    @staticmethod
+    def of(
+        done: rollout_pb2.ToolCallCompleted,
+    ) -> ToolCall:
+        """The columns of what it is made of, and those that are computed."""
+        made = ToolCall(
+            call_id=done.call_id,
+            name=done.name,
+            outcome=_ToolOutcomeNames[done.outcome],
+        )
+        if done.model_call_id:
+            made.model_call_id = done.model_call_id
+        if done.actor:
+            made.actor = done.actor
+        if done.HasField("timings"):
+            made.timings = CallTimings.of(done.timings)
+        if done.HasField("reward"):
+            made.reward = values.finite(done.reward, "reward")
+        return made
+
+
+class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A turn of the environment; its items are in the conversation.
+
+    Attributes:
+        turn: Its number, from 1.
+        model_call_id: The model call that it answers.
+        reward: Its reward, where the environment gave one.
+        done: Whether the episode was over.
+    """
+
+    turn: int
+    model_call_id: str = ""
+    reward: float | UnsetType = UNSET
+    done: bool = False
+
+    @staticmethod
+    def of(
+        taken: rollout_pb2.TurnCompleted,
+    ) -> Turn:
+        """The columns of what it is made of, and those that are computed."""
+        made = Turn(
+            turn=taken.turn,
+        )
+        if taken.model_call_id:
+            made.model_call_id = taken.model_call_id
+        if taken.HasField("reward"):
+            made.reward = values.finite(taken.reward, "reward")
+        if taken.done:
+            made.done = taken.done
+        return made
+
+
+class RowStatus(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A google.rpc.Status with its ErrorInfo.
+
+    Attributes:
+        code: The code.
+        message: The message.
+        reason: The reason of the ErrorInfo.
+        metadata: The metadata of the ErrorInfo.
+    """
+
+    code: int
+    message: str
+    reason: str
+    metadata: dict[str, str]
+
+
+class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The cause of a failure.
+
+    Attributes:
+        boundary: Where it failed.
+        status: What happened.
+        retry_safe: Whether a new attempt can do no harm and may succeed.
+        component: The service, tool, verifier or budget concerned.
+        call_id: The model call or function call concerned.
+    """
+
+    boundary: str
+    status: RowStatus
+    retry_safe: bool
+    component: str
+    call_id: str
+
+
+class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """Something that a custom agent wants to keep with the rollout.
+
+    Attributes:
+        key: A name, prefixed by the agent's to avoid clashes.
+        value: Any JSON value.
+        model_call_id: The model call it belongs to, or empty.
+    """
+
+    key: str
+    value: Raw
+    model_call_id: str = ""
+
+    @staticmethod
+    def of(message: rollout_pb2.Annotation) -> Annotation:
+        """The columns of a message."""
+        made = Annotation(
+            key=message.key,
+            value=values.json_text(message.value_json, "value")
+            if message.value_json
+            else Raw(b"{}"),
+        )
+        if message.model_call_id:
+            made.model_call_id = message.model_call_id
+        return made
+
+
+class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """An image or another medium. It travels once: items name it by its digest, as `gymmesh-media:`
+    and the digest, where they would have a URL.
+
+    Attributes:
+        digest: `sha256:` and 64 hexadecimal digits, over `data`.
+        media_type: Its type, such as `image/png`.
+        data: Its bytes.
+    """
+
+    digest: str = ""
+    media_type: str = ""
+    data: str = ""
+
+    @staticmethod
+    def of(message: rollout_pb2.Media) -> Media:
+        """The columns of a message."""
+        made = Media()
+        if message.digest:
+            made.digest = message.digest
+        if message.media_type:
+            made.media_type = message.media_type
+        if message.data:
+            made.data = values.base64_text(message.data)
+        return made
+
+
+class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """Names a sandbox. Safe to store: it gives no access.
+
+    Attributes:
+        sandbox_id: The sandbox's id, unique at its instance.
+        service: The name of the sandbox service.
+        instance_id: The instance that runs it; every call goes there.
+        image: What its file system was made from: an image, a folder or a snapshot, by name.
+        image_digest: The digest of the image, `sha256:` and 64 hexadecimal digits; empty when not
+            known.
+    """
+
+    sandbox_id: str = ""
+    service: str = ""
+    instance_id: str = ""
+    image: str = ""
+    image_digest: str = ""
+
+    @staticmethod
+    def of(message: grant_pb2.SandboxRef) -> SandboxRef:
+        """The columns of a message."""
+        made = SandboxRef()
+        if message.sandbox_id:
+            made.sandbox_id = message.sandbox_id
+        if message.service:
+            made.service = message.service
+        if message.instance_id:
+            made.instance_id = message.instance_id
+        if message.image:
+            made.image = message.image
+        if message.image_digest:
+            made.image_digest = message.image_digest
+        return made
+
+
+class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A sandbox was opened.
+
+    Attributes:
+        sandbox: The sandbox.
+        role: What it is for, as in SandboxGrant.
+    """
+
+    sandbox: SandboxRef | UnsetType = UNSET
+    role: str = ""
+
+    @staticmethod
+    def of(message: rollout_pb2.SandboxOpened) -> SandboxOpened:
+        """The columns of a message."""
+        made = SandboxOpened()
+        if message.HasField("sandbox"):
+            made.sandbox = SandboxRef.of(message.sandbox)
+        if message.role:
+            made.role = message.role
+        return made
+
+
+class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The program ended.
+
+    Attributes:
+        exit_code: Its exit status; absent when a signal ended it.
+        signal: The signal that ended it; zero: none.
+        detail: One line on how it ended, for people.
+        output_tail: The end of what it wrote, bounded; may be cut anywhere.
+    """
+
+    exit_code: int | UnsetType = UNSET
+    signal: int = 0
+    detail: str = ""
+    output_tail: str = ""
+
+    @staticmethod
+    def of(message: rollout_pb2.ProgramEnded) -> ProgramEnded:
+        """The columns of a message."""
+        made = ProgramEnded()
+        if message.HasField("exit_code"):
+            made.exit_code = message.exit_code
+        if message.signal:
+            made.signal = message.signal
+        if message.detail:
+            made.detail = message.detail
+        if message.output_tail:
+            made.output_tail = values.cut_text(message.output_tail)
+        return made
+
+
+class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One rollout. A completed one has `verification` and `stop_reason`, a failed one `failure` and
+    whatever came before it.
+
+    Attributes:
+        responses_create_params: The task's parameters, with tools, instructions and sampling
+            parameters as they were in force: the task's own, replaced by those of `started` key by
+            key, but for `input`, which is the task's; the task's alone for a rollout that never
+            started.
+        first_items: What the conversation began with, only where the agent or the environment added
+            something to the task's input. What the model saw is this, else the input, and then
+            `response.output`.
+        response: The whole rollout as one response.
+        reward: The verdict's reward; null where there is none, and never 0 for that.
+        task_id: The task's id.
+        rollout_id: The rollout's id: all its attempts have the same.
+        run_id: The run's id.
+        repeat_index: Which repeat of the task, from 0.
+        attempt: Which attempt it was, from 1.
+        environment: The environment: that of `started`, else the task's.
+        agent: The agent: likewise.
+        seed: The task's seed.
+        tags: The task's labels.
+        verification: The verdict. A completed rollout without one has status SKIPPED and the reason
+            `the agent sent no verdict`; a failed one has no verdict.
+        final_state: What is left of the session. It may hold expected answers: no export and no
+            bundle has it.
+        stop_reason: Why a completed rollout ended.
+        stop_detail: One line on it; may be empty.
+        metadata: Sums and times.
+        model_usage: What the environment's own model calls consumed (turns, the verdict, and a turn
+            or verdict that failed), summed by model, in the order in which the models came.
+        actors: Those beside the root agent that called models, in the order of their names.
+        calls: All model calls, in the order in which they completed.
+        tool_calls: The tool calls, in the order of model calls and, within one, of its calls.
+        turns: The environment's turns, in order.
+        failure: The cause of a failed rollout.
+        annotations: What custom agents kept.
+        media: The media that items name.
+        sandboxes: The sandboxes that were opened for it.
+        program: How the program that ran as the agent ended, where one did.
+        task_extras: Keys of the task's row that are keys of this message, as an object; of
+            `metadata`, those that the row's own metadata has.
+    """
+
+    responses_create_params: Raw
+    first_items: list[Raw] = []
+    response: RowResponse
+    reward: float | None
+    task_id: str
+    rollout_id: str
+    run_id: str
+    repeat_index: int
+    attempt: int
+    environment: str
+    agent: str
+    seed: int | UnsetType = UNSET
+    tags: dict[str, str] = {}
+    verification: Verification | UnsetType = UNSET
+    final_state: FinalState | UnsetType = UNSET
+    stop_reason: str = "UNSPECIFIED"
+    stop_detail: str = ""
+    metadata: RowMetadata
+    model_usage: list[ModelCallUsage] = []
+    actors: list[Actor] = []
+    calls: list[ModelCall] = []
+    tool_calls: list[ToolCall] = []
+    turns: list[Turn] = []
+    failure: RowFailure | UnsetType = UNSET
+    annotations: list[Annotation] = []
+    media: list[Media] = []
+    sandboxes: list[SandboxOpened] = []
+    program: ProgramEnded | UnsetType = UNSET
+    task_extras: Raw | UnsetType = UNSET
+
+
+class RolloutFields(Protocol):
+    """The fields of a Rollout that a row copies; None: not set."""
+
+    @property
+    def task_id(self) -> str: ...
+    @property
+    def rollout_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def repeat_index(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def annotations(self) -> list[rollout_pb2.Annotation]: ...
+    @property
+    def media(self) -> list[rollout_pb2.Media]: ...
+    @property
+    def sandboxes(self) -> list[rollout_pb2.SandboxOpened]: ...
+    @property
+    def program(self) -> rollout_pb2.ProgramEnded | None: ...
+
+
+class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A Row in which lists and the objects with an overlay may be JSON text."""
+
+    responses_create_params: Raw
+    first_items: Any = []
+    response: Any
+    reward: float | None
+    task_id: str
+    rollout_id: str
+    run_id: str
+    repeat_index: int
+    attempt: int
+    environment: str
+    agent: str
+    seed: int | UnsetType = UNSET
+    tags: dict[str, str] = {}
+    verification: Any = UNSET
+    final_state: Any = UNSET
+    stop_reason: str = "UNSPECIFIED"
+    stop_detail: str = ""
+    metadata: Any
+    model_usage: Any = []
+    actors: Any = []
+    calls: Any = []
+    tool_calls: Any = []
+    turns: Any = []
+    failure: Any = UNSET
+    annotations: Any = []
+    media: Any = []
+    sandboxes: Any = []
+    program: Any = UNSET
+    task_extras: Raw | UnsetType = UNSET
+
+
+def row_line(
+    verified: rollout_pb2.Verified | None,
+    completed: rollout_pb2.Completed | None,
+    rollout: RolloutFields,
+    task: rollout_pb2.Task,
+    *,
+    responses_create_params: Raw,
+    first_items: list[Raw],
+    response: Raw,
+    reward: float | None,
+    environment: str,
+    agent: str,
+    metadata: Raw,
+    model_usage: list[ModelCallUsage],
+    actors: list[Actor],
+    calls: list[ModelCall],
+    tool_calls: list[ToolCall],
+    turns: list[Turn],
+    failure: RowFailure | UnsetType = UNSET,
+    task_extras: Raw | UnsetType = UNSET,
+    overlay: bytes = b"",
+) -> bytes:
+    """A row as one line of JSON, without the newline.
+
+    Made of its sources and of the columns that are computed. `response` and
+    `metadata` are JSON text with what stands in their overlays; `overlay` is an
+    object. Raises ValueError for what JSON does not have.
+    """
+    made = _Line(
+        responses_create_params=responses_create_params,
+        response=response,
+        reward=reward,
+        task_id=rollout.task_id or task.task_id,
+        rollout_id=rollout.rollout_id,
+        run_id=rollout.run_id,
+        repeat_index=rollout.repeat_index,
+        attempt=rollout.attempt,
+        environment=environment,
+        agent=agent,
+        metadata=metadata,
+    )
+    if first_items:
+        made.first_items = values.listed(first_items)
+    if task.HasField("seed"):
+        made.seed = task.seed
+    if task.tags:
+        made.tags = dict(sorted(task.tags.items()))
+    if verified is not None and verified.HasField("verification"):
+        made.verification = Verification.of(verified.verification)
+    if verified is not None and verified.HasField("final_state"):
+        made.final_state = FinalState.of(verified.final_state)
+    if completed is not None and completed.stop_reason:
+        made.stop_reason = _StopReasonNames[completed.stop_reason]
+    if completed is not None and completed.stop_detail:
+        made.stop_detail = completed.stop_detail
+    if model_usage:
+        made.model_usage = values.listed(model_usage)
+    if actors:
+        made.actors = values.listed(actors)
+    if calls:
+        made.calls = values.listed(calls)
+    if tool_calls:
+        made.tool_calls = values.listed(tool_calls)
+    if turns:
+        made.turns = values.listed(turns)
+    if failure is not UNSET:
+        made.failure = failure
+    if rollout.annotations:
+        made.annotations = values.listed([Annotation.of(one) for one in rollout.annotations[:]])
+    if rollout.media:
+        made.media = values.listed([Media.of(one) for one in rollout.media[:]])
+    if rollout.sandboxes:
+        made.sandboxes = values.listed([SandboxOpened.of(one) for one in rollout.sandboxes[:]])
+    if rollout.program is not None:
+        made.program = ProgramEnded.of(rollout.program)
+    if task_extras is not UNSET:
+        made.task_extras = task_extras
+    return values.with_overlay(values.encode(made), overlay)

@@ -1,0 +1,102 @@
+"""Rows in NeMo Gym's form: all tokens that a call read and sampled, with the last item it wrote.
+
+Such a row grows with the square of its calls. Beside NeMo Gym's keys it has what version 0.1 of
+gymmesh wrote: the conversations of actors, `metadata.token_forks` and `metadata.model_calls`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from gymmesh_responses import JsonValue
+from gymmesh_rows.columns import Actor, ModelCall
+from gymmesh_rows.earlier import NEW_COLUMNS, is_earlier
+from gymmesh_rows.row import Row, parsed
+
+Json = dict[str, Any]
+
+
+def nemo_row(row: Row) -> Json:
+    """The row in that form; a row that was read in it, as it is. Raises RowError."""
+    document: Json = parsed(row.line)
+    if is_earlier(document):
+        return document
+    for key in NEW_COLUMNS:
+        document.pop(key, None)
+    final = row.final_call
+    path = [] if final is None else row.path(final)
+    output = document["response"]["output"]
+    placed = set[str]()
+    for call in path:
+        if call.trainable and not call.actor and call.first_item is not UNSET and call.answer_count:
+            last = call.first_item + call.context_count + call.answer_count - 1
+            _put(row, call, output, last, placed)
+    if row.actors:
+        document["actors"] = [
+            _actor(row, actor, said, placed)
+            for actor, said in zip(row.actors, document["actors"], strict=True)
+        ]
+    notes = document["metadata"]
+    if forks := [_fork(call) for call in row.calls if _forked(call)]:
+        notes["token_forks"] = forks
+    if timed := [_timed(call) for call in row.calls if _is_timed(call)]:
+        notes["model_calls"] = timed
+    return document
+
+
+def _put(row: Row, call: ModelCall, items: list[JsonValue], place: int, placed: set[str]) -> None:
+    """Put a call's tokens to an item; those of each call once."""
+    tokens = call.tokens
+    if tokens is UNSET or call.call_id in placed or type(items[place]) is not dict:
+        return
+    if not (tokens.output_token_ids or tokens.prompt_token_ids):
+        return
+    placed.add(call.call_id)
+    fields: Json = {}
+    if (prompt := row.prompt(call)) is not None:
+        fields["prompt_token_ids"] = prompt.tolist()
+    fields["generation_token_ids"] = tokens.output_token_ids
+    fields["generation_log_probs"] = tokens.logprobs
+    items[place] = items[place] | fields
+
+
+def _actor(row: Row, actor: Actor, said: Json, placed: set[str]) -> Json:
+    learned = any(call.trainable for call in row.calls if call.actor == actor.name)
+    conversations: list[Json] = []
+    for one in row.actor_conversations(actor.name):
+        items: list[JsonValue] = []
+        for call in one.calls:
+            begins = len(items)
+            items += [parsed(item) for item in row.part(call)]
+            if call.answer_count and (call.trainable or not learned):
+                _put(row, call, items, begins + call.context_count + call.answer_count - 1, placed)
+        conversation: Json = {"after": one.after} if one.after else {}
+        if one.before:
+            conversation["first_items"] = [parsed(item) for item in one.before]
+        conversations.append(conversation | {"items": items})
+    return said | {"conversations": conversations}
+
+
+def _forked(call: ModelCall) -> bool:
+    return call.tokens is not UNSET and call.tokens.fork is not UNSET
+
+
+def _fork(call: ModelCall) -> Json:
+    if call.tokens is UNSET or call.tokens.fork is UNSET:
+        return {}
+    fork = call.tokens.fork
+    return {"call_id": call.call_id, "reason": fork.reason, "common_tokens": fork.common_tokens}
+
+
+def _is_timed(call: ModelCall) -> bool:
+    return bool(call.retries) or (call.timings is not UNSET and call.timings.endpoint_us > 0)
+
+
+def _timed(call: ModelCall) -> Json:
+    timings = call.timings
+    keys = ("total_us", "queue_us", "endpoint_us", "retry_us")
+    spent = {key: 0 if timings is UNSET else getattr(timings, key) for key in keys}
+    retries = {one.reason: one.count for one in call.retries}
+    return {"call_id": call.call_id, **spent, "retries": retries}

@@ -1,0 +1,138 @@
+"""Reads a line of a run's file as a Row: one of this contract, or of an earlier form."""
+
+from __future__ import annotations
+
+from array import array
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads
+from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys, own_metadata
+from gymmesh_rows.row import Row, RowError
+
+Json = dict[str, JsonValue]
+_DECODER: Final = msgspec.json.Decoder(Row)
+_REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_UNSET_TYPES: Final = (UnsetType, NoneType)
+_SCALARS: Final = (int, str, float)
+_ROWS_OF: Final = "this is no row of a rollout"
+
+
+def read_row(line: bytes) -> Row:
+    """The row of a line, which may be of NeMo Gym or of an earlier version.
+
+    Checked: types, token ids (none negative), log probabilities (none positive, as many as ids),
+    and that the calls' places are in the output. What two calls have to do with each other is
+    checked by the methods that follow them.
+
+    Raises:
+        RowError: it is not a row; the text names the key and what is wrong.
+    """
+    try:
+        if not line.isascii():
+            line.decode()  # of what stays JSON text, msgspec does not look at the bytes
+        row = _DECODER.decode(line)
+    except _REFUSED:
+        row = _read_slowly(line)
+    else:
+        if not row.calls and (row.response.output or row.actors):
+            row = _read_slowly(line)
+    row.__dict__["line"] = line
+    _check(row)
+    return row
+
+
+def _read_slowly(line: bytes) -> Row:
+    """A row of an earlier form, or with what msgspec does not read."""
+    try:
+        document = loads(line)
+    except CodecError as error:
+        raise RowError(f"not a JSON row: {error}") from None
+    if type(document) is not dict:
+        raise RowError("must be a JSON object, a row as gym-cli collect writes it")
+    for key in ("responses_create_params", "response"):
+        if type(document.get(key)) is not dict:
+            said = "is missing" if key not in document else "must be an object"
+            raise RowError(f"{key}: {said}; {_ROWS_OF}")
+    own: tuple[Json, Json] | None = None
+    if is_earlier(document):
+        own = own_keys(document), own_metadata(document)
+        document = of_this_contract(document)
+    row: Row = _built(Row, document, "")
+    if own is not None:
+        row.__dict__["extras"], row.__dict__["own_metadata"] = own
+    return row
+
+
+def _built(kind: Any, value: JsonValue, place: str) -> Any:
+    """A parsed value as its type in a row. Raises RowError, which names the place."""
+    if kind is Raw:
+        return Raw(dumps_clean(value))
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        if value is None and NoneType in inner:
+            return None
+        return _built(next(one for one in inner if one not in _UNSET_TYPES), value, place)
+    if get_origin(kind) is list and type(value) is list and inner[0] not in _SCALARS:
+        return [_built(inner[0], one, f"{place}[{n}]") for n, one in enumerate(value)]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and type(value) is dict:
+        return _struct(kind, value, place)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise RowError(f"{place}: {error}") from None
+
+
+def _struct(kind: type[msgspec.Struct], value: dict[str, JsonValue], place: str) -> msgspec.Struct:
+    made: dict[str, Any] = {}
+    for one in msgspec.structs.fields(kind):
+        key = f"{place}.{one.encode_name}".lstrip(".")
+        if one.encode_name in value:
+            made[one.name] = _built(one.type, value[one.encode_name], key)
+        elif one.required:
+            raise RowError(f"{key}: is missing; {_ROWS_OF}")
+    return kind(**made)
+
+
+def _check(row: Row) -> None:
+    items = len(row.response.output)
+    for number, call in enumerate(row.calls):
+        place = f"calls[{number}]"
+        first, count = call.first_item, call.item_count
+        if first is UNSET:
+            first, have = 0, len(call.items)
+        else:
+            have = items
+        inside = first >= 0 and first + count <= have
+        if not inside or not 0 <= call.context_count <= count - call.answer_count <= count:
+            raise RowError(f"{place}: its items are not all there")
+        if call.tokens is UNSET:
+            continue
+        tokens = call.tokens
+        for key, ids in (
+            ("prompt_token_ids", tokens.prompt_token_ids),
+            ("output_token_ids", tokens.output_token_ids),
+        ):
+            try:
+                negative = bool(ids) and min(array("i", ids)) < 0
+            except OverflowError:
+                negative = True
+            if negative:
+                raise RowError(f"{place}.tokens.{key}: holds a number that is no token id")
+        if tokens.logprobs and len(tokens.logprobs) != len(tokens.output_token_ids):
+            raise RowError(
+                f"{place}.tokens: {len(tokens.output_token_ids)} token ids were sampled, but there "
+                f"are {len(tokens.logprobs)} log probabilities"
+            )
+        if (most := _largest(tokens.logprobs)) > LOGPROB_ROUNDING:
+            raise RowError(f"{place}.tokens.logprobs: {most:g} is positive")
+        if tokens.prompt_prefix_tokens < 0:
+            raise RowError(f"{place}.tokens.prompt_prefix_tokens: must not be negative")
+
+
+def _largest(logprobs: list[float | None]) -> float:
+    """The largest of some log probabilities, of which those that are not known are None."""
+    return max((one for one in logprobs if one is not None), default=0.0)

@@ -1,0 +1,212 @@
+"""A row as it is read: its columns, what they say of conversations, and the keys beside them.
+
+Calls form a tree. What a call read is the conversation of its parent and what stands before its
+answer in its own part; the parts of the calls on the way to the final one make `response.output`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from gymmesh_responses import CodecError, JsonValue, loads
+from gymmesh_rows.columns import ModelCall, RowMetadata
+from gymmesh_rows.columns import Row as Columns
+
+COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
+"""The keys of rows that are columns."""
+_METADATA: Final = frozenset(RowMetadata.__struct_encode_fields__)
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+
+
+class RowError(ValueError):
+    """What is wrong with a row; the text names the key."""
+
+
+class ActorConversation(NamedTuple):
+    """What one beside the root agent said, from where it began to speak to where nobody goes on.
+
+    Attributes:
+        before: what it read before, the first items where it went on from them included.
+        after: the id of another's call that it goes on from, which stands last in `before`.
+        calls: its own calls.
+    """
+
+    before: list[Raw]
+    after: str
+    calls: list[ModelCall]
+
+
+class Row(Columns, dict=True):
+    """A row of a run's file. Nothing of it is to be changed.
+
+    Every method that follows the calls raises RowError where they do not form a tree.
+    """
+
+    @property
+    def line(self) -> bytes:
+        """The JSON that it was read from."""
+        line: bytes = self.__dict__["line"]
+        return line
+
+    @cached_property
+    def params(self) -> Mapping[str, Any]:
+        """`responses_create_params`, parsed."""
+        params: dict[str, Any] = parsed(self.responses_create_params)
+        return params
+
+    @cached_property
+    def extras(self) -> Mapping[str, JsonValue]:
+        """The keys that are no columns, parsed: the task's own, and those of the evidence."""
+        return _others(self.line, COLUMNS)
+
+    @cached_property
+    def own_metadata(self) -> Mapping[str, JsonValue]:
+        """The members of `metadata` that are the task's own, parsed."""
+        metadata = members_of(self.line).get("metadata")
+        return {} if metadata is None else _others(bytes(metadata), _METADATA)
+
+    @cached_property
+    def by_id(self) -> Mapping[str, ModelCall]:
+        """The calls by their ids; of two with one id, the later one."""
+        return {call.call_id: call for call in self.calls}
+
+    @cached_property
+    def final_call(self) -> ModelCall | None:
+        """The root agent's last call, or the last of all where it made none."""
+        for call in reversed(self.calls):
+            if not call.actor:
+                return call
+        return self.calls[-1] if self.calls else None
+
+    @cached_property
+    def opening(self) -> list[Raw]:
+        """The items that the conversation began with."""
+        if self.first_items:
+            return self.first_items
+        given = members_of(bytes(self.responses_create_params)).get("input")
+        if given is None or bytes(given) == b"null":
+            return []
+        if bytes(given)[:1] == b'"':
+            return [Raw(b'{"type":"message","role":"user","content":%b}' % bytes(given))]
+        try:
+            return msgspec.json.decode(given, type=list[Raw])
+        except msgspec.DecodeError:
+            raise RowError("responses_create_params.input: must be a text or a list") from None
+
+    def part(self, call: ModelCall) -> list[Raw]:
+        """A call's items: what was put before its answer, the answer, and what came to it."""
+        if call.first_item is UNSET:
+            return call.items
+        return self.response.output[call.first_item : call.first_item + call.item_count]
+
+    def context(self, call: ModelCall) -> list[Raw]:
+        """What was put before a call's answer, of its own part."""
+        return self.part(call)[: call.context_count]
+
+    def answer(self, call: ModelCall) -> list[Raw]:
+        """What the model wrote."""
+        return self.part(call)[call.context_count : call.context_count + call.answer_count]
+
+    def replies(self, call: ModelCall) -> list[Raw]:
+        """What came to a call's answer: the outputs of its tools, and turns."""
+        return self.part(call)[call.context_count + call.answer_count :]
+
+    def path(self, call: ModelCall) -> list[ModelCall]:
+        """The calls whose conversation a call continues, from the first on, and the call itself."""
+        path = [call]
+        while call.parent_call_id and not call.detached:
+            parent = self.by_id.get(call.parent_call_id)
+            if parent is None:
+                raise RowError(f"calls: there is no call {call.parent_call_id!r}, a parent")
+            if len(path) > len(self.calls):
+                raise RowError(f"calls: the parents of call {call.call_id!r} go in a circle")
+            path.append(parent)
+            call = parent
+        path.reverse()
+        return path
+
+    def conversation(self, call: ModelCall) -> list[Raw]:
+        """The whole conversation up to a call's answer and what came to it."""
+        path = self.path(call)
+        items = [] if path[0].detached else list(self.opening)
+        for one in path:
+            items += self.part(one)
+        return items
+
+    def prompt(self, call: ModelCall) -> array[int] | None:
+        """All token ids that a call read; None where they are not known, or cannot be put together
+        of what the calls before it have.
+        """
+        additions: list[ModelCall] = []
+        for one in reversed(self.path(call)):
+            if one.tokens is UNSET:
+                return None
+            additions.append(one)
+            if not one.tokens.prompt_prefix_tokens:
+                break
+        else:
+            return None
+        known = array("i")
+        for one in reversed(additions):
+            if one.tokens is UNSET or one.tokens.prompt_prefix_tokens > len(known):
+                return None
+            del known[one.tokens.prompt_prefix_tokens :]
+            known.extend(one.tokens.prompt_token_ids)
+            if one is not call:
+                known.extend(one.tokens.output_token_ids)
+        return known
+
+    def actor_conversations(self, name: str) -> Iterator[ActorConversation]:
+        """What an actor said: a conversation for each of its calls that it did not go on from."""
+        own = [call for call in self.calls if call.actor == name]
+        went_on = {call.parent_call_id for call in own if not call.detached}
+        for call in own:
+            if call.call_id in went_on:
+                continue
+            path = self.path(call)
+            begins = len(path) - 1
+            while begins and path[begins - 1].actor == name:
+                begins -= 1
+            before = [] if path[0].detached else list(self.opening)
+            for one in path[:begins]:
+                before += self.part(one)
+            after = path[begins - 1].call_id if begins else ""
+            yield ActorConversation(before, after, path[begins:])
+
+
+def parsed(text: Raw | bytes) -> JsonValue:
+    """What JSON text of a row says. Raises RowError for a number that no double holds: reading the
+    row has found all else.
+    """
+    try:
+        return loads(bytes(text))
+    except CodecError as error:
+        raise RowError(str(error)) from None
+
+
+def members_of(text: bytes) -> Mapping[str, Raw]:
+    """The members of a JSON object, not parsed. Raises RowError for what is no object."""
+    try:
+        return _MEMBERS.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return raw_members(text)
+
+
+def raw_members(text: bytes) -> Mapping[str, Raw]:
+    """As `members_of`, for what msgspec does not read: unpaired surrogates."""
+    from gymmesh_responses import dumps
+
+    value = parsed(text)
+    if type(value) is not dict:
+        raise RowError("must be a JSON object")
+    return {key: Raw(dumps(one)) for key, one in value.items()}
+
+
+def _others(text: bytes, known: frozenset[str]) -> Mapping[str, JsonValue]:
+    return {key: parsed(value) for key, value in members_of(text).items() if key not in known}

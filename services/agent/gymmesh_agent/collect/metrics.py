@@ -1,0 +1,26 @@
+"""What an agent counts of collectors' streams."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import gauge, histogram
+
+COLLECT_STREAMS: Final = gauge(
+    "gymmesh_collect_streams",
+    "Collectors' streams that this agent holds, those within their resume window included.",
+    "agent",
+)
+COLLECT_WAITING: Final = gauge(
+    "gymmesh_collect_waiting", "Attempts that wait in this agent for a place to run.", "agent"
+)
+COLLECT_WAIT_SECONDS: Final = histogram(
+    "gymmesh_collect_wait_seconds",
+    "Time that an attempt waited in this agent for a place to run, in seconds.",
+    "agent",
+)
+COLLECT_CAPACITY: Final = gauge(
+    "gymmesh_collect_capacity",
+    "Attempts that this agent runs side by side for collectors, at most.",
+    "agent",
+)

@@ -1,0 +1,18 @@
+"""What an agent counts of the tokens of model calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import counter
+
+TOKEN_FORKS: Final = counter(
+    "gymmesh_token_forks_total",
+    "Model calls whose prompt does not begin with the tokens of the call before, by the reason.",
+    "model reason",
+)
+TOKEN_DIVERGENCES: Final = counter(
+    "gymmesh_token_divergences_total",
+    "Model calls that broke the exact-token law: no such beginning, and no fork declared.",
+    "model",
+)

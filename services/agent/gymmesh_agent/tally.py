@@ -1,0 +1,49 @@
+"""What an attempt did so far. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gymmesh.rollout.v1 import rollout_pb2
+
+# An endpoint may say any number of tokens; the contract has 63 bits for their sum.
+_MOST_TOKENS = 2**63 - 1
+
+
+class AttemptTally(msgspec.Struct):
+    """What an attempt did so far: the fields of `Counts`, and where the time went.
+
+    Attributes:
+        model_us, tool_us, turn_us: microseconds that calls of models (waits for a place included),
+            tools and the environment's turns took, each counted where some run side by side.
+        model_queue_us: of those of models, the waits for a place.
+    """
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model_us: int = 0
+    model_queue_us: int = 0
+    tool_us: int = 0
+    turn_us: int = 0
+
+    def counts(self) -> rollout_pb2.Counts:
+        """The counts in the contract's message."""
+        return rollout_pb2.Counts(
+            model_calls=self.model_calls,
+            tool_calls=self.tool_calls,
+            turns=self.turns,
+            input_tokens=min(self.input_tokens, _MOST_TOKENS),
+            output_tokens=min(self.output_tokens, _MOST_TOKENS),
+        )
+
+    def stages(self) -> dict[str, float]:
+        """Seconds by the stage of the metric gymmesh_rollout_stage_seconds."""
+        return {
+            "model_queue": self.model_queue_us / 1e6,
+            "model": (self.model_us - self.model_queue_us) / 1e6,
+            "call_tool": self.tool_us / 1e6,
+            "next_turn": self.turn_us / 1e6,
+        }

@@ -1,0 +1,81 @@
+"""What a model service counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import counter, gauge, histogram
+
+_CALLS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200)
+_TOKENS: Final = tuple(2**power for power in range(4, 18))
+
+MODEL_CALLS: Final = counter(
+    "gymmesh_model_calls_total",
+    "Model calls, by outcome (completed, incomplete, or the error's reason).",
+    "model outcome",
+)
+MODEL_CALL_SECONDS: Final = histogram(
+    "gymmesh_model_call_seconds", "Time of a call at the model's endpoint, in seconds.", "model"
+)
+MODEL_QUEUE_SECONDS: Final = histogram(
+    "gymmesh_model_queue_seconds",
+    "Time that a call waited in the model service for a place, in seconds.",
+    "model",
+)
+MODEL_WAITING: Final = gauge(
+    "gymmesh_model_waiting", "Calls that wait in the model service for a place.", "model"
+)
+MODEL_FIRST_TOKEN_SECONDS: Final = histogram(
+    "gymmesh_model_first_token_seconds",
+    "Time from a streamed call's start at the endpoint to the first piece of its answer, in"
+    " seconds.",
+    "model",
+)
+MODEL_TOKENS: Final = counter(
+    "gymmesh_model_tokens_total", "Tokens, by direction (input, output).", "model direction"
+)
+MODEL_RETRIES: Final = counter(
+    "gymmesh_model_retries_total",
+    "Calls sent to an endpoint again, by the reason of the failure before.",
+    "model reason",
+)
+MODEL_CONVERSATIONS: Final = counter(
+    "gymmesh_model_conversations_total",
+    "Calls that go on with a conversation, by outcome (continued, unknown: sent whole then).",
+    "model outcome",
+)
+MODEL_CONCURRENCY_LIMIT: Final = gauge(
+    "gymmesh_model_concurrency_limit",
+    "Calls at a time that the model's endpoints are given at present.",
+    "model",
+)
+MODEL_ENDPOINT_IN_FLIGHT: Final = gauge(
+    "gymmesh_model_endpoint_in_flight",
+    "Calls at an endpoint, by its place in the configuration, from 0.",
+    "model endpoint",
+)
+MODEL_ENDPOINT_DOWN: Final = gauge(
+    "gymmesh_model_endpoint_down",
+    "1 while an endpoint is left alone because it failed too often in a row, else 0.",
+    "model endpoint",
+)
+MODEL_ENDPOINT_KV_CACHE: Final = gauge(
+    "gymmesh_model_endpoint_kv_cache_ratio",
+    "How full an endpoint's KV cache is, from 0 to 1, where the endpoint says so.",
+    "model endpoint",
+)
+MODEL_WEIGHTS_VERSION: Final = gauge(
+    "gymmesh_model_weights_version",
+    "The version of the model's weights, once one is known.",
+    "model",
+)
+MODEL_REROUTES: Final = counter(
+    "gymmesh_model_reroutes_total",
+    "Calls sent elsewhere than to the endpoint with their rollout's prefix: it was busy, or down.",
+    "model cause",
+)
+MODEL_CACHE_LOOKUPS: Final = counter(
+    "gymmesh_model_cache_lookups_total",
+    "Calls looked up in a model's response cache, by outcome (hit, miss, damaged, failed).",
+    "model outcome",
+)

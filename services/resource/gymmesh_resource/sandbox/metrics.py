@@ -1,0 +1,24 @@
+"""What sandboxes count."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import counter, gauge
+
+SANDBOX_PLACES: Final = gauge(
+    "gymmesh_sandbox_places", "Programs that this process's sandboxes run at a time, at most."
+)
+SANDBOX_PLACES_BUSY: Final = gauge("gymmesh_sandbox_places_busy", "Programs that run in sandboxes.")
+SANDBOX_STARTS: Final = counter(
+    "gymmesh_sandbox_starts_total",
+    "Programs begun in sandboxes: cold, or warm (started before they were asked for).",
+    "start",
+)
+SANDBOX_ENDINGS: Final = counter(
+    "gymmesh_sandbox_endings_total",
+    "Programs that ended in sandboxes: exited by themselves, or killed for their time (timed_out),"
+    " their output (output_limit) or their memory (killed), or stopped with what used them;"
+    " failed: the sandbox's own fault.",
+    "ending",
+)
