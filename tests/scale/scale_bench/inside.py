@@ -23,7 +23,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import Mesh, embedded
-from gymmesh_model.backends.base import Backend, BackendCall
+from gymmesh_model import ModelConfig
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_responses import response_from_json
 from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import usage
@@ -39,6 +40,7 @@ class Holding(Backend):
 
     endpoint_model = "holding"
     calls_endpoint = False
+    features = Features()
     capabilities = model_pb2.ModelCapabilities(tools=True, abort=True)
     go = asyncio.Event()
     held = 0
@@ -76,10 +78,9 @@ async def _collect(mesh: Mesh, rows: Path, rollouts: int) -> None:
 
 async def main(rollouts: int) -> None:
     """Prints the figure."""
-    plain = configuration("http://127.0.0.1:9", "embedded", most=2 * rollouts)
-    held = {"backend": f"{Holding.__module__}:Holding", "url": None}
-    models = {name: msgspec.structs.replace(one, **held) for name, one in plain.models.items()}
-    config = msgspec.structs.replace(plain, models=models)
+    plain = configuration("http://127.0.0.1:9", "embedded")
+    model = ModelConfig(backend=f"{__name__}:Holding", max_concurrency=2 * rollouts)
+    config = msgspec.structs.replace(plain, models={"policy": model})
     with tempfile.TemporaryDirectory() as folder:
         async with embedded(config) as mesh:
             Holding.go.set()
