@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_resource import Rollout
-
-from .reading import boxed, document, fenced, last_line, normal, number, rows, tagged
-from .small import Small
+from tests.audit.reading import boxed, document, fenced, last_line, normal, number, rows, tagged
+from tests.audit.small import Small
 
 BOX: Final = "The answer is \\boxed{{answer}}."
 TAG: Final = "<answer>{answer}</answer>"

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_resource import Rollout
-
-from .faulty import BOX, CALLS, NUMBERS, PROGRAMS, QUERIES, RECORDS, TAG, WORDS
-from .reading import boxed, document, fenced, last_line, normal, number, rows, tagged
-from .small import Small
+from tests.audit.faulty import BOX, CALLS, NUMBERS, PROGRAMS, QUERIES, RECORDS, TAG, WORDS
+from tests.audit.reading import boxed, document, fenced, last_line, normal, number, rows, tagged
+from tests.audit.small import Small
 
 Row = Mapping[str, Any]
 

@@ -9,9 +9,8 @@ from gymmesh_mesh.authoring.auditing import audit_address
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.serve import ServeOptions, serving
-
-from .faulty import FAULTY
-from .small import small_environment
+from tests.audit.faulty import FAULTY
+from tests.audit.small import small_environment
 
 CONTAINS = next(one for one in FAULTY if one.name == "contains")
 

@@ -11,10 +11,9 @@ from gymmesh_audit import AuditOptions, lines, to_html, to_json
 from gymmesh_mesh.authoring.auditing import audit_here
 from gymmesh_resource import Rollout
 from gymmesh_resource.config import EnvironmentConfig
-
-from .faulty import FAULTY
-from .small import Small, small_environment
-from .sound import SOUND
+from tests.audit.faulty import FAULTY
+from tests.audit.small import Small, small_environment
+from tests.audit.sound import SOUND
 
 
 @pytest.mark.parametrize("faulty", FAULTY, ids=lambda one: one.name)

@@ -161,7 +161,7 @@ def judge(damage: Damage, folder: Path, known: Known) -> list[str]:
         refused = False
         for name, read in readers.items():
             if refused and damage.suffix == ".journal":
-                break  # what the others have to compare with is not known
+                break  # the others have nothing to be compared with
             try:
                 refused = _is_refused(read, allowed=not damage.derived)
             except Exception as error:

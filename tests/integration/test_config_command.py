@@ -31,6 +31,11 @@ async def test_a_configuration_is_checked_without_starting_anything(tmp_path: Pa
         "environments.j: asks the model 'judge', which is not in models",
     ):
         assert part in done.out
+    # Wrong keys and wrong classes are reported together.
+    path.write_text("environments: {a: {use: 'none.py:A', optoins: {}}}\n")
+    done = await gym("config", "validate", path, cwd=tmp_path)
+    assert done.code == 2
+    done.said("environments.a.optoins: unknown key", "environments.a.use: ", "no file none.py")
     path.write_text("modls: {}\n")
     done = await gym("config", "validate", path)
     assert done.code == 2

@@ -1,11 +1,14 @@
 """Much at once: rollouts that wait for their model, rollouts that end, conversations that grow.
 
-    python tests/scale/bench_scale.py [--quick] [--only parked|stream|turns …]
+    python tests/scale/bench_scale.py [--quick] [--only PART …]
 
 parked   10,000 rollouts in flight against a model that takes 30 s: memory for each over all
          processes, beside a bare aiohttp loop; how long the collector's loop was blocked.
+inside   65,536 rollouts parked in one process, in a model that it holds itself: memory for each.
 stream   100,000 rollouts of five events through one collector: its memory and CPU, the disk.
 turns    rollouts of 2, 8, 32, 128 and 512 turns: bytes and CPU of one turn.
+latency  what a mesh adds to a model call and a tool call, with 64, 512 and 10,000 in flight.
+sessions 16,384 sessions opened, called and closed at one environment service.
 
 Needs 20,000 open files a process. Prints what was not reached, and exits 1 then. All but `--quick`
 and `--only` write their section of docs/performance.md.
@@ -26,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.scale.report import machine, write_section
 from tests.scale.rollout_bench.contender import ROOT
-from tests.scale.scale_bench import parked, stream, turns
+from tests.scale.scale_bench import inside, latency, parked, sessions, stream, turns
 
-PARTS: Final = ("parked", "stream", "turns")
+PARTS: Final = ("parked", "inside", "stream", "turns", "latency", "sessions")
 _FILES: Final = 20_000
 _TURNS_IN_ALL: Final = 4096
 
@@ -61,6 +64,27 @@ def run_turns(rounds: int, in_all: int) -> tuple[str, list[str]]:
     return turns.report(found), list(turns.misses(found))
 
 
+def run_latency(share: float) -> tuple[str, list[str]]:
+    """The text and what was not reached. share: of the usual rollouts."""
+    found = {}
+    for in_flight in latency.MODEL_S:
+        for layout in latency.LAYOUTS:
+            found[layout, in_flight] = latency.measure(layout, in_flight, share)
+            print(f"  {layout}, {in_flight}: {found[layout, in_flight]}", flush=True)
+    return latency.report(found), list(latency.misses(found))
+
+
+def run_inside(rollouts: int) -> tuple[str, list[str]]:
+    """The text; nothing is a limit here."""
+    return inside.report(inside.measure(rollouts), rollouts), []
+
+
+def run_sessions(count: int) -> tuple[str, list[str]]:
+    """The text and what was not reached."""
+    found = sessions.measure(count)
+    return sessions.report(found, count), list(sessions.misses(found))
+
+
 def _turn(count: int, rollouts: int) -> dict[str, float]:
     command = [sys.executable, "-m", "tests.scale.scale_bench.turns", str(count), str(rollouts)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=600, check=True)
@@ -89,10 +113,16 @@ def main() -> int:
         print(f"{name} …", flush=True)
         if name == "parked":
             text, lines = run_parked(10_000 // share)
+        elif name == "inside":
+            text, lines = run_inside(inside.ROLLOUTS // share)
         elif name == "stream":
             text, lines = run_stream(100_000 // share)
-        else:
+        elif name == "turns":
             text, lines = run_turns(1 if arguments.quick else 3, _TURNS_IN_ALL // share)
+        elif name == "latency":
+            text, lines = run_latency(1 / share)
+        else:
+            text, lines = run_sessions(sessions.SESSIONS // share)
         print(f"\n{text}\n", flush=True)
         texts.append(text)
         missed += lines

@@ -37,6 +37,7 @@ IN_FLIGHT: Final = (1, 64, 512)
 TARGET_US: Final = 100.0  # a unary call, both sides, 64 in flight
 _LONGEST_S: Final = 0.1
 _MESSAGES: Final = 100  # in a stream
+_LARGE_BYTES: Final = 2 * 1024 * 1024  # of a request that travels in chunks over the mux
 _TIMEOUT_S: Final = 60.0
 
 
@@ -74,7 +75,8 @@ async def serve() -> None:
 
 
 def _request(kind: str = "work") -> model_pb2.CreateResponseRequest:
-    params = responses_pb2.ResponseParams(instructions="x" * 300)
+    size = _LARGE_BYTES if kind == "large" else 300
+    params = responses_pb2.ResponseParams(instructions="x" * size)
     return model_pb2.CreateResponseRequest(params=params, rollout_id=kind, request_id="r-1")
 
 
@@ -136,6 +138,8 @@ async def measure(address: str, calls: int, rounds: int) -> dict[str, dict[str, 
                 samples.setdefault(f"{in_flight} in flight", {}).setdefault(way, []).append(cost)
             cost = await client.unary(5_120, 512, "later")
             samples.setdefault("512, 0 to 100 ms", {}).setdefault(way, []).append(cost)
+            cost = await client.unary(128, 8, "large")
+            samples.setdefault("2 MiB, 8 in flight", {}).setdefault(way, []).append(cost)
             cost = await client.stream(128, 64)
             samples.setdefault("streamed message", {}).setdefault(way, []).append(cost)
             await client.close()

@@ -14,14 +14,14 @@ audit.py           which attacks on which tasks
 report.py          terminal, JSON, HTML (pure)
 """
 
-from .attack import KINDS, Attack
-from .audit import AuditOptions, audit
-from .deliberate import FILE, Meant, read_deliberate
-from .gold import Gold, gold_under
-from .judgement import Report, Weakness
-from .player import MakeArguments, Played, Player
-from .report import lines, to_html, to_json
-from .scripted_model import ScriptedModel
+from gymmesh_audit.attack import KINDS, Attack
+from gymmesh_audit.audit import AuditOptions, audit
+from gymmesh_audit.deliberate import FILE, Meant, read_deliberate
+from gymmesh_audit.gold import Gold, gold_under
+from gymmesh_audit.judgement import Report, Weakness
+from gymmesh_audit.player import MakeArguments, Played, Player
+from gymmesh_audit.report import lines, to_html, to_json
+from gymmesh_audit.scripted_model import ScriptedModel
 
 __all__ = [
     "FILE",

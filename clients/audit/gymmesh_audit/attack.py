@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from .gold import MadeCall
+from gymmesh_audit.gold import MadeCall
 
 AttackKind = Literal["gold", "nothing", "elsewhere", "nearly", "clothes", "hostile", "stability"]
 KINDS: Final[tuple[AttackKind, ...]] = get_args(AttackKind)

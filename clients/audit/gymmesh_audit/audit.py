@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import text_of
-from gymmesh_runtime.errors import MeshError
-
-from .answers import GENERATORS, Variant
-from .answers.pattern import AS_PATTERN
-from .attack import Attack, AttackKind
-from .deliberate import Meant, idle, with_reasons
-from .gold import Gold
-from .hostile import hostile
-from .judgement import (
+from gymmesh_audit.answers import GENERATORS, Variant
+from gymmesh_audit.answers.pattern import AS_PATTERN
+from gymmesh_audit.attack import Attack, AttackKind
+from gymmesh_audit.deliberate import Meant, idle, with_reasons
+from gymmesh_audit.gold import Gold
+from gymmesh_audit.hostile import hostile
+from gymmesh_audit.judgement import (
     Report,
     Weakness,
     judged,
@@ -33,9 +30,11 @@ from .judgement import (
     unstable,
     without_echoes,
 )
-from .player import Played, Player
-from .policies import SILENCE, free_forms, from_elsewhere, from_nothing
-from .retarget import retargeted, with_patterns
+from gymmesh_audit.player import Played, Player
+from gymmesh_audit.policies import SILENCE, free_forms, from_elsewhere, from_nothing
+from gymmesh_audit.retarget import retargeted, with_patterns
+from gymmesh_responses import text_of
+from gymmesh_runtime.errors import MeshError
 
 _AT_ONCE: Final = 8
 _STABLE: Final = 20
@@ -188,7 +187,8 @@ class _Audit:
 
     async def _retargeted(self, tried: Sequence[Tried]) -> list[Tried]:
         """For each kind and form, other expected answers, each on the first task that has one of
-        its shape."""
+        its shape.
+        """
         if self._options.cheap or not self._options.retarget:
             return []
         more: list[Tried] = []

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gymmesh_audit.judgement import Weakness
 from gymmesh_runtime.config import ConfigError
-
-from .judgement import Weakness
 
 #: The file's name beside the module of an environment's class.
 FILE: Final = "deliberate.yaml"

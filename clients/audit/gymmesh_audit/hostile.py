@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .attack import Attack
-from .gold import ANSWER, Gold, same
+from gymmesh_audit.attack import Attack
+from gymmesh_audit.gold import ANSWER, Gold, same
 
 _BROKEN: Final[dict[str, str]] = {
     "opened and never closed": "<think>reasoning <answer> \\boxed{ ```python\n",

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .attack import KINDS, AttackKind
-from .player import Played
-from .policies import CONTENT_FREE, SILENCE
+from gymmesh_audit.attack import KINDS, AttackKind
+from gymmesh_audit.player import Played
+from gymmesh_audit.policies import CONTENT_FREE, SILENCE
 
 _ROUNDING = 1e-9
 _SHOWN = 160

@@ -14,13 +14,12 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_audit.attack import Attack
+from gymmesh_audit.gold import Gold, gold_of
+from gymmesh_audit.scripted_model import ScriptedModel
 from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import Instance, PeerDirectory
-
-from .attack import Attack
-from .gold import Gold, gold_of
-from .scripted_model import ScriptedModel
 
 RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 VERIFY: Final = "gymmesh.verify.v1.VerifyService"

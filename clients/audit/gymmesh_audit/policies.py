@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .attack import Attack
-from .gold import ANSWER, Gold, same
+from gymmesh_audit.attack import Attack
+from gymmesh_audit.gold import ANSWER, Gold, same
 
 #: Answers that cost nothing, each an attack of its own.
 CONSTANTS: Final[tuple[str, ...]] = (

@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .attack import KINDS, MEANS
-from .judgement import Report, Weakness
+from gymmesh_audit.attack import KINDS, MEANS
+from gymmesh_audit.judgement import Report, Weakness
 
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
@@ -128,7 +128,8 @@ def _unplayed(report: Report) -> str:
 
 def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
     """Weaknesses of one kind that came out the same on the same tasks, together; what is meant
-    for one reason, too."""
+    for one reason, too.
+    """
     groups: dict[tuple[object, ...], list[Weakness]] = {}
     for one in found:
         alike = (one.kind, one.problem, one.task_id, one.count, one.detail)

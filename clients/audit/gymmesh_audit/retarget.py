@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_audit.answers.text import is_identifier
+from gymmesh_audit.gold import Gold, GoldKind
 from gymmesh_responses import CodecError, dumps, loads
-
-from .answers.text import is_identifier
-from .gold import Gold, GoldKind
 
 #: By kind. Small and large numbers, names that end like units, dates, sets, words.
 GOLDS: Final[Mapping[GoldKind, Sequence[str]]] = {

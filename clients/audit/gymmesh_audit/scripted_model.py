@@ -9,10 +9,9 @@ from typing import Final
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_audit.attack import Attack
 from gymmesh_responses import new_message, text_of
 from gymmesh_runtime.context import CallContext
-
-from .attack import Attack
 
 #: What a judge is asked to write for yes and for no, in the prompts of judges.
 LABELS: Final[tuple[tuple[str, str], ...]] = (

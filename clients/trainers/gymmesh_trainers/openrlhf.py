@@ -1,4 +1,6 @@
-"""OpenRLHF: an agent executor. A file for `--train.agent_func_path`:
+"""OpenRLHF: an agent executor.
+
+A file for `--train.agent_func_path`:
 
     from gymmesh_trainers.openrlhf import executor
     AgentExecutor = executor("shop.py:Shop")

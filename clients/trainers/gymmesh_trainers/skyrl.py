@@ -1,4 +1,6 @@
-"""SkyRL: a generator. In a subclass of `BasePPOExp`:
+"""SkyRL: a generator.
+
+In a subclass of `BasePPOExp`:
 
     def get_generator(self, cfg, tokenizer, inference_engine_client):
         return GymmeshGenerator("shop.py:Shop", tokenizer, inference_engine_client)

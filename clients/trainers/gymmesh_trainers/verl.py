@@ -1,4 +1,6 @@
-"""veRL: an agent loop. In the file that `agent_loop_config_path` names:
+"""veRL: an agent loop.
+
+In the file that `agent_loop_config_path` names:
 
     - name: gymmesh
       _target_: gymmesh_trainers.verl.GymmeshAgentLoop

@@ -7,7 +7,6 @@ import { describe, it } from "node:test";
 import {
   bytesToText,
   CodecError,
-  jsonEqual,
   newMessage,
   overlayWithout,
   parseJson,
@@ -24,6 +23,7 @@ import {
   ItemSchema,
   ResponseParamsSchema,
 } from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
+import { jsonEqual } from "./json_equal.js";
 
 describe("JSON", () => {
   const same = [

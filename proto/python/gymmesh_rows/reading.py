@@ -9,7 +9,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gymmesh_responses import CodecError, JsonValue, dumps_clean, loads
+from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads
 from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys, own_metadata
 from gymmesh_rows.row import Row, RowError
 
@@ -24,9 +24,9 @@ _ROWS_OF: Final = "this is no row of a rollout"
 def read_row(line: bytes) -> Row:
     """The row of a line, which may be of NeMo Gym or of an earlier version.
 
-    Checked: types, token ids and log probabilities (none negative, as many as tokens), and that
-    the calls' places are in the output. What two calls have to do with each other is checked by
-    the methods that follow them.
+    Checked: types, token ids (none negative), log probabilities (none positive, as many as ids),
+    and that the calls' places are in the output. What two calls have to do with each other is
+    checked by the methods that follow them.
 
     Raises:
         RowError: it is not a row; the text names the key and what is wrong.
@@ -127,5 +127,12 @@ def _check(row: Row) -> None:
                 f"{place}.tokens: {len(tokens.output_token_ids)} token ids were sampled, but there "
                 f"are {len(tokens.logprobs)} log probabilities"
             )
+        if (most := _largest(tokens.logprobs)) > LOGPROB_ROUNDING:
+            raise RowError(f"{place}.tokens.logprobs: {most:g} is positive")
         if tokens.prompt_prefix_tokens < 0:
             raise RowError(f"{place}.tokens.prompt_prefix_tokens: must not be negative")
+
+
+def _largest(logprobs: list[float | None]) -> float:
+    """The largest of some log probabilities, of which those that are not known are None."""
+    return max((one for one in logprobs if one is not None), default=0.0)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import gymmesh_runtime as _settings  # noqa: F401  # before gRPC is loaded
 
 if TYPE_CHECKING:
-    from .agent import Agent as Agent
-    from .agent import Completion as Completion
-    from .agent import ContextExceeded as ContextExceeded
-    from .agent import StopRollout as StopRollout
-    from .config import AgentConfig as AgentConfig
-    from .context import RolloutContext as RolloutContext
-    from .context import ToolAnswer as ToolAnswer
-    from .context import TurnAnswer as TurnAnswer
-    from .model.answer import ModelCall as ModelCall
-    from .service import AgentService as AgentService
+    from gymmesh_agent.agent import Agent as Agent
+    from gymmesh_agent.agent import Completion as Completion
+    from gymmesh_agent.agent import ContextExceeded as ContextExceeded
+    from gymmesh_agent.agent import StopRollout as StopRollout
+    from gymmesh_agent.config import AgentConfig as AgentConfig
+    from gymmesh_agent.context import RolloutContext as RolloutContext
+    from gymmesh_agent.context import ToolAnswer as ToolAnswer
+    from gymmesh_agent.context import TurnAnswer as TurnAnswer
+    from gymmesh_agent.model.answer import ModelCall as ModelCall
+    from gymmesh_agent.service import AgentService as AgentService
 
 _HOME = {
     "Agent": "agent",

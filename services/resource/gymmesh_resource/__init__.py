@@ -9,28 +9,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .config import EnvironmentConfig as EnvironmentConfig
-    from .environment import Environment as Environment
-    from .environment import Turn as Turn
-    from .errors import DefinitionError as DefinitionError
-    from .errors import TaskInvalid as TaskInvalid
-    from .errors import ToolError as ToolError
-    from .expected import Expected as Expected
-    from .models import ModelAnswer as ModelAnswer
-    from .rewards import reward as reward
-    from .rollout import Member as Member
-    from .rollout import Rollout as Rollout
-    from .rollout import ToolCall as ToolCall
-    from .rollout import Transcript as Transcript
-    from .service import ResourceService as ResourceService
-    from .session import Session as Session
-    from .task import Task as Task
-    from .tools import tool as tool
-    from .verdicts import Component as Component
-    from .verdicts import Outcome as Outcome
-    from .verdicts import Pending as Pending
-    from .verdicts import Skipped as Skipped
-    from .verdicts import Verdict as Verdict
+    from gymmesh_resource.config import EnvironmentConfig as EnvironmentConfig
+    from gymmesh_resource.environment import Environment as Environment
+    from gymmesh_resource.environment import Turn as Turn
+    from gymmesh_resource.errors import DefinitionError as DefinitionError
+    from gymmesh_resource.errors import TaskInvalid as TaskInvalid
+    from gymmesh_resource.errors import ToolError as ToolError
+    from gymmesh_resource.expected import Expected as Expected
+    from gymmesh_resource.models import ModelAnswer as ModelAnswer
+    from gymmesh_resource.rewards import reward as reward
+    from gymmesh_resource.rollout import Member as Member
+    from gymmesh_resource.rollout import Rollout as Rollout
+    from gymmesh_resource.rollout import ToolCall as ToolCall
+    from gymmesh_resource.rollout import Transcript as Transcript
+    from gymmesh_resource.service import ResourceService as ResourceService
+    from gymmesh_resource.session import Session as Session
+    from gymmesh_resource.task import Task as Task
+    from gymmesh_resource.tools import tool as tool
+    from gymmesh_resource.verdicts import Component as Component
+    from gymmesh_resource.verdicts import Outcome as Outcome
+    from gymmesh_resource.verdicts import Pending as Pending
+    from gymmesh_resource.verdicts import Skipped as Skipped
+    from gymmesh_resource.verdicts import Verdict as Verdict
 
 _NAMES = {
     "config": ("EnvironmentConfig",),

@@ -30,17 +30,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, Ty
 
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.errors import FILE_MODULE, DefinitionError, TaskInvalid, TookTooLong
+from gymmesh_resource.expected import ExpectedAnswers
+from gymmesh_resource.rollout import Member, Rollout, Transcript
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import Outcome, Pending
 from gymmesh_runtime.extras import Extra
 
-from .errors import FILE_MODULE, DefinitionError, TaskInvalid, TookTooLong
-from .expected import ExpectedAnswers
-from .rollout import Member, Rollout, Transcript
-from .task import Task
-from .verdicts import Outcome, Pending
-
 if TYPE_CHECKING:
-    from .session import Session
-    from .workers import ProcessPool
+    from gymmesh_resource.session import Session
+    from gymmesh_resource.workers import ProcessPool
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -198,7 +197,7 @@ class Environment(Generic[S]):
 
     def reward_functions(self) -> Mapping[str, tuple[Callable[..., Any], float]]:
         """The reward functions by name, each with its weight: methods marked `@reward`."""
-        from .rewards.marking import marked_methods
+        from gymmesh_resource.rewards.marking import marked_methods
 
         return {
             mark.name: (getattr(self, attribute), mark.weight)
@@ -219,7 +218,7 @@ class Environment(Generic[S]):
         pickle. Over its time it is killed, which counts as the caller's own time-out. Raises
         what the function raises, and `PoolError` when its process crashed.
         """
-        from .workers import WorkerTimeout
+        from gymmesh_resource.workers import WorkerTimeout
 
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(
@@ -240,7 +239,7 @@ class Environment(Generic[S]):
         Raises what the function raises; `AnswerTooMuch` where it used up its time or memory, or
         broke its process; TimeoutError where the machine gave it no time; and `PoolError`.
         """
-        from .workers import WorkerTimeout, work_on_answer
+        from gymmesh_resource.workers import WorkerTimeout, work_on_answer
 
         try:
             return await work_on_answer(self.process_pool, function, *arguments, cpu_s=cpu_s)
@@ -250,7 +249,7 @@ class Environment(Generic[S]):
     @property
     def process_pool(self) -> ProcessPool:
         """The worker processes; each starts when it is first needed."""
-        from .workers import ProcessPool
+        from gymmesh_resource.workers import ProcessPool
 
         if self._worker_pool is None:
             self._worker_pool = ProcessPool(

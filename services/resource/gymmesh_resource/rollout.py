@@ -12,12 +12,11 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.models import ModelAccess, Models, UsageCounter
+from gymmesh_resource.session import JudgedSession
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import Stage
 from gymmesh_responses import CodecError, loads, message_text, text_of
-
-from .models import ModelAccess, Models, UsageCounter
-from .session import JudgedSession
-from .task import Task
-from .verdicts import Stage
 
 
 @dataclass(frozen=True, slots=True)

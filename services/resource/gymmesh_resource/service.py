@@ -14,27 +14,26 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gymmesh_resource.serving import metrics
-from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serving import Service
-
-from .config import EnvironmentConfig
-from .environment import Environment
-from .errors import DefinitionError
-from .mcp_server.offering import Offering
-from .registry import make_environment
-from .registry.signatures import check_signatures
-from .serving import (
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.mcp_server.offering import Offering
+from gymmesh_resource.registry import make_environment
+from gymmesh_resource.registry.signatures import check_signatures
+from gymmesh_resource.serving import (
     CLOSE_S,
     AuditServicer,
     Method,
     ResourceServicer,
     ServedEnvironment,
     VerifyServicer,
+    metrics,
     watch,
 )
-from .verdicts import check_range
+from gymmesh_resource.verdicts import check_range
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import Service
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"

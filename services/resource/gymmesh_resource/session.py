@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from .models import ModelAccess, Models
-from .task import Task
+from gymmesh_resource.models import ModelAccess, Models
+from gymmesh_resource.task import Task
 
 S = TypeVar("S")
 

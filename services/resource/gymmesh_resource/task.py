@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.errors import TaskInvalid
 from gymmesh_responses import CodecError, dumps, dumps_sorted, loads, params_from_json
-
-from .errors import TaskInvalid
 
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false",
           list: "a list", dict: "an object"}  # fmt: skip

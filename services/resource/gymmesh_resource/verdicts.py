@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.errors import DefinitionError, WrongResult
 from gymmesh_responses import CodecError, dumps
-
-from .errors import DefinitionError, WrongResult
 
 # Sums of weighted parts may miss a bound by a rounding error.
 _ROUNDING = 1e-9

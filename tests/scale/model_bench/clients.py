@@ -1,4 +1,6 @@
-"""One way of calling the model, measured: python -m tests.scale.model_bench.clients WAY …
+"""One way of calling the model, measured.
+
+    python -m tests.scale.model_bench.clients WAY …
 
     WAY CASE URL CALLS CONCURRENCY LOOP
 

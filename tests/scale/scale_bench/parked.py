@@ -23,7 +23,8 @@ _SOON_S: Final = 240.0
 @dataclass(frozen=True, slots=True)
 class Parked:
     """KB of 1e3 bytes (PSS) for each parked rollout; the longest block of the
-    collector's loop, without and with its waits for a processor."""
+    collector's loop, without and with its waits for a processor.
+    """
 
     kb: float
     block_ms: float

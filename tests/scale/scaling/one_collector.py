@@ -36,8 +36,8 @@ async def collect(
 ) -> None:
     """Collects the shard's tasks, once each. A mesh must not have seen the run's id before."""
     identity = RunIdentity("t" * 64, "c" * 64)
-    options = OpenOptions(run_id=run_id, shard=shard, tasks=count)
-    output = RunOutput.open(OutputFiles(path), identity, options)
+    opening = OpenOptions(run_id=run_id, shard=shard, tasks=count)
+    output = RunOutput.open(OutputFiles(path), identity, opening)
     tasks = []
     for number in range(shard.index, count, shard.of):
         one = rollout_pb2.Task()

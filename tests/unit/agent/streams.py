@@ -45,7 +45,7 @@ def check_counts(events: Events, counts: rollout_pb2.Counts) -> None:
 
 
 def conversation(events: Events, call_id: str) -> list[responses_pb2.Item]:
-    """conversation(call), as the header of rollout.proto defines it."""
+    """The conversation of a call, as the header of rollout.proto defines it."""
     model_call = next(one for one in model_calls(events) if one.call_id == call_id)
     items = [*base(events, model_call), *model_call.context_items, *model_call.response.output]
     outputs = {

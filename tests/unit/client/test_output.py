@@ -198,7 +198,8 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     output = resume(files)
-    for more in ({"resume": True}, {"overwrite": True}):
+    again: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}]
+    for more in again:
         with pytest.raises(UserError, match="another collector is writing to it"):
             begin(files, **more)
     output.abandon()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pytest
+
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import fold
 from gymmesh_client.rollout import RolloutParts, call_tokens
 from gymmesh_client.rows import completed_line
-from gymmesh_responses import function_call_output, item_from_json
-from gymmesh_rows import nemo_row, read_row
+from gymmesh_responses import dumps, function_call_output, item_from_json, loads
+from gymmesh_rows import RowError, nemo_row, read_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 CALL = {"type": "function_call", "call_id": "f1", "name": "add", "arguments": "{}"}
@@ -112,3 +114,31 @@ def test_a_row_without_tokens_says_nothing_of_them() -> None:
     row = row_of(folded)
     assert not any("generation_token_ids" in item for item in row["response"]["output"])
     assert not {"weights_versions", "token_forks"} & set(row["metadata"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("output_token_ids", [3, -4], "no token id"),
+        ("output_token_ids", [3], "1 token ids were sampled, but there are 2 log probabilities"),
+        ("prompt_token_ids", [-1], "no token id"),
+        ("logprobs", [-0.5, 0.5], "0.5 is positive"),
+        ("logprobs", [None, 0.5], "0.5 is positive"),
+        ("logprobs", [-0.5], "but there are 1 log probabilities"),
+    ],
+)
+def test_tokens_that_cannot_be_are_refused(key: str, value: list[Any], words: str) -> None:
+    capture = tokens_pb2.TokenCapture(
+        prompt_token_ids=ids(1, 2), output_token_ids=ids(3, 4), logprobs=floats(-0.5, -2.0)
+    )
+    row = completed_line(make_task(), RolloutParts.of(rollout(capture)))[0]
+    document: Any = loads(row)
+    document["calls"][0]["tokens"][key] = value
+    with pytest.raises(RowError, match=words):
+        read_row(dumps(document))
+    earlier: Any = nemo_row(read_row(row))
+    (item,) = [one for one in earlier["response"]["output"] if "generation_token_ids" in one]
+    names = {"output_token_ids": "generation_token_ids", "logprobs": "generation_log_probs"}
+    item[names.get(key, key)] = value
+    with pytest.raises(RowError, match=words):
+        read_row(dumps(earlier))

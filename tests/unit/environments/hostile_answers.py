@@ -94,7 +94,8 @@ def transcripts(
     tool: str, argument: str, frames: Sequence[str] = FRAMES, longest: int | None = None
 ) -> dict[str, list[responses_pb2.Item]]:
     """Transcripts by what they are: each text as a message, and as a call of the tool, both as
-    all of its arguments and as the value of one. `longest`: characters of a message."""
+    all of its arguments and as the value of one. `longest`: characters of a message.
+    """
     found: dict[str, list[responses_pb2.Item]] = {}
     for why, text in TEXTS.items():
         for frame in frames:

@@ -31,7 +31,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 @dataclass(frozen=True)
 class Case:
     """An environment with one worker, made with seconds for an answer; a row, an answer that is
-    right, and one that takes more time than there is."""
+    right, and one that takes more time than there is.
+    """
 
     make: Callable[[float], Environment[Any]]
     row: dict[str, Any]

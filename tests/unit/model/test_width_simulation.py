@@ -84,3 +84,25 @@ def test_a_second_without_answers_is_made_up_for_quickly() -> None:
 def test_a_fixed_width_that_is_too_large_loses_calls_and_one_too_small_answers() -> None:
     small = run(Clients([Places(20)], fixed=10, seconds=20.0))
     assert small.answered < 0.6 * 200
+
+
+@pytest.mark.parametrize(
+    "worlds",
+    [
+        lambda: [Places(6)],
+        lambda: [Places(20, latency=0.2)],
+        lambda: [Bucket(100.0)],
+        lambda: [Chance(every=15)],
+    ],
+    ids=["six places", "twenty slow places", "a token bucket", "chance"],
+)
+def test_no_fixed_width_that_loses_no_calls_is_much_better(worlds: Worlds) -> None:
+    """Compared with the best of a sweep of fixed widths."""
+    sweep = {
+        width: run(Clients(worlds(), fixed=width, seconds=20.0))
+        for width in (1, 3, 6, 8, 12, 20, 32, 64)
+    }
+    whole = {width: one.answered for width, one in sweep.items() if one.failed < 0.02}
+    best = max(whole, key=whole.__getitem__)
+    print(f"fixed at {best}: {whole}")
+    share_of_best(whole[best], worlds)

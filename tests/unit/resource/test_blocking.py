@@ -18,8 +18,7 @@ from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, too
 from gymmesh_resource.serving import step_timer
 from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.telemetry import stalls
-
-from .served import served, task
+from tests.unit.resource.served import served, task
 
 LIMIT_S = 1.0
 BLOCKS_S = 2.0

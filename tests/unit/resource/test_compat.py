@@ -11,9 +11,8 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-
-from .environments import Judge
-from .served import TIMEOUT, served, task
+from tests.unit.resource.environments import Judge
+from tests.unit.resource.served import TIMEOUT, served, task
 
 
 class Halves(Environment[None]):

@@ -29,8 +29,7 @@ from gymmesh_resource import (
 from gymmesh_resource.kept_state import NotKept, StateClasses, state_from_json, state_to_json
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-
-from .served import TIMEOUT, Served, served, task
+from tests.unit.resource.served import TIMEOUT, Served, served, task
 
 HERE = StateClasses(__name__)
 

@@ -32,8 +32,7 @@ from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-
-from .served import TIMEOUT, served, task
+from tests.unit.resource.served import TIMEOUT, served, task
 
 
 class Oracle:

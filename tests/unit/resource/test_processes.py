@@ -11,8 +11,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.heavy import Heavy
-
-from .served import served, task
+from tests.unit.resource.served import served, task
 
 IN_A_FILE = '''
 from gymmesh_resource import Environment

@@ -21,8 +21,7 @@ from gymmesh_resource import (
 from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.registry import environment_class, environment_names, make_environment
 from gymmesh_runtime.config import ConfigError
-
-from .served import TIMEOUT, served
+from tests.unit.resource.served import TIMEOUT, served
 
 SHOP = Path(__file__).parents[3] / "examples" / "first_environment" / "shop.py"
 

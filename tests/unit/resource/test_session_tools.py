@@ -11,8 +11,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, tool
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.errors import MeshError
-
-from .served import served, task
+from tests.unit.resource.served import served, task
 
 
 def function(name: str, **properties: Any) -> dict[str, Any]:

@@ -18,10 +18,9 @@ from gymmesh_resource.serving.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from tests.unit.resource.environments import Game, Notebook, Notes
+from tests.unit.resource.served import Served, new_id, served, task
 from tests.unit.runtime.probe import until
-
-from .environments import Game, Notebook, Notes
-from .served import Served, new_id, served, task
 
 
 async def test_state_does_not_leak_between_sessions() -> None:

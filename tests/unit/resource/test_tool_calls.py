@@ -13,9 +13,8 @@ from gymmesh_resource import Environment, Rollout, Session, tool
 from gymmesh_resource.errors import WrongResult
 from gymmesh_resource.tools import answer_of
 from gymmesh_runtime.errors import MeshError
-
-from .environments import Blocking, Notebook
-from .served import served
+from tests.unit.resource.environments import Blocking, Notebook
+from tests.unit.resource.served import served
 
 
 async def test_a_result_is_text_as_json() -> None:

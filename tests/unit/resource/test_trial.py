@@ -24,9 +24,8 @@ from gymmesh_resource.checks import CannotMakeUp, Finding, made_up, try_out
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.peers import PeerDirectory
-
-from .environments import Game, Ranked
-from .served import task
+from tests.unit.resource.environments import Game, Ranked
+from tests.unit.resource.served import task
 
 SHARED: list[str] = []
 

@@ -13,8 +13,7 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource import Environment, Member, Rollout, Session, Task, Transcript, Turn
 from gymmesh_responses import CodecError, new_message, text_of
 from gymmesh_runtime.errors import MeshError
-
-from .served import TIMEOUT, served, task
+from tests.unit.resource.served import TIMEOUT, served, task
 
 Reason = errors_pb2.ErrorReason
 

@@ -22,9 +22,8 @@ from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from tests.support.scraping import Counted
-
-from .environments import Game, Judge, Notebook, Ranked
-from .served import TIMEOUT, Served, served, task
+from tests.unit.resource.environments import Game, Judge, Notebook, Ranked
+from tests.unit.resource.served import TIMEOUT, Served, served, task
 
 _FAULTS = [
     *("raise", "nan", "inf", "none", "text", "huge", "bad_component", "bad_evidence"),

@@ -1,5 +1,6 @@
 """Processes that are started beside gRPC run, whatever its fork handlers would do; in processes of
-their own, since gRPC reads its settings once."""
+their own, since gRPC reads its settings once.
+"""
 
 from __future__ import annotations
 

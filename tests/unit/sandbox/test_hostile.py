@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from gymmesh_resource.sandbox import BubblewrapSandbox, Ending, Limits, Result, program_in
-
-from .machine import (
+from tests.unit.sandbox.machine import (
     BRIEF,
     TIGHT,
     descendants,

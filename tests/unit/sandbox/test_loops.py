@@ -10,8 +10,7 @@ import pytest
 import uvloop
 
 from gymmesh_resource.sandbox.bench import Measurement, measure
-
-from .machine import require_bubblewrap
+from tests.unit.sandbox.machine import require_bubblewrap
 
 require_bubblewrap()
 

@@ -19,8 +19,15 @@ from gymmesh_resource.sandbox import (
 )
 from gymmesh_resource.sandbox.bench import measure
 from gymmesh_resource.sandbox.bubblewrap import find_python
-
-from .machine import BRIEF, TIGHT, descendants, groups, left_behind, opened, require_bubblewrap
+from tests.unit.sandbox.machine import (
+    BRIEF,
+    TIGHT,
+    descendants,
+    groups,
+    left_behind,
+    opened,
+    require_bubblewrap,
+)
 
 require_bubblewrap()
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from gymmesh_resource.sandbox import BubblewrapSandbox, Ending, Limits, Program, program_in
-
-from .machine import (
+from tests.unit.sandbox.machine import (
     TIGHT,
     descendants,
     groups,

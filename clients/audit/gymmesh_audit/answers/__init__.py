@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..gold import Gold, GoldKind
-from . import calls, choice, code, json_value, number, sql, text
-from .variant import Variant
+from gymmesh_audit.answers import calls, choice, code, json_value, number, sql, text
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import Gold, GoldKind
 
 __all__ = ["GENERATORS", "Generator", "Variant"]
 

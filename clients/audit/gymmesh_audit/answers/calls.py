@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..gold import Gold
-from .json_value import changed_once, swapped_digits
-from .variant import Variant
+from gymmesh_audit.answers.json_value import changed_once, swapped_digits
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import Gold
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:

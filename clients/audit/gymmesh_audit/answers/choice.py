@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..gold import ANSWER, Gold, same
-from .variant import Variant
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import ANSWER, Gold, same
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:

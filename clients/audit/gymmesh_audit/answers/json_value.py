@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..gold import ANSWER, Gold
-from .orders import swapped
-from .variant import Variant
+from gymmesh_audit.answers.orders import swapped
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import ANSWER, Gold
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
-from ..gold import ANSWER, Gold, number_of
-from . import text
-from .orders import digit_orders
-from .pattern import matches
-from .variant import Variant
+from gymmesh_audit.answers import text
+from gymmesh_audit.answers.orders import digit_orders
+from gymmesh_audit.answers.pattern import matches
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import ANSWER, Gold, number_of
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")

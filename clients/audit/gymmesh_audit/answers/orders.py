@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..gold import number_of, same
-from .variant import Variant
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import number_of, same
 
 _RUN = re.compile(r"\d+")
 _DECIMAL = re.compile(r"-?\d+\.\d+")

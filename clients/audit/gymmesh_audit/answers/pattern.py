@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..gold import same
-from .variant import Variant
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import same
 
 #: The attack's name.
 AS_PATTERN = "a match of it as a pattern"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..gold import Gold
-from .variant import Variant
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import Gold
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:

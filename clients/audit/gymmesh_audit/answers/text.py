@@ -6,10 +6,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from ..gold import ANSWER, Gold, same
-from .orders import digit_orders, swapped
-from .pattern import matches
-from .variant import Variant
+from gymmesh_audit.answers.orders import digit_orders, swapped
+from gymmesh_audit.answers.pattern import matches
+from gymmesh_audit.answers.variant import Variant
+from gymmesh_audit.gold import ANSWER, Gold, same
 
 _LETTERS = re.compile(r"[^\W\d_][^\d*+/=^()]*")
 # Letters that are no factors of a product.

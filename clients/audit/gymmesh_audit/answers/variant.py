@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..gold import MadeCall
+from gymmesh_audit.gold import MadeCall
 
 
 @dataclass(frozen=True, slots=True)

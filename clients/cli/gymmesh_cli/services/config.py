@@ -39,10 +39,14 @@ def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> i
     Exit code 0 when all is right, 1 when an environment or a name is wrong, 2 when the file is.
     """
     from gymmesh_mesh import MeshConfig
-    from gymmesh_mesh.authoring.validating import problems_of
-    from gymmesh_runtime.config import load_config, public_view
+    from gymmesh_mesh.authoring.validating import problems_of, wrong_classes
+    from gymmesh_runtime.config import ConfigError, load_config, merged_document, public_view
 
-    found = load_config(files, sets, MeshConfig)
+    try:
+        found = load_config(files, sets, MeshConfig)
+    except ConfigError as error:
+        error.more += tuple(wrong_classes(merged_document(files, sets)))
+        raise
     problems = problems_of(found)
     document = {"problems": problems, "configuration": public_view(found)}
     report(as_json, document, _lines(files, found, problems))

@@ -4,10 +4,13 @@ cannot be made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gymmesh_mesh.compose import make_service, models_called, specs_of
 from gymmesh_mesh.config import MeshConfig
+from gymmesh_resource import DefinitionError
+from gymmesh_resource.registry import environment_class
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 
@@ -15,6 +18,23 @@ from gymmesh_runtime.config.errors import nearest
 def problems_of(config: MeshConfig) -> list[str]:
     """A sentence for each problem. Environments are made, and not opened."""
     return [*_defaults(config), *_environments(config)]
+
+
+def wrong_classes(document: Mapping[str, Any]) -> list[ConfigError]:
+    """The mistakes of environments whose class cannot be loaded, in a document that no
+    configuration can be made of, as its keys are wrong: so that all is reported at once.
+    """
+    environments = document.get("environments")
+    found = list[ConfigError]()
+    for name, one in environments.items() if isinstance(environments, dict) else ():
+        use = one.get("use") if isinstance(one, dict) else None
+        if not isinstance(use, str) or "${" in use:
+            continue
+        try:
+            environment_class(use)
+        except DefinitionError as error:
+            found.append(ConfigError(str(error), path=f"environments.{name}.use"))
+    return found
 
 
 def _defaults(config: MeshConfig) -> Iterator[str]:

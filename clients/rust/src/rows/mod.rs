@@ -263,9 +263,9 @@ fn actors(rollout: &Rollout, verdict: Option<&Verification>) -> Vec<Actor> {
             model_calls: calls.len() as u32,
             trainable: calls.iter().any(|call| call.trainable),
             reward: components
-                .filter(|one| one.name == name)
-                .map(|one| one.value)
-                .last(),
+                .rev()
+                .find(|one| one.name == name)
+                .map(|one| one.value),
             usage: Some(usage(calls)),
         }
     };

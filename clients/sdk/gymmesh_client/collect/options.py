@@ -13,7 +13,7 @@ from gymmesh_client.dispatch import DispatchOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions(DispatchOptions):
-    """How to collect; what DispatchOptions says, and:
+    """How to collect, besides what DispatchOptions says.
 
     Attributes:
         repeats: rollouts per task.

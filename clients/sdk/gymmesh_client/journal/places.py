@@ -13,7 +13,7 @@ from gymmesh_client.journal.format import records
 from gymmesh_client.journal.format.frames import HEADER
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import Compacted, Place, RowFile, RunOpened, Superseded
-from gymmesh_client.journal.log import frames_of, mapped
+from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.state import RunState
 
@@ -67,7 +67,8 @@ class RunPlaces:
 
     def read(self, fd: int, until: int | None = None) -> None:
         """Take in what is new in the log, an open file; `until`: up to this byte, at which a commit
-        ends. Raises UserError where the log is damaged, and BadRecord.
+        ends. Raises UserError where the log is damaged or does not say what run it is of, and
+        BadRecord.
         """
         with mapped(fd) as data:
             for frame in frames_of(data, self.files, self.position, self.sequence):
@@ -79,6 +80,8 @@ class RunPlaces:
                 self.position, self.sequence = frame.end, frame.sequence + 1
                 if until is not None and frame.end >= until:
                     break
+        if not self.state.session:
+            raise unnamed_run(self.files)
 
     def current(self, file: RowFile, first: int = 0) -> Iterator[tuple[int, Place]]:
         """The current rows of a file from a number on, each with its number: how many rows the file

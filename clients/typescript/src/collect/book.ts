@@ -19,8 +19,6 @@ export interface AttemptKey {
 /** An attempt that was asked for. */
 export interface Asked extends AttemptKey {
   readonly request: RunRolloutRequest;
-  /** The bytes of the request. */
-  readonly size: number;
   /** When it must have ended, in milliseconds of the stream's clock. */
   readonly dueMs: number;
   /** Takes each of its events, once and in order; what it throws ends the attempt. */

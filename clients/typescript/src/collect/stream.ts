@@ -1,7 +1,7 @@
 /** The stream to one agent, over any number of connections. */
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { CONTRACT_VERSION, checkContract } from "../contract.js";
 import { fromStatus, MeshError } from "../errors.js";
 import {
@@ -29,8 +29,6 @@ export interface StreamLimits {
   readonly reconnectMs: number;
   readonly backoffMs: number;
   readonly backoffCapMs: number;
-  /** For which an acknowledgement waits for others. */
-  readonly acknowledgeMs: number;
 }
 
 export const STREAM_LIMITS: StreamLimits = {
@@ -40,7 +38,6 @@ export const STREAM_LIMITS: StreamLimits = {
   reconnectMs: 30_000,
   backoffMs: 100,
   backoffCapMs: 2_000,
-  acknowledgeMs: 100,
 };
 
 /** After one of these, connecting again does not help. */
@@ -58,10 +55,8 @@ const FINAL: ReadonlySet<string> = new Set([
 /** A connection lives as long as it is needed; after a week it is made anew. */
 const LONGEST_MS = 7 * 86_400_000;
 const CLOSE_MS = 2_000;
-const BATCH_BYTES = 256 * 1024;
 /** A start stands in a message of its own, beside what the message adds to it. */
 const START_BYTES = MESSAGE_BYTES - 1024;
-const BATCH_ITEMS = 256;
 
 type Call = BidiCall<typeof CollectRequestSchema, typeof CollectResponseSchema>;
 type Request = NonNullable<MessageInitShape<typeof CollectRequestSchema>["message"]>;
@@ -97,8 +92,6 @@ export class CollectStream {
   /** Whether the connection brought anything after its welcome. */
   private progressed = false;
   private closing = false;
-  private starting: Asked[] = [];
-  private ackTimer: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly connection: Connection,
@@ -135,7 +128,6 @@ export class CollectStream {
         rolloutId,
         attempt,
         request,
-        size,
         dueMs: performance.now() + timeoutMs,
         onEvent: options.onEvent,
         done: (error) => {
@@ -158,7 +150,7 @@ export class CollectStream {
   /** The outcome of an attempt is stored. */
   stored(attempt: AttemptKey): void {
     this.book.stored(attempt);
-    this.acknowledgeSoon();
+    this.acknowledge();
   }
 
   /** Ends the stream; attempts in flight are cancelled at the agent. */
@@ -175,7 +167,6 @@ export class CollectStream {
     await Promise.race([this.serving, patience]);
     limit.abort();
     this.call?.cancel();
-    clearTimeout(this.ackTimer);
   }
 
   /** Serves; whatever happens, nobody is left waiting. */
@@ -245,7 +236,6 @@ export class CollectStream {
       return new MeshError("INTERNAL_FAULT", `${this.who}: ${String(error)}`, { cause: error });
     } finally {
       this.call = undefined;
-      this.starting = [];
       clearTimeout(hello);
       clearInterval(watch);
     }
@@ -290,7 +280,7 @@ export class CollectStream {
           this.owed = 0n;
         }
         this.cancel(unwanted);
-        this.acknowledgeSoon();
+        this.acknowledge();
         break;
       }
       case "startRefused":
@@ -302,49 +292,20 @@ export class CollectStream {
     }
   }
 
-  /** Has an attempt started, together with others of this turn of the event loop. */
   private start(asked: Asked): void {
     asked.sent = true;
-    if (!this.starting.length) setImmediate(() => this.flush());
-    this.starting.push(asked);
-  }
-
-  private flush(): void {
-    // What was abandoned meanwhile is cancelled, and so must have been started.
-    const waiting = this.starting;
-    this.starting = [];
-    while (this.call && waiting.length) {
-      let bytes = 0;
-      let count = 0;
-      for (const { size } of waiting) {
-        if (count && (count === BATCH_ITEMS || bytes + size > BATCH_BYTES)) break;
-        bytes += size;
-        count += 1;
-      }
-      const now = performance.now();
-      const starts = waiting.splice(0, count).map(({ request, dueMs }) => ({
-        request,
-        timeoutMs: BigInt(Math.max(1, Math.round(dueMs - now))),
-      }));
-      this.say({ case: "starts", value: { starts } });
-    }
+    const { request, dueMs } = asked;
+    const timeoutMs = BigInt(Math.max(1, Math.round(dueMs - performance.now())));
+    this.say({ case: "starts", value: { starts: [{ request, timeoutMs }] } });
   }
 
   private cancel(keys: readonly AttemptKey[]): void {
     if (!keys.length) return;
-    this.flush(); // a cancel must not overtake its start
     const attempts = keys.map(({ rolloutId, attempt }) => ({ rolloutId, attempt }));
     this.say({ case: "cancels", value: { attempts } });
   }
 
-  private acknowledgeSoon(): void {
-    if (this.book.acknowledged <= this.acked) return;
-    this.ackTimer ??= setTimeout(() => this.acknowledge(), this.limits.acknowledgeMs);
-  }
-
   private acknowledge(): void {
-    clearTimeout(this.ackTimer);
-    this.ackTimer = undefined;
     const cursor = this.book.acknowledged;
     if (!this.call || cursor <= this.acked) return;
     this.acked = cursor;
@@ -365,11 +326,4 @@ function tooLarge(size: number): MeshError {
   const metadata = { limit_bytes: `${START_BYTES}`, size_bytes: `${size}` };
   const sentence = `the task has ${size} bytes, and no message is as large`;
   return new MeshError("MESSAGE_TOO_LARGE", sentence, { metadata });
-}
-
-/** A request as a message of its own, for `CollectStream.run`. */
-export function runRequest(
-  init: MessageInitShape<typeof RunRolloutRequestSchema>,
-): RunRolloutRequest {
-  return create(RunRolloutRequestSchema, init);
 }

@@ -128,7 +128,8 @@ def insert(
     rows: Sequence[tuple[int, int, Summary, tuple[int | None, ...]]],
 ) -> None:
     """Put rows in: each its id, file, summary and place (offset, inner, length,
-    extent, number, crc)."""
+    extent, number, crc).
+    """
     database.executemany(
         _INSERT, [_columns(names, number, file, one) for number, file, one, _ in rows]
     )

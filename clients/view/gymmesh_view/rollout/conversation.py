@@ -28,7 +28,7 @@ def laid_out(value: Any) -> str:
 
 
 def items_of(first: list[Json], output: list[Json]) -> list[Json]:
-    """What was said, in order, each a dict with
+    """What was said, in order, each a dict.
 
     `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
     the model first answered; `call`: the number of the model call that wrote it, from 0; `parts`;

@@ -32,7 +32,7 @@ _SEEDS = 2**31
 
 
 class LocalOptions(ConstraintOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of a `local` model: how answers are constrained, and:
+    """The `options` of a `local` model, besides how answers are constrained.
 
     context: tokens of prompt and answer together, per slot. slots: calls computed at a time.
     threads: of computation, or null for one per core. start_s: seconds for loading the model.

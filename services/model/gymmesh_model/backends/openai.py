@@ -38,7 +38,7 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
 class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of an `openai` model: those of `responses`, and:
+    """The `options` of an `openai` model, besides those of `responses`.
 
     organization, project: whose account pays, where the key alone does not say.
     """

@@ -32,10 +32,10 @@ _ALARM: Final = 8.0
 _MOST_TOLERATED: Final = 0.6
 # The share of refusals from which the width does not rise above what is known to be safe.
 _MISSES: Final = 0.08
-# Answers from which a rate is told, and from which a share of refusals is.
+# The least answers that a rate, and a share of refusals, is computed from.
 _ENOUGH: Final = 40
 _SOME: Final = 10
-# A width that is so many times another should be refused less often, if width is what counts.
+# At a width this many times smaller, fewer calls are refused if the width is the cause.
 _SEVERAL: Final = 3.0
 _PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 120.0
@@ -43,12 +43,12 @@ _LONGEST_PAUSE_S: Final = 120.0
 
 @dataclass(slots=True)
 class _Round:
-    """What came of the calls that began since the width last fell, at `since`.
+    """The results of the calls that began since the width last fell, at `since`.
 
     first: when one of them was first answered.
     refused: how many were refused since then.
     same, missed: how many were answered and refused of those that began at the width in force,
-        which is so since `same_since`.
+        which was set at `same_since`.
     """
 
     since: float = float("-inf")
@@ -74,7 +74,9 @@ class _Round:
 
 @dataclass(slots=True)
 class _Refusals:
-    """The refusals that make up the alarm, since when.
+    """The refusals behind the alarm.
+
+    since: when the first of them came.
 
     in_hand: the calls that the endpoint had in hand, added up over them.
     takes: whether it answered a call that began after the first of them.
@@ -88,7 +90,7 @@ class _Refusals:
 
 @dataclass(frozen=True, slots=True)
 class _Fall:
-    """What was before a fall: the width, answers a second, and the share of refusals."""
+    """The width, the answers a second and the share of refusals before a fall."""
 
     width: float
     rate: float
@@ -234,13 +236,15 @@ class AdaptiveWidth:
         return True
 
     def _makes_no_difference(self, first: _Fall) -> bool:
-        """Whether as many are refused as at several times the width."""
+        """Whether the share of refusals is as high as it was at several times the width."""
         turn = self._round
         fell = self.width <= first.width / _SEVERAL
         return fell and turn.answered >= _SOME and turn.share >= 0.75 * first.share
 
     def _go_back(self, fall: _Fall, now: float) -> None:
-        """Back to the width before a fall, tolerating what is refused whatever the width."""
+        """Returns to the width before a fall, and tolerates the share that is refused at any
+        width.
+        """
         self._tolerated = min(_MOST_TOLERATED, 1.25 * max(fall.share, self._round.share))
         self._tolerated_until = now + _LONGEST_PAUSE_S
         self._safe, self._proven, self._resumes = fall.width, False, now
@@ -285,7 +289,7 @@ class AdaptiveWidth:
         return self.width > before
 
     def _misses(self) -> bool:
-        """Whether so many are refused at this width that no more should be tried."""
+        """Whether too many calls are refused at this width to try a larger one."""
         turn = self._round
         most = _MISSES if self._tolerated <= TOLERATED else self._tolerated
         return turn.missed > most * (turn.same + turn.missed)

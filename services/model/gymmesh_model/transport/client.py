@@ -232,7 +232,12 @@ class _HttpAnswer:
             raise ConnectionLost("connection broke inside the answer")
 
     async def read(self) -> bytes:
-        return b"".join([piece async for piece in self.pieces()])
+        if "Content-Length" not in self.headers:  # else its size was checked with the head
+            return b"".join([piece async for piece in self.pieces()])
+        try:
+            return await self._response.content.read()
+        except (aiohttp.ClientError, OSError) as failure:
+            raise typed(failure, self._link) from None
 
     def _is_cut_off(self) -> bool:
         """Whether the connection broke where its end should have been the answer's end."""

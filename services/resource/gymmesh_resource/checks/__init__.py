@@ -1,7 +1,7 @@
 """Trying out an environment as `gym-cli env test` does: made-up calls, and what they found."""
 
-from ..made_up import CannotMakeUp, made_up
-from .calls import Finding
-from .trial import try_out
+from gymmesh_resource.checks.calls import Finding
+from gymmesh_resource.checks.trial import try_out
+from gymmesh_resource.made_up import CannotMakeUp, made_up
 
 __all__ = ["CannotMakeUp", "Finding", "made_up", "try_out"]

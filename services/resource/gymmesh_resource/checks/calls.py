@@ -13,10 +13,9 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-
-from ..service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 
 #: Seconds that one call may take.
 CALL_S = 60.0

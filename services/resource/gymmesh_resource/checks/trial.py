@@ -22,13 +22,20 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_resource.checks.calls import (
+    CALL_S,
+    FAULTS,
+    REWARD,
+    EnvironmentCalls,
+    Finding,
+    Flaw,
+    Warned,
+)
+from gymmesh_resource.made_up import CannotMakeUp, made_up
+from gymmesh_resource.service import ResourceService
 from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-
-from ..made_up import CannotMakeUp, made_up
-from ..service import ResourceService
-from .calls import CALL_S, FAULTS, REWARD, EnvironmentCalls, Finding, Flaw, Warned
 
 _IN_FLIGHT = 64
 _SHOWN = 200  # characters

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
-    from .serving import serve as serve
-    from .tool_server import ToolServer as ToolServer
+    from gymmesh_resource.mcp_server.serving import serve as serve
+    from gymmesh_resource.mcp_server.tool_server import ToolServer as ToolServer
 
 __all__ = ["ToolServer", "serve"]
 

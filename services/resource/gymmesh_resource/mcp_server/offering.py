@@ -14,7 +14,7 @@ from gymmesh_runtime.addresses import TOOLS_HARM, at_port, is_local, log_exposur
 from gymmesh_runtime.config import ConfigError
 
 if TYPE_CHECKING:
-    from .tool_server import OfferedService
+    from gymmesh_resource.mcp_server.tool_server import OfferedService
 
 _STOP_S = 4.0
 

@@ -11,9 +11,8 @@ from typing import cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gymmesh_resource.mcp_server.tool_server import ToolServer
 from gymmesh_runtime.addresses import at_port, family_of, is_wildcard
-
-from .tool_server import ToolServer
 
 _START_S = 10.0
 _STOP_S = 5.0

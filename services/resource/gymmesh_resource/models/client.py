@@ -16,14 +16,13 @@ from typing import Any, TypeAlias
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.models import metrics
+from gymmesh_resource.models.usage import UsageCounter
 from gymmesh_responses import item_from_json, new_message, params_from_json, text_of
 from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import Instance, PeerDirectory
-
-from ..errors import DefinitionError
-from .usage import UsageCounter
 
 Prompt: TypeAlias = "str | Sequence[responses_pb2.Item | Mapping[str, Any]]"
 """A user's message as text, or a whole conversation: items, as messages or as Responses JSON."""

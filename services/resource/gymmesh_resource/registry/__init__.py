@@ -1,7 +1,7 @@
 """Environments by name: finds their classes, makes them from options, reads their examples."""
 
-from .examples import example_rows, example_tasks
-from .loading import (
+from gymmesh_resource.registry.examples import example_rows, example_tasks
+from gymmesh_resource.registry.loading import (
     About,
     about,
     environment_class,
@@ -10,7 +10,7 @@ from .loading import (
     named_object,
     uses_of,
 )
-from .source import source_digest
+from gymmesh_resource.registry.source import source_digest
 
 __all__ = [
     "About",

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import DefinitionError, TaskInvalid
+from gymmesh_resource.task import Task
 from gymmesh_responses import CodecError, loads
-
-from ..environment import Environment
-from ..errors import DefinitionError, TaskInvalid
-from ..task import Task
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 

@@ -19,14 +19,13 @@ from typing import Any
 
 import msgspec
 
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import FILE_MODULE, DefinitionError
+from gymmesh_resource.rewards.function import function_environment
+from gymmesh_resource.tools import arguments_type
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.text.authors_code import described
 from gymmesh_runtime.text.faults import place_of
-
-from ..environment import Environment
-from ..errors import FILE_MODULE, DefinitionError
-from ..rewards.function import function_environment
-from ..tools import arguments_type
 
 GROUP = "gymmesh.environments"
 # The folders of the files that were loaded.

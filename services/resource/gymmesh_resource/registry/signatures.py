@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import DefinitionError
 from gymmesh_runtime.text.faults import shown_place
-
-from ..environment import Environment
-from ..errors import DefinitionError
 
 
 def check_signatures(environment: Environment[Any]) -> None:

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ..environment import Environment
-from ..errors import FILE_MODULE
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import FILE_MODULE
 
 # Files of one environment; a folder with more is not hashed whole.
 _MOST_FILES: Final = 1000

@@ -6,9 +6,9 @@ function.py   an environment made of a plain function
 rewards.py    an environment's reward functions with their weights, and their sum
 """
 
-from .call import RewardCall
-from .function import function_environment
-from .marking import reward
-from .rewards import Rewards
+from gymmesh_resource.rewards.call import RewardCall
+from gymmesh_resource.rewards.function import function_environment
+from gymmesh_resource.rewards.marking import reward
+from gymmesh_resource.rewards.rewards import Rewards
 
 __all__ = ["RewardCall", "Rewards", "function_environment", "reward"]

@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+from gymmesh_resource.errors import DefinitionError, TaskInvalid
+from gymmesh_resource.rollout import Rollout
+from gymmesh_resource.session import Session
+from gymmesh_resource.task import Task
 from gymmesh_runtime.text.faults import shown_place
-
-from ..errors import DefinitionError, TaskInvalid
-from ..rollout import Rollout
-from ..session import Session
-from ..task import Task
 
 _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 # Parameters that receive an object, by their name or by their annotation.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from ..environment import Environment
-from .marking import mark_of
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.rewards.marking import mark_of
 
 
 class FunctionEnvironment(Environment[None]):

@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from gymmesh_resource.config import RewardConfig
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import DefinitionError, WrongResult
+from gymmesh_resource.rewards.call import RewardCall, call_of
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import Component, Outcome, Pending, Skipped, Verdict, reward_number
 from gymmesh_runtime.config.errors import nearest
-
-from ..config import RewardConfig
-from ..environment import Environment
-from ..errors import DefinitionError, WrongResult
-from ..task import Task
-from ..verdicts import Component, Outcome, Pending, Skipped, Verdict, reward_number
-from .call import RewardCall, call_of
 
 VERIFY: Final = "verify"
 

@@ -1,8 +1,8 @@
 """Running untrusted programs: one small interface, bubblewrap behind it."""
 
-from .bubblewrap import BubblewrapSandbox
-from .languages import LANGUAGES, Language, program_in
-from .program import (
+from gymmesh_resource.sandbox.bubblewrap import BubblewrapSandbox
+from gymmesh_resource.sandbox.languages import LANGUAGES, Language, program_in
+from gymmesh_resource.sandbox.program import (
     Ending,
     Limits,
     Program,
@@ -12,8 +12,8 @@ from .program import (
     SandboxError,
     SandboxUnavailable,
 )
-from .threads import ProgramThread
-from .unsandboxed import UnsandboxedPrograms
+from gymmesh_resource.sandbox.threads import ProgramThread
+from gymmesh_resource.sandbox.unsandboxed import UnsandboxedPrograms
 
 __all__ = [
     "LANGUAGES",

@@ -12,9 +12,9 @@ import sys
 import time
 from dataclasses import dataclass
 
-from .bubblewrap import BubblewrapSandbox
-from .languages import program_in
-from .program import Limits, Sandbox
+from gymmesh_resource.sandbox.bubblewrap import BubblewrapSandbox
+from gymmesh_resource.sandbox.languages import program_in
+from gymmesh_resource.sandbox.program import Limits, Sandbox
 
 
 @dataclass(frozen=True, slots=True)

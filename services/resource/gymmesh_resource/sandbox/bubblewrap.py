@@ -18,13 +18,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gymmesh_resource.sandbox import metrics
-
-from .base import Launch, LocalSandbox, limits_script
-from .cgroups import Cgroup, make_group, remove_stale
-from .process import Process
-from .program import Limits, Program, SandboxError, SandboxUnavailable
-from .seccomp import UnknownMachine, filter_for
-from .warm import LateFiles, ProgramKind, Spare, WarmPool, kind_of, write_all
+from gymmesh_resource.sandbox.base import Launch, LocalSandbox, limits_script
+from gymmesh_resource.sandbox.cgroups import Cgroup, make_group, remove_stale
+from gymmesh_resource.sandbox.process import Process
+from gymmesh_resource.sandbox.program import Limits, Program, SandboxError, SandboxUnavailable
+from gymmesh_resource.sandbox.seccomp import UnknownMachine, filter_for
+from gymmesh_resource.sandbox.warm import (
+    LateFiles,
+    ProgramKind,
+    Spare,
+    WarmPool,
+    kind_of,
+    write_all,
+)
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 # The user ids of slots when the service is root: far from those of people and services.

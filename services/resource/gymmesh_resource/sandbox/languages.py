@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .program import Program
+from gymmesh_resource.sandbox.program import Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import time
 
-from .pipes import PipeReader, PipeWriter
-from .program import Ending, Limits, Result, SandboxError
-from .threads import ProgramThread, threads_of
+from gymmesh_resource.sandbox.pipes import PipeReader, PipeWriter
+from gymmesh_resource.sandbox.program import Ending, Limits, Result, SandboxError
+from gymmesh_resource.sandbox.threads import ProgramThread, threads_of
 
 # After a SIGKILL the kernel takes milliseconds; many large processes on a busy machine take longer.
 # What runs out here is a failure that no program should be able to choose.

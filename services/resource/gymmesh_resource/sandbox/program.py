@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .threads import ProgramThread
+from gymmesh_resource.sandbox.threads import ProgramThread
 
 _MIB = 1024 * 1024
 

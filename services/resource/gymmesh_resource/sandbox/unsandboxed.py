@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .base import Launch, LocalSandbox, limits_script
-from .process import Process
-from .program import Limits, Program
+from gymmesh_resource.sandbox.base import Launch, LocalSandbox, limits_script
+from gymmesh_resource.sandbox.process import Process
+from gymmesh_resource.sandbox.program import Limits, Program
 
 
 class UnsandboxedPrograms(LocalSandbox):

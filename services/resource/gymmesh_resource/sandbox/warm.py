@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from .process import Process
-from .program import Limits, Program, SandboxError
+from gymmesh_resource.sandbox.process import Process
+from gymmesh_resource.sandbox.program import Limits, Program, SandboxError
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 # In memory, and below folders that every user may pass through, as temporary ones need not be.

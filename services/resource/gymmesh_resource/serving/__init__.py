@@ -1,12 +1,12 @@
 """Serves one environment: its RPCs, the sessions behind them, and the limits of its methods."""
 
-from .audit_servicer import AuditServicer
-from .method import Method
-from .resource_servicer import ResourceServicer
-from .served import CLOSE_S, ServedEnvironment
-from .sessions import OpenSession, SessionStore
-from .verify_servicer import VerifyServicer
-from .watchdog import watch
+from gymmesh_resource.serving.audit_servicer import AuditServicer
+from gymmesh_resource.serving.method import Method
+from gymmesh_resource.serving.resource_servicer import ResourceServicer
+from gymmesh_resource.serving.served import CLOSE_S, ServedEnvironment
+from gymmesh_resource.serving.sessions import OpenSession, SessionStore
+from gymmesh_resource.serving.verify_servicer import VerifyServicer
+from gymmesh_resource.serving.watchdog import watch
 
 __all__ = [
     "CLOSE_S",

@@ -9,14 +9,13 @@ from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_resource.expected import AnswerKind, Expected, as_list
+from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
+from gymmesh_resource.serving.served import ServedEnvironment
+from gymmesh_resource.task import Task
 from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-
-from ..expected import AnswerKind, Expected, as_list
-from ..task import Task
-from .faults import callers_fault, environment_fault, raise_from
-from .served import ServedEnvironment
 
 _KINDS: Final[dict[AnswerKind, verify_pb2.AnswerKind.ValueType]] = {
     "text": verify_pb2.ANSWER_KIND_TEXT,

@@ -15,6 +15,9 @@ from typing import NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
+from gymmesh_resource.task import Task
+from gymmesh_resource.workers import PoolSaturated
 from gymmesh_responses import CodecError, item_to_dict
 from gymmesh_runtime.errors import MeshError, field_invalid, queue_full
 from gymmesh_runtime.text.faults import (
@@ -24,10 +27,6 @@ from gymmesh_runtime.text.faults import (
     traceback_id,
 )
 from gymmesh_runtime.text.secrets import mask_secrets
-
-from ..errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
-from ..task import Task
-from ..workers import PoolSaturated
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason

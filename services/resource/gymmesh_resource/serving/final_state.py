@@ -8,12 +8,11 @@ import inspect
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import DefinitionError, StateGone
+from gymmesh_resource.kept_state import NotKept, StateClasses, state_from_json, state_to_json
+from gymmesh_resource.session import Session
 from gymmesh_runtime.errors import field_invalid
-
-from ..environment import Environment
-from ..errors import DefinitionError, StateGone
-from ..kept_state import NotKept, StateClasses, state_from_json, state_to_json
-from ..session import Session
 
 _LONGEST_REASON: Final = 300
 

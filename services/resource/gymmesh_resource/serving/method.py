@@ -10,14 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from gymmesh_resource.errors import TookTooLong
+from gymmesh_resource.models import CallScope, UsageCounter, in_call
+from gymmesh_resource.serving.step_timer import StepTimer
+from gymmesh_resource.workers import CallTimer, Threads, ThreadsBusy
 from gymmesh_runtime.errors import queue_full
 from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.timers import Limit
-
-from ..errors import TookTooLong
-from ..models import CallScope, UsageCounter, in_call
-from ..workers import CallTimer, Threads, ThreadsBusy
-from .step_timer import StepTimer
 
 
 class Method:

@@ -13,23 +13,22 @@ from typing import Any, TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.environment import Said, Turn
+from gymmesh_resource.errors import WrongResult
+from gymmesh_resource.models import UsageCounter, merged
+from gymmesh_resource.rollout import Transcript
+from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
+from gymmesh_resource.serving.served import ServedEnvironment, seed_of
+from gymmesh_resource.serving.sessions import OpenSession
+from gymmesh_resource.serving.tool_calls import ToolCalls
+from gymmesh_resource.session import Session
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import turn_reward
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
-
-from ..environment import Said, Turn
-from ..errors import WrongResult
-from ..models import UsageCounter, merged
-from ..rollout import Transcript
-from ..session import Session
-from ..task import Task
-from ..verdicts import turn_reward
-from .faults import callers_fault, environment_fault, raise_from
-from .served import ServedEnvironment, seed_of
-from .sessions import OpenSession
-from .tool_calls import ToolCalls
 
 T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.

@@ -10,26 +10,25 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import WrongResult
+from gymmesh_resource.models import Models
+from gymmesh_resource.registry import example_tasks, named_object, source_digest
+from gymmesh_resource.rewards import Rewards
 from gymmesh_resource.serving import metrics
+from gymmesh_resource.serving.faults import callers_fault, environment_fault
+from gymmesh_resource.serving.final_state import refuse_unneeded_session
+from gymmesh_resource.serving.method import Method
+from gymmesh_resource.serving.sessions import SessionStore
+from gymmesh_resource.session import JudgedSession, Session
+from gymmesh_resource.task import Task
+from gymmesh_resource.tools import Toolset
+from gymmesh_resource.workers import Threads
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_runtime.text.faults import shown_place
-
-from ..config import EnvironmentConfig
-from ..environment import Environment
-from ..errors import WrongResult
-from ..models import Models
-from ..registry import example_tasks, named_object, source_digest
-from ..rewards import Rewards
-from ..session import JudgedSession, Session
-from ..task import Task
-from ..tools import Toolset
-from ..workers import Threads
-from .faults import callers_fault, environment_fault
-from .final_state import refuse_unneeded_session
-from .method import Method
-from .sessions import SessionStore
 
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0

@@ -15,12 +15,11 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.serving.once import Once, digest_of, session_not_found
+from gymmesh_resource.session import Session
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import may_use, owned
-
-from ..config import EnvironmentConfig
-from ..session import Session
-from .once import Once, digest_of, session_not_found
 
 S = TypeVar("S")
 # Seconds that a cancelled call may take to end before its session is closed without it.

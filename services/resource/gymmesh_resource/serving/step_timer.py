@@ -11,10 +11,9 @@ from time import perf_counter
 from types import CodeType
 from typing import Any
 
+from gymmesh_resource.errors import Blocked
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text.faults import shown_place
-
-from ..errors import Blocked
 
 
 class StepTimer(Generator[Any, Any, Any]):

@@ -16,7 +16,14 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.errors import DefinitionError, TookTooLong, ToolError, WrongResult
 from gymmesh_resource.serving import metrics
+from gymmesh_resource.serving.faults import environment_fault, raise_from
+from gymmesh_resource.serving.method import Method
+from gymmesh_resource.serving.served import ServedEnvironment
+from gymmesh_resource.serving.sessions import OpenSession
+from gymmesh_resource.session import Session
+from gymmesh_resource.tools import BadArguments, answer_of, read_arguments, read_object
 from gymmesh_responses import (
     TOOL_NAME_RULE,
     CodecError,
@@ -27,14 +34,6 @@ from gymmesh_responses import (
 )
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
-
-from ..errors import DefinitionError, TookTooLong, ToolError, WrongResult
-from ..session import Session
-from ..tools import BadArguments, answer_of, read_arguments, read_object
-from .faults import environment_fault, raise_from
-from .method import Method
-from .served import ServedEnvironment
-from .sessions import OpenSession
 
 _Output: TypeAlias = "bytes | responses_pb2.ContentParts"
 _MAX_NAMES = 20

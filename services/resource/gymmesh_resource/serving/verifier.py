@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import WrongResult
-from ..models import UsageCounter
-from ..rollout import Rollout
-from ..session import Session
-from .served import ServedEnvironment
+from gymmesh_resource.errors import WrongResult
+from gymmesh_resource.models import UsageCounter
+from gymmesh_resource.rollout import Rollout
+from gymmesh_resource.serving.served import ServedEnvironment
+from gymmesh_resource.session import Session
 
 
 class Verifier:

@@ -17,23 +17,22 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_resource.errors import TookTooLong, WrongResult
+from gymmesh_resource.models import UsageCounter, merged
+from gymmesh_resource.rollout import Member, Rollout
 from gymmesh_resource.serving import metrics
+from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
+from gymmesh_resource.serving.final_state import final_state, kept_state, state_gone
+from gymmesh_resource.serving.group_members import group_members
+from gymmesh_resource.serving.once import session_not_found
+from gymmesh_resource.serving.served import ServedEnvironment, seed_of
+from gymmesh_resource.serving.verifier import Verifier
+from gymmesh_resource.session import JudgedSession, Session
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import Pending, Stage, write_verification
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
-
-from ..errors import TookTooLong, WrongResult
-from ..models import UsageCounter, merged
-from ..rollout import Member, Rollout
-from ..session import JudgedSession, Session
-from ..task import Task
-from ..verdicts import Pending, Stage, write_verification
-from .faults import callers_fault, environment_fault, raise_from
-from .final_state import final_state, kept_state, state_gone
-from .group_members import group_members
-from .once import session_not_found
-from .served import ServedEnvironment, seed_of
-from .verifier import Verifier
 
 _STATUSES = {
     rollout_pb2.VERIFICATION_STATUS_VERIFIED: "verified",

@@ -18,10 +18,9 @@ from types import CodeType, FrameType
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from gymmesh_resource.environment import Environment
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, log_stall, note_stall, stalls_within
 from gymmesh_runtime.text.faults import shown_place
-
-from ..environment import Environment
 
 _BEAT_S: Final = 0.25
 _LOOK_S: Final = 0.5

@@ -1,9 +1,9 @@
 """Tools: methods marked with `@tool`, the schemas that models see, and reading their arguments."""
 
-from .arguments import BadArguments, read_arguments, read_object
-from .definition import Toolset, answer_of, tool
-from .docstrings import read_docstring
-from .signatures import arguments_schema, arguments_type
+from gymmesh_resource.tools.arguments import BadArguments, read_arguments, read_object
+from gymmesh_resource.tools.definition import Toolset, answer_of, tool
+from gymmesh_resource.tools.docstrings import read_docstring
+from gymmesh_resource.tools.signatures import arguments_schema, arguments_type
 
 __all__ = [
     "BadArguments",

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
+from gymmesh_resource.tools.other_types import value_of_other
 from gymmesh_responses import CodecError, loads
-
-from .other_types import value_of_other
 
 # More than this of a schema is no help to a model that is being corrected.
 _MAX_PARAMETERS = 12
@@ -112,7 +111,7 @@ def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, A
 
 
 def describe_parameters(schema: Mapping[str, Any]) -> str:
-    """One sentence on what a tool takes, such as `Send {"x": integer, "y": string (optional)}.`"""
+    """One sentence on what a tool takes, as `Send {"x": integer, "y": string (optional)}`."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     required = schema.get("required", ())
     shown = [

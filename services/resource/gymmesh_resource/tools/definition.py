@@ -10,12 +10,11 @@ from typing import Any, Final, TypeVar, overload
 import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.errors import DefinitionError, WrongResult
+from gymmesh_resource.tools.docstrings import read_docstring
+from gymmesh_resource.tools.other_types import plain_of_other
+from gymmesh_resource.tools.signatures import arguments_schema, arguments_type, takes_session
 from gymmesh_responses import TOOL_NAME_RULE, dumps, is_tool_name, text_to_bytes
-
-from ..errors import DefinitionError, WrongResult
-from .docstrings import read_docstring
-from .other_types import plain_of_other
-from .signatures import arguments_schema, arguments_type, takes_session
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__gymmesh_tool__"

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import DefinitionError
-from .other_types import schema_of_other
+from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.tools.other_types import schema_of_other
 
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 SESSION = "session"

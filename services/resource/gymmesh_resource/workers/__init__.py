@@ -1,8 +1,8 @@
 """Where blocking code runs: threads, worker processes, and the queues for them."""
 
-from .answer_work import AnswerTooMuch, work_on_answer
-from .call_timer import CallTimer, caller_waits_s, limit_paused
-from .process_pool import (
+from gymmesh_resource.workers.answer_work import AnswerTooMuch, work_on_answer
+from gymmesh_resource.workers.call_timer import CallTimer, caller_waits_s, limit_paused
+from gymmesh_resource.workers.process_pool import (
     PoolClosed,
     PoolError,
     PoolSaturated,
@@ -12,8 +12,8 @@ from .process_pool import (
     WorkerStartFailed,
     WorkerTimeout,
 )
-from .slots import Slots
-from .threads import Threads, ThreadsBusy
+from gymmesh_resource.workers.slots import Slots
+from gymmesh_resource.workers.threads import Threads, ThreadsBusy
 
 __all__ = [
     "AnswerTooMuch",

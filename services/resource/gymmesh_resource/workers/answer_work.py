@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
-from .process_pool import ProcessPool, WorkerCrashed
+from gymmesh_resource.workers.process_pool import ProcessPool, WorkerCrashed
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_resource.workers import metrics
+from gymmesh_resource.workers.call_timer import limit_paused
+from gymmesh_resource.workers.process_worker import HEADER
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.waits import cancel_and_wait
-
-from .call_timer import limit_paused
-from .process_worker import HEADER
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

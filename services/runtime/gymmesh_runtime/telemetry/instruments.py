@@ -82,7 +82,7 @@ class Family(Collector, Generic[ChildT]):
         """metric: the library's, in no registry."""
         self.name = name
         self.label_names = tuple(labels)
-        self._metric = metric
+        self._metric: ChildT = metric
         self._children: dict[tuple[str, ...], ChildT] = {}
         registry.register(self)
 
@@ -110,7 +110,8 @@ class Family(Collector, Generic[ChildT]):
 
     def describe(self) -> Iterable[Metric]:
         """The same, without children, too: for the registry's check of names."""
-        return self._metric.describe()
+        described: Iterable[Metric] = self._metric.describe()
+        return described
 
 
 class Counter(Family[CounterChild]):

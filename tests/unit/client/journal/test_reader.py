@@ -30,6 +30,7 @@ from gymmesh_client.journal.format.records import (
 )
 from gymmesh_client.journal.index.seal import seal, unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.stored_rows import stored_rows
 
 
 def name(number: int) -> str:
@@ -103,6 +104,17 @@ def test_a_torn_tail_is_left_alone_by_readers(tmp_path: Path) -> None:
     assert files.journal.read_bytes() == torn
 
 
+def test_a_journal_that_lost_its_first_commit_is_damaged(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1)])
+    journal.close()
+    files.journal.write_bytes(files.journal.read_bytes()[:40])
+    with pytest.raises(UserError, match="does not say what run it is of"):
+        open_run(files.rows)
+    with pytest.raises(UserError, match="does not say what run it is of"):
+        list(stored_rows(files, ROWS))
+
+
 @pytest.mark.parametrize("zstd", [False, True])
 def test_a_new_verdict_takes_the_place_of_the_old_one(tmp_path: Path, zstd: bool) -> None:
     files, journal = begun(tmp_path, zstd=zstd)
@@ -131,6 +143,39 @@ def test_a_damaged_row_is_told(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"out\.jsonl:1: the row was changed after"),
     ):
         run.get_rollout(name(1))
+
+
+def test_a_superseded_row_that_was_changed_is_in_nobody_s_way(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1, "pending")])
+    (old,) = journal.current(lambda one: True)
+    replace(journal, old, new(1, "judged"))
+    compact(journal)
+    journal.close()
+    files.superseded.write_bytes(files.superseded.read_bytes().replace(b"pending", b"settled"))
+    with open_run(files.rows) as run:
+        assert [(one.row is None, one.damaged) for one in run.attempts(name(1))] == [
+            (True, True),
+            (False, False),
+        ]
+        assert run.line(name(1)) == new(1, "judged").row
+        assert [row["text"] for row in run.rows()] == ["judged"]
+
+
+@pytest.mark.parametrize("layout", [{}, {"zstd": True}])
+def test_a_run_that_is_compacted_after_it_was_opened(
+    tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    files, journal = begun(tmp_path, **layout)
+    journal.commit([new(number, "x" * number) for number in range(5)])
+    with open_run(files.rows) as run:
+        old = journal.current(lambda one: one.key == rollout_key(name(1)))
+        journal.supersede(old, RETRY)
+        compact(journal)
+        assert run.line(name(4)) == new(4, "xxxx").row
+        assert run.line(name(1)) is None
+        assert [one.damaged for one in run.attempts(name(3))] == [False]
+    journal.close()
 
 
 def test_no_run(tmp_path: Path) -> None:

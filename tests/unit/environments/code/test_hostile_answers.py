@@ -12,10 +12,9 @@ import yaml
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.code.environment import CodeEnvironment
 from gymmesh_responses import new_message
+from tests.unit.environments.code.suites import SUITES, answer_of
 from tests.unit.resource.served import served, task
 from tests.unit.sandbox.machine import descendants, left_behind, require_bubblewrap
-
-from .suites import SUITES, answer_of
 
 require_bubblewrap()
 

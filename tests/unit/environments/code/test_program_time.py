@@ -21,10 +21,9 @@ from gymmesh_resource.environments.code.suites import suite_of
 from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, ProgramThread, Running
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
+from tests.unit.environments.code.suites import unit_tests
 from tests.unit.resource.served import Served, served, task
 from tests.unit.sandbox.machine import require_bubblewrap
-
-from .suites import unit_tests
 
 require_bubblewrap()
 

@@ -26,6 +26,7 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import items_from_json, new_message
 from tests.support.optional import require
+from tests.unit.environments.code.suites import SUITES, answer_of, check, unit_tests
 from tests.unit.resource.served import served, task
 from tests.unit.sandbox.machine import (
     descendants,
@@ -34,8 +35,6 @@ from tests.unit.sandbox.machine import (
     require_bubblewrap,
     until_waiting,
 )
-
-from .suites import SUITES, answer_of, check, unit_tests
 
 require_bubblewrap()
 

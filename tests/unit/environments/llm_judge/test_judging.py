@@ -21,9 +21,8 @@ from gymmesh_responses import item_from_json, new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from tests.unit.environments.llm_judge.judges import ScriptedJudge, Seen, in_turn
 from tests.unit.resource.served import MODEL, served, task
-
-from .judges import ScriptedJudge, Seen, in_turn
 
 INJECTIONS: list[str] = yaml.safe_load(
     Path(__file__).with_name("injections.yaml").read_text(encoding="utf-8")

@@ -16,10 +16,16 @@ from gymmesh_resource.environments.user_simulator import UserSimulatorEnvironmen
 from gymmesh_resource.environments.user_simulator.simulator import FIRST, INSTEAD, QUOTED
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
+from tests.unit.environments.user_simulator.collected import (
+    calls,
+    collect,
+    of_kind,
+    says,
+    to_task,
+    turn_texts,
+)
+from tests.unit.environments.user_simulator.scripted import Scripted, texts, unreachable
 from tests.unit.resource.served import served, task
-
-from .collected import calls, collect, of_kind, says, to_task, turn_texts
-from .scripted import Scripted, texts, unreachable
 
 USE = "gymmesh_resource.environments.user_simulator:UserSimulatorEnvironment"
 EXAMPLES = {

@@ -29,7 +29,7 @@ from gymmesh_client.journal.index.tables import (
     VERSION,
     RunInfo,
 )
-from gymmesh_client.journal.log import frames_of
+from gymmesh_client.journal.log import frames_of, unnamed_run
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import DamagedRow, RowReader
 from gymmesh_client.journal.state import RunState
@@ -108,6 +108,8 @@ class IndexBuilder:
                 self._end, self._sequence = frame.end, frame.sequence + 1
         except records.BadRecord as error:
             raise UserError(f"{self._files.journal}: is damaged: {error}") from None
+        if not self._state.session:
+            raise unnamed_run(self._files)
         self._flush()
         if self._state.compacted:
             self._read_moved()

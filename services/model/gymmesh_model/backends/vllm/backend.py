@@ -58,7 +58,7 @@ _PROBE_SECONDS: Final = 5.0
 
 
 class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of a `vllm` model: those of `chat`, and:
+    """The `options` of a `vllm` model, besides those of `chat`.
 
     exact: whether calls whose tokens are captured go on from the tokens before. When false, the
         server renders each conversation anew, and calls are forks wherever that differs.

@@ -1,5 +1,5 @@
 """The calendar environment: a calendar kept under constraints, over a conversation."""
 
-from .environment import CalendarEnvironment
+from gymmesh_resource.environments.calendar.environment import CalendarEnvironment
 
 __all__ = ["CalendarEnvironment"]

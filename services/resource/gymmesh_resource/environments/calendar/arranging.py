@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .verdict import WantedEvent
+from gymmesh_resource.environments.calendar.verdict import WantedEvent
 
 _STEP = 5  # minutes
 _EVENTS = 10  # more are not tried

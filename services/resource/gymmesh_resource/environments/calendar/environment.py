@@ -8,11 +8,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gymmesh_resource import Environment, Rollout, Session, Task, Verdict
+from gymmesh_resource.environments.calendar.arranging import arranged
+from gymmesh_resource.environments.calendar.verdict import (
+    NEMO,
+    RIGHT,
+    CalendarReading,
+    WantedEvent,
+    judge,
+    read_expected,
+)
 from gymmesh_resource.expected import Expected
 from gymmesh_responses import dumps
-
-from .arranging import arranged
-from .verdict import NEMO, RIGHT, CalendarReading, WantedEvent, judge, read_expected
 
 _WORDS = {
     "no_answer": "the rollout does not end with a message",

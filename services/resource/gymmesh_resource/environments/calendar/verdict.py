@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
+from gymmesh_resource.environments.calendar.clock import read_clock, read_time
+from gymmesh_resource.environments.calendar.listing import first_list, last_list
 from gymmesh_resource.errors import TaskInvalid
-
-from .clock import read_clock, read_time
-from .listing import first_list, last_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,8 @@ def read_expected(
     state: Mapping[str, Any], reading: CalendarReading = RIGHT
 ) -> dict[str, WantedEvent]:
     """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`, also for a
-    constraint that is not understood unless NeMo Gym's rule leaves it out."""
+    constraint that is not understood unless NeMo Gym's rule leaves it out.
+    """
     return {event_id: _expected(entry, event_id, reading) for event_id, entry in state.items()}
 
 

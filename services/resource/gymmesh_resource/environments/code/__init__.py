@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import CodeEnvironment as CodeEnvironment
+    from gymmesh_resource.environments.code.environment import CodeEnvironment as CodeEnvironment
 
 __all__ = ["CodeEnvironment"]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-    from . import frames
-    from .extract import defines
+    from gymmesh_resource.environments.code import frames
+    from gymmesh_resource.environments.code.extract import defines
 else:
     sys.path.insert(0, __file__.rpartition("/")[0])
     import frames

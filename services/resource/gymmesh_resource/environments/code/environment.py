@@ -13,6 +13,12 @@ from typing import Annotated, Any
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.code.answers import program_of
+from gymmesh_resource.environments.code.extract import last_block
+from gymmesh_resource.environments.code.human_eval import HUMAN_EVAL, human_eval_rows
+from gymmesh_resource.environments.code.judge import Judgement, judge
+from gymmesh_resource.environments.code.program_time import Starved
+from gymmesh_resource.environments.code.suites import CheckSuite, Suite, suite_of
 from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sandbox import (
@@ -30,13 +36,6 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import Slots, caller_waits_s, limit_paused
-
-from .answers import program_of
-from .extract import last_block
-from .human_eval import HUMAN_EVAL, human_eval_rows
-from .judge import Judgement, judge
-from .program_time import Starved
-from .suites import CheckSuite, Suite, suite_of
 
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]

@@ -17,8 +17,16 @@ TYPE_CHECKING = False  # importing typing takes longer than all of the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from .compare import same_output, same_value
-    from .frames import EXPECTED, FAILED, PASSED, READY, as_bytes, decode, open_channel
+    from gymmesh_resource.environments.code.compare import same_output, same_value
+    from gymmesh_resource.environments.code.frames import (
+        EXPECTED,
+        FAILED,
+        PASSED,
+        READY,
+        as_bytes,
+        decode,
+        open_channel,
+    )
 else:
     sys.path.insert(0, __file__.rpartition("/")[0])
     from compare import same_output, same_value

@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # importing typing takes longer than all of the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import frames
+    from gymmesh_resource.environments.code import frames
 else:
     sys.path.insert(0, __file__.rpartition("/")[0])
     import frames

@@ -23,10 +23,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.sandbox import Limits, Program, Running, Sandbox, SandboxError
-
-from .frames import (
+from gymmesh_resource.environments.code.frames import (
     ANSWER,
     ERROR_LIMIT,
     EXPECTED,
@@ -39,8 +36,10 @@ from .frames import (
     UNUSABLE,
     frame,
 )
-from .program_time import OutOfTime, ProgramTime
-from .suites import CallSuite, CheckSuite, StdioSuite, Suite
+from gymmesh_resource.environments.code.program_time import OutOfTime, ProgramTime
+from gymmesh_resource.environments.code.suites import CallSuite, CheckSuite, StdioSuite, Suite
+from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.sandbox import Limits, Program, Running, Sandbox, SandboxError
 
 # JSON escapes make six characters of one.
 _FRAME_LIMIT = 6 * OUTPUT_LIMIT + 65_536

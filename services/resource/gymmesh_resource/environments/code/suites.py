@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from gymmesh_resource.environments.code.extract import defines
+from gymmesh_resource.environments.code.frames import OUTPUT_LIMIT
 from gymmesh_resource.errors import TaskInvalid
-
-from .extract import defines
-from .frames import OUTPUT_LIMIT
 
 T = TypeVar("T")
 _UNPACKED_LIMIT = 256 * 1024 * 1024

@@ -1,5 +1,5 @@
 """The function_calling environment: tool calls compared with the expected ones."""
 
-from .environment import FunctionCallingEnvironment
+from gymmesh_resource.environments.function_calling.environment import FunctionCallingEnvironment
 
 __all__ = ["FunctionCallingEnvironment"]

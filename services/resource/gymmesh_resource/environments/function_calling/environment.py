@@ -14,11 +14,22 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolCall, Verdict
+from gymmesh_resource.environments.function_calling.comparison import (
+    Likeness,
+    are_near,
+    equal,
+    equal_text,
+)
+from gymmesh_resource.environments.function_calling.verdict import (
+    NamedCall,
+    Rules,
+    judge_action,
+    judge_calls,
+    read_action,
+    read_expected,
+)
 from gymmesh_resource.expected import Expected
 from gymmesh_responses import CodecError, loads
-
-from .comparison import Likeness, are_near, equal, equal_text
-from .verdict import NamedCall, Rules, judge_action, judge_calls, read_action, read_expected
 
 # Calls that are kept as evidence, and characters and brackets of their arguments.
 _SHOWN = 20
@@ -78,7 +89,8 @@ class FunctionCallingEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have `expected_answers` or `expected_action`, well formed, and all that
-        they call among its tools."""
+        they call among its tools.
+        """
         for key, server in _FOREIGN.items():
             if key in task.payload:
                 raise TaskInvalid(

@@ -14,7 +14,7 @@ import re
 import unicodedata
 from typing import Final
 
-from .comparison import equal_text
+from gymmesh_resource.environments.function_calling.comparison import equal_text
 
 _WORD = re.compile(r"\w+(?:'\w+)?|\?")
 _EDGES: Final = ".,;:!?\"'()"
@@ -46,7 +46,8 @@ _IN_FRONT = re.compile(
 
 def says_the_same(expected: str, actual: str) -> bool:
     """Whether the texts are the same, or sentences of the same words but for those that can't
-    change the meaning."""
+    change the meaning.
+    """
     if equal_text(expected, actual):
         return True
     expected, actual = _in_one_order(expected), _in_one_order(actual)

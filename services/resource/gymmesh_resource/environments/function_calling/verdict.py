@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gymmesh_resource.environments.function_calling.comparison import difference, equal_text
+from gymmesh_resource.environments.function_calling.free_text import says_the_same
 from gymmesh_resource.errors import TaskInvalid
-
-from .comparison import difference, equal_text
-from .free_text import says_the_same
 
 _DIFFERENCES = {
     "type": "has another type",
@@ -62,7 +61,8 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class CallsVerdict:
     """The reward is 1.0 when all three numbers are equal, and a message was written where no call
-    is expected; else 0.0. `problem` is one line on what is wrong, or empty."""
+    is expected; else 0.0. `problem` is one line on what is wrong, or empty.
+    """
 
     reward: float
     num_expected: int
@@ -181,7 +181,8 @@ def read_expected(value: Any, where: str = "expected_answers") -> list[NamedCall
 
 def read_action(value: Any, where: str = "expected_action") -> list[NamedCall]:
     """The calls of `{"type": "function_call", "name", "arguments"}` or of `{"type":
-    "function_call_batch", "calls": […]}`; none for a message."""
+    "function_call_batch", "calls": […]}`; none for a message.
+    """
     if not isinstance(value, dict):
         raise TaskInvalid(where, "must be an object")
     match value.get("type"):

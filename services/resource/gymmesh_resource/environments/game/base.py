@@ -51,7 +51,8 @@ class Game(ABC):
 
     def opponents_choice(self, moves: Sequence[T], worth: Callable[[T], int], careless: float) -> T:
         """A move of the opponent: any, as often as `careless` says, else one of those that are
-        worth most to it."""
+        worth most to it.
+        """
         if self.chance.random() >= careless:
             worths = [worth(move) for move in moves]
             best = max(worths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .base import Game, GameResult, IllegalMove
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove
 
 # Length of the code, its digits, and the guesses there are, by level.
 _LEVELS = {1: (3, "1234", 8), 2: (4, "123456", 10), 3: (5, "12345678", 12)}

@@ -6,7 +6,7 @@ top of each, so that shifts find lines without running over an edge.
 
 from __future__ import annotations
 
-from .base import Game, GameResult, IllegalMove, integers
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove, integers
 
 COLUMNS, ROWS = 7, 6
 _STEP = ROWS + 1

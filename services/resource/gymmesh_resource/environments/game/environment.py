@@ -14,12 +14,11 @@ import msgspec
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environment import Turn
+from gymmesh_resource.environments.game.answer import LONGEST, find_move
+from gymmesh_resource.environments.game.base import LEVELS
+from gymmesh_resource.environments.game.match import GAMES, Match
+from gymmesh_resource.environments.game.verdict import Scoring, judge, worth
 from gymmesh_resource.rollout import Transcript
-
-from .answer import LONGEST, find_move
-from .base import LEVELS
-from .match import GAMES, Match
-from .verdict import Scoring, judge, worth
 
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _BEGINS = {"model": True, "opponent": False}

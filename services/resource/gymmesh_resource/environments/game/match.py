@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from .base import Game, GameResult, IllegalMove
-from .code_breaker import CodeBreaker
-from .connect_four import ConnectFour
-from .nim import Nim
-from .sliding_puzzle import SlidingPuzzle
-from .tic_tac_toe import TicTacToe
-from .verdict import Standing
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove
+from gymmesh_resource.environments.game.code_breaker import CodeBreaker
+from gymmesh_resource.environments.game.connect_four import ConnectFour
+from gymmesh_resource.environments.game.nim import Nim
+from gymmesh_resource.environments.game.sliding_puzzle import SlidingPuzzle
+from gymmesh_resource.environments.game.tic_tac_toe import TicTacToe
+from gymmesh_resource.environments.game.verdict import Standing
 
 GAMES: dict[str, type[Game]] = {
     "code_breaker": CodeBreaker,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import xor
 
-from .base import Game, GameResult, IllegalMove, integers
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove, integers
 
 # Piles, the most stones of one, and how often the opponent moves by chance, by level.
 _LEVELS = {1: (2, 4, 1.0), 2: (3, 5, 0.4), 3: (3, 7, 0.0)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Game, GameResult, IllegalMove, integers
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove, integers
 
 # Random moves that mix the tiles, by level; none takes back the one before it.
 _MIXED = {1: 4, 2: 14, 3: 40}

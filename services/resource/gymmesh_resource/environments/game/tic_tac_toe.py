@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .base import Game, GameResult, IllegalMove, integers
+from gymmesh_resource.environments.game.base import Game, GameResult, IllegalMove, integers
 
 # How often the opponent moves by chance, by level.
 _LOOSE = {1: 1.0, 2: 0.4, 3: 0.0}

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gymmesh_resource.environments.game.base import GameResult
 from gymmesh_resource.verdicts import Verdict
-
-from .base import GameResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import InstructionFollowingEnvironment as InstructionFollowingEnvironment
+    from gymmesh_resource.environments.instruction_following.environment import (
+        InstructionFollowingEnvironment as InstructionFollowingEnvironment,
+    )
 
 __all__ = ["InstructionFollowingEnvironment"]
 

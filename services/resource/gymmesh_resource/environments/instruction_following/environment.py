@@ -10,13 +10,20 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.environments.instruction_following.registry import ArgumentError
+from gymmesh_resource.environments.instruction_following.verdict import (
+    MODES,
+    Bound,
+    GradingMode,
+    UnknownInstruction,
+    bind,
+    followed_by,
+    reward,
+)
 from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.expected import Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
-
-from .registry import ArgumentError
-from .verdict import MODES, Bound, GradingMode, UnknownInstruction, bind, followed_by, reward
 
 # Characters of a response that are checked in a thread.
 _SHORT = 5_000

@@ -7,8 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .language import split_sentences
-from .registry import count, instruction, text, word
+from gymmesh_resource.environments.instruction_following.language import split_sentences
+from gymmesh_resource.environments.instruction_following.registry import (
+    count,
+    instruction,
+    text,
+    word,
+)
 
 # Emphasis as Markdown has it: nothing blank beside the marks, inside.
 _HIGHLIGHT = re.compile(r"(?<!\*)(\*{1,3})(?=[^\s*])[^\n*]*(?<=[^\s*])\1(?!\*)")
@@ -204,7 +209,8 @@ def _between(text: str, first: str, last: str) -> list[str]:
 @instruction("startend:end_checker", end_phrase=text)
 def ends_with(text: str, end_phrase: str) -> bool:
     """The response ends with the phrase, not in a longer word; case, and quotes or emphasis around
-    it, aside."""
+    it, aside.
+    """
     said, phrase = text.rstrip(_AROUND).lower(), end_phrase.strip().rstrip(_AROUND).lower()
     if not phrase or not said.endswith(phrase):
         return False

@@ -10,9 +10,18 @@ import re
 from itertools import chain
 from typing import Final
 
-from .formats import OPTIONS, bracketed, unfenced
-from .language import language_of, split_sentences, tokens
-from .registry import count, reference, text, word
+from gymmesh_resource.environments.instruction_following.formats import OPTIONS, bracketed, unfenced
+from gymmesh_resource.environments.instruction_following.language import (
+    language_of,
+    split_sentences,
+    tokens,
+)
+from gymmesh_resource.environments.instruction_following.registry import (
+    count,
+    reference,
+    text,
+    word,
+)
 
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
 _HIGHLIGHT = re.compile(r"\*([^\n*]*)\*")
@@ -96,7 +105,8 @@ def bullets(text: str, num_bullets: int) -> bool:
 
 def _bullets(text: str, mark: str) -> int:
     """Lines that start with the mark. A lone asterisk takes the next line as its own, and two
-    asterisks are no bullet."""
+    asterisks are no bullet.
+    """
     found, position = 0, 0
     while position < len(text):
         start = position
@@ -151,7 +161,8 @@ def ends_with(text: str, end_phrase: str) -> bool:
 @reference("language:response_language", language=text)
 def response_language(text: str, language: str) -> bool:
     """By the detector alone; a text in which it finds no language passes, and a code that it does
-    not know fails every response."""
+    not know fails every response.
+    """
     found = language_of(text)
     return found is None or found == language or found.partition("-")[0] == language
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .language import SAMPLE, likely_languages
+from gymmesh_resource.environments.instruction_following.language import SAMPLE, likely_languages
 
 _CODES = """
     af ar bg bn ca cs cy da de el en es et fa fi fr gu he hi hr hu id it ja kn ko lt lv mk ml mr

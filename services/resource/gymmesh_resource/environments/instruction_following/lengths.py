@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import re
 
-from .language import sentence_count, split_sentences, tokens
-from .registry import LESS_THAN, count, instruction, relation, word
+from gymmesh_resource.environments.instruction_following.language import (
+    sentence_count,
+    split_sentences,
+    tokens,
+)
+from gymmesh_resource.environments.instruction_following.registry import (
+    LESS_THAN,
+    count,
+    instruction,
+    relation,
+    word,
+)
 
 _WORD = re.compile(r"\w+")
 # Three asterisks by themselves: those around a word are emphasis.

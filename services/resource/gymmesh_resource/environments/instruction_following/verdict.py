@@ -12,8 +12,12 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from . import formats, ifeval, lengths, words  # noqa: F401  # they register themselves
-from .registry import INSTRUCTIONS, REFERENCE, read
+from gymmesh_resource.environments.instruction_following import formats, ifeval, lengths, words  # noqa: F401  # they register themselves
+from gymmesh_resource.environments.instruction_following.registry import (
+    INSTRUCTIONS,
+    REFERENCE,
+    read,
+)
 
 Check: TypeAlias = Callable[[str], bool]
 """Whether a response follows an instruction with its arguments."""

@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from .language import split_sentences, tokens
-from .languages import is_in, language_code, may_be_english
-from .lengths import holds
-from .registry import count, instruction, letter, relation, texts, word
+from gymmesh_resource.environments.instruction_following.language import split_sentences, tokens
+from gymmesh_resource.environments.instruction_following.languages import (
+    is_in,
+    language_code,
+    may_be_english,
+)
+from gymmesh_resource.environments.instruction_following.lengths import holds
+from gymmesh_resource.environments.instruction_following.registry import (
+    count,
+    instruction,
+    letter,
+    relation,
+    texts,
+    word,
+)
 
 _NOT_IN_WORDS = re.compile(r"[^\w\s]")
 

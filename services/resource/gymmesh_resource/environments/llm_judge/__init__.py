@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import LlmJudgeEnvironment as LlmJudgeEnvironment
+    from gymmesh_resource.environments.llm_judge.environment import (
+        LlmJudgeEnvironment as LlmJudgeEnvironment,
+    )
 
 __all__ = ["LlmJudgeEnvironment"]
 

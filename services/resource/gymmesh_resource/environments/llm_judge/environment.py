@@ -12,20 +12,15 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.environments.nemo_rows import refuse_others
-from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.expected import ANSWER, Expected, is_number
-from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.session import Session
-from gymmesh_resource.task import Task
-from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
-from gymmesh_resource.workers import AnswerTooMuch
-from gymmesh_responses import dumps
-
-from . import prompts, rows, texts
-from .control import AnswerUnjudged
-from .judge import Equivalence, Judge, JudgeDecision, UnreadableReply
-from .verdicts import (
+from gymmesh_resource.environments.llm_judge import prompts, rows, texts
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged
+from gymmesh_resource.environments.llm_judge.judge import (
+    Equivalence,
+    Judge,
+    JudgeDecision,
+    UnreadableReply,
+)
+from gymmesh_resource.environments.llm_judge.verdicts import (
     NO,
     SCORE_LABEL,
     YES,
@@ -37,6 +32,15 @@ from .verdicts import (
     read_score,
     without_thoughts,
 )
+from gymmesh_resource.environments.nemo_rows import refuse_others
+from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.expected import ANSWER, Expected, is_number
+from gymmesh_resource.rollout import Rollout
+from gymmesh_resource.session import Session
+from gymmesh_resource.task import Task
+from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
+from gymmesh_resource.workers import AnswerTooMuch
+from gymmesh_responses import dumps
 
 T = TypeVar("T")
 _Regex = str | None
@@ -148,7 +152,8 @@ class LlmJudgeEnvironment(Environment[None]):
 
     def expected(self, task: Task) -> Expected | None:
         """The reference; for a rubric, which criteria an answer meets, as a JSON object, which
-        a scripted judge can read."""
+        a scripted judge can read.
+        """
         mode = rows.mode_of(task, self._mode)
         if mode == "rubric":
             # What must not apply comes first, so that an answer without its last key is worse.

@@ -15,14 +15,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_resource.environments.llm_judge.control import judged
+from gymmesh_resource.environments.llm_judge.fences import fence
+from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt, reminder
+from gymmesh_resource.environments.llm_judge.verdicts import read_equivalence
 from gymmesh_resource.models import ModelAnswer
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
-
-from .control import judged
-from .fences import fence
-from .prompts import SYSTEM, equivalence_prompt, reminder
-from .verdicts import read_equivalence
 
 T = TypeVar("T")
 # Characters of a reply kept as evidence: its end, where the verdict is.

@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from gymmesh_resource.environments.llm_judge.verdicts import Criterion
 from gymmesh_resource.environments.row_fields import optional
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 from gymmesh_responses import text_of
-
-from .verdicts import Criterion
 
 JudgingMode: TypeAlias = Literal["equivalence", "rubric", "score", "rule"]
 _TEXT_KEYS = ("question", "criterion", "criteria", "requirement", "description", "title", "text")

@@ -95,7 +95,8 @@ def _alone(text: str, yes: str, no: str) -> bool | None:
 
 def read_score(reply: str, least: float, most: float) -> float | None:
     """The judge's score; None as well where the last label is off the scale, is out of another
-    number than the scale's most, or holds no number."""
+    number than the scale's most, or holds no number.
+    """
     labels = _LABEL.findall(without_thoughts(reply))
     found = _SCORE.fullmatch(labels[-1]) if labels else None
     if found is None or (found[2] is not None and float(found[2]) != most):

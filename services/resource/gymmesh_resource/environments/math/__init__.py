@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import MathEnvironment as MathEnvironment
+    from gymmesh_resource.environments.math.environment import MathEnvironment as MathEnvironment
 
 __all__ = ["MathEnvironment"]
 

@@ -21,8 +21,14 @@ from typing import Any
 
 import simpleeval
 
-from .calculator_functions import FUNCTIONS, NAMES, Number, bounded, power
-from .calculator_notation import CalculatorError, to_python
+from gymmesh_resource.environments.math.calculator_functions import (
+    FUNCTIONS,
+    NAMES,
+    Number,
+    bounded,
+    power,
+)
+from gymmesh_resource.environments.math.calculator_notation import CalculatorError, to_python
 
 __all__ = ["MAX_DEPTH", "CalculatorError", "evaluate"]
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial, wraps
 from typing import TypeVar
 
-from .calculator_notation import CalculatorError
+from gymmesh_resource.environments.math.calculator_notation import CalculatorError
 
 Number = Fraction | float
 T = TypeVar("T")

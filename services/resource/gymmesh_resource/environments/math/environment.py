@@ -19,6 +19,10 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.math import library, worker
+from gymmesh_resource.environments.math.answers.extraction import find_answer, last_box
+from gymmesh_resource.environments.math.equivalence import SYSTEM, comparison, read_label
+from gymmesh_resource.environments.math.score import ExpectedAnswerError, MathScore, unjudged
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.tools import tool
@@ -27,11 +31,6 @@ from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.waits import cancel_and_wait
-
-from . import library, worker
-from .answers.extraction import find_answer, last_box
-from .equivalence import SYSTEM, comparison, read_label
-from .score import ExpectedAnswerError, MathScore, unjudged
 
 _LOGGER = logging.getLogger("gymmesh.resource.math")
 # Characters of an answer without a box that the judge is shown, and of its own kept as evidence.
@@ -162,7 +161,10 @@ class MathEnvironment(Environment[None]):
         Args:
             expression: numbers, + - * / // % ^, parentheses, and functions such as sqrt(2)
         """
-        from .calculator import CalculatorError, evaluate  # late: it needs the extra
+        from gymmesh_resource.environments.math.calculator import (  # late: it needs the extra
+            CalculatorError,
+            evaluate,
+        )
 
         try:
             return evaluate(expression)  # on the event loop: it ends within milliseconds

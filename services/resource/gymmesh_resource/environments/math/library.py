@@ -23,11 +23,15 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from gymmesh_resource.environments._latex import boxes
-
-from .answers.extraction import TAIL
-from .answers.operands import has_operands
-from .answers.words import has_words
-from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
+from gymmesh_resource.environments.math.answers.extraction import TAIL
+from gymmesh_resource.environments.math.answers.operands import has_operands
+from gymmesh_resource.environments.math.answers.words import has_words
+from gymmesh_resource.environments.math.score import (
+    EVIDENCE,
+    ExpectedAnswerError,
+    MathScore,
+    unjudged,
+)
 
 _MINUS = "\N{MINUS SIGN}"
 _FRAME = "\\fbox"

@@ -17,18 +17,41 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gymmesh_resource.environments._number_words import number_of_words
-
-from . import library
-from .answers import words
-from .answers.comparison import FormComparison
-from .answers.evaluation import NoValue, ValueTooLarge, approximate, exact, is_measured, symbols
-from .answers.expressions import Unreadable, walk
-from .answers.extraction import FoundAnswer, find_answer
-from .answers.forms import Assigned, Form, Region, Relation, Scalar, Words, shown
-from .answers.notation import clean, has_relation
-from .answers.question import has_commands_to_compute, values_of, wants_value
-from .answers.reading import Untrue, read
-from .score import EVIDENCE, ExpectedAnswerError, MathScore, unjudged
+from gymmesh_resource.environments.math import library
+from gymmesh_resource.environments.math.answers import words
+from gymmesh_resource.environments.math.answers.comparison import FormComparison
+from gymmesh_resource.environments.math.answers.evaluation import (
+    NoValue,
+    ValueTooLarge,
+    approximate,
+    exact,
+    is_measured,
+    symbols,
+)
+from gymmesh_resource.environments.math.answers.expressions import Unreadable, walk
+from gymmesh_resource.environments.math.answers.extraction import FoundAnswer, find_answer
+from gymmesh_resource.environments.math.answers.forms import (
+    Assigned,
+    Form,
+    Region,
+    Relation,
+    Scalar,
+    Words,
+    shown,
+)
+from gymmesh_resource.environments.math.answers.notation import clean, has_relation
+from gymmesh_resource.environments.math.answers.question import (
+    has_commands_to_compute,
+    values_of,
+    wants_value,
+)
+from gymmesh_resource.environments.math.answers.reading import Untrue, read
+from gymmesh_resource.environments.math.score import (
+    EVIDENCE,
+    ExpectedAnswerError,
+    MathScore,
+    unjudged,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 
-from .score import MathScore
+from gymmesh_resource.environments.math.score import MathScore
 
 
 def warm_up() -> None:
     """Import the libraries, build their parsers and judge once, so that later calls are quick."""
-    from .verdict import warm_up
+    from gymmesh_resource.environments.math.verdict import warm_up
 
     warm_up()
 
@@ -28,14 +28,14 @@ def check_expected(expected_answer: str) -> None:
 
     Raises `ExpectedAnswerError`.
     """
-    from .verdict import read_expected
+    from gymmesh_resource.environments.math.verdict import read_expected
 
     read_expected(expected_answer)
 
 
 def compare_expected(expected_answer: str) -> None:
     """Compare an expected answer with itself. Raises `ExpectedAnswerError`."""
-    from .verdict import check_expected
+    from gymmesh_resource.environments.math.verdict import check_expected
 
     check_expected(expected_answer)
 
@@ -44,6 +44,6 @@ def judge(
     expected_answer: str, response_text: str, prompt: str, evaluated: bool | None
 ) -> MathScore:
     """The right verdict. Raises `ExpectedAnswerError`."""
-    from .verdict import judge
+    from gymmesh_resource.environments.math.verdict import judge
 
     return judge(expected_answer, response_text, prompt, evaluated)

@@ -19,6 +19,12 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.mcp.connection import McpConnection, ServerLost
+from gymmesh_resource.environments.mcp.content import answer, text
+from gymmesh_resource.environments.mcp.options import ServerOptions, check_server
+from gymmesh_resource.environments.mcp.tolerance import schema_problem
+from gymmesh_resource.environments.mcp.toolbox import OfferedTool, ServerTool, offer
+from gymmesh_resource.environments.mcp.verdict import INSTRUCTIONS, judgement, matches, question
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.expected import Expected, is_number
@@ -29,13 +35,6 @@ from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.text import one_line
-
-from .connection import McpConnection, ServerLost
-from .content import answer, text
-from .options import ServerOptions, check_server
-from .tolerance import schema_problem
-from .toolbox import OfferedTool, ServerTool, offer
-from .verdict import INSTRUCTIONS, judgement, matches, question
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _EXPECTED = "expected_answer"

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import McqaEnvironment as McqaEnvironment
+    from gymmesh_resource.environments.mcqa.environment import McqaEnvironment as McqaEnvironment
 
 __all__ = ["McqaEnvironment"]
 

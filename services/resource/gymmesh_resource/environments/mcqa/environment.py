@@ -10,13 +10,17 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.environments.mcqa import nemo, verdict
+from gymmesh_resource.environments.mcqa.question import (
+    MODES,
+    ChoiceQuestion,
+    ReadingMode,
+    question_of,
+)
 from gymmesh_resource.environments.row_fields import filled_text, one_of
 from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import text_of
-
-from . import nemo, verdict
-from .question import MODES, ChoiceQuestion, ReadingMode, question_of
 
 _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
@@ -57,7 +61,8 @@ class McqaEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have `options` and, among their letters, the `expected_answer`; and its
-        prompt must ask for the answer in the form that its mode reads."""
+        prompt must ask for the answer in the form that its mode reads.
+        """
         expected, question = _expected(task), _question(task)
         if len(expected) != 1 or not expected.isalpha():
             raise TaskInvalid("expected_answer", "must be a single letter")
@@ -127,7 +132,8 @@ class McqaEnvironment(Environment[None]):
         self, text: str, task: Task, question: ChoiceQuestion, patterns: list[str]
     ) -> str | None:
         """The letter that the task's patterns find. Raises `AnswerTooMuch` where they cannot read
-        this response, and TimeoutError where they can read none."""
+        this response, and TimeoutError where they can read none.
+        """
         options: dict[str, str] = {}  # the first of a letter that comes twice
         for letter, option in question.options:
             options.setdefault(letter, option)
@@ -147,7 +153,8 @@ def _read(form: str, letter: str, patterns: list[str], options: dict[str, str]) 
 
 def _fitting(task: Task, mode: ReadingMode) -> None:
     """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
-    answer would be judged wrong."""
+    answer would be judged wrong.
+    """
     params = task.message.params
     texts = (params.instructions, params.input_text, *map(text_of, params.input))
     prompt = "\n".join(texts).strip()

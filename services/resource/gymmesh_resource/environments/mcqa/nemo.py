@@ -20,8 +20,13 @@ from itertools import pairwise
 from typing import Final
 
 from gymmesh_resource.environments._latex import without_text
-
-from .question import LAST_LINE, LETTERS, ChoiceQuestion, ReadingMode, last_box
+from gymmesh_resource.environments.mcqa.question import (
+    LAST_LINE,
+    LETTERS,
+    ChoiceQuestion,
+    ReadingMode,
+    last_box,
+)
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000

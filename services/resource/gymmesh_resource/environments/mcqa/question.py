@@ -120,7 +120,8 @@ def _by(pairs: Iterable[tuple[K, str]]) -> dict[K, str]:
 
 def last_box(text: str) -> str | None:
     r"""What the last ``\boxed{`` holds, free of text commands around it; None without one, or
-    when its brace never closes."""
+    when its brace never closes.
+    """
     last = text[max(text.rfind(BOX), 0) :]
     place = next(boxes(last), None)
     return None if place is None else without_text(last[place].strip())

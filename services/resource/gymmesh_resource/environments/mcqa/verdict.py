@@ -18,9 +18,14 @@ from typing import Final
 
 from gymmesh_resource.environments._plain_text import plain
 from gymmesh_resource.environments._quantities import quantity
-
-from .question import LETTERS, LOCALIZED, ChoiceQuestion, ReadingMode, last_box
-from .sentences import Named, affirmed
+from gymmesh_resource.environments.mcqa.question import (
+    LETTERS,
+    LOCALIZED,
+    ChoiceQuestion,
+    ReadingMode,
+    last_box,
+)
+from gymmesh_resource.environments.mcqa.sentences import Named, affirmed
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
@@ -259,7 +264,8 @@ def _mentions(text: str, letters: frozenset[str]) -> list[Named]:
 
 def _lists_options(text: str, mentions: Sequence[Named], question: ChoiceQuestion) -> bool:
     """Whether another option stands there with its text ("A: Venus, B: Mercury"), or the first
-    letter with the text of another."""
+    letter with the text of another.
+    """
     first = mentions[0]
     other = question.named_by(text[first.end :].lstrip(" )]*_.:,;-"))
     return other not in (None, first.letter) or any(

@@ -1,5 +1,5 @@
 """The nemo_gym environment: a NeMo Gym resources server, reached over its HTTP API."""
 
-from .environment import NemoGymEnvironment
+from gymmesh_resource.environments.nemo_gym.environment import NemoGymEnvironment
 
 __all__ = ["NemoGymEnvironment"]

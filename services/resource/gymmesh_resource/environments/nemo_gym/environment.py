@@ -20,11 +20,16 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
+from gymmesh_resource.environments.nemo_gym.client import Client, NoAnswer, ServerAnswer, check_url
+from gymmesh_resource.environments.nemo_gym.documents import (
+    BadVerdict,
+    row_of,
+    tool_names,
+    verdict_of,
+    verify_body,
+)
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
-
-from .client import Client, NoAnswer, ServerAnswer, check_url
-from .documents import BadVerdict, row_of, tool_names, verdict_of, verify_body
 
 _LOGGER = logging.getLogger("gymmesh.resource.nemo_gym")
 _Reason = errors_pb2.ErrorReason

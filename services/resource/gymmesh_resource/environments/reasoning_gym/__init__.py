@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import ReasoningGymEnvironment as ReasoningGymEnvironment
+    from gymmesh_resource.environments.reasoning_gym.environment import (
+        ReasoningGymEnvironment as ReasoningGymEnvironment,
+    )
 
 __all__ = ["ReasoningGymEnvironment"]
 

@@ -119,6 +119,13 @@ def _kakurasu(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     return min(value, _BAD) if re.search(r"[^\W\d_]", answer) else value
 
 
+def _fraction(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
+    """The scorer skips what stands behind the fraction: a denial, another guess."""
+    value = float(scorer(answer=answer, entry=entry))
+    beside = re.sub(r"\\[dt]?frac(?![a-zA-Z])", "", answer)
+    return min(value, _BAD) if re.search(r"[^\W\d_]", beside) else value
+
+
 def _same_words(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     """The scorer overlooks words beside the right ones: denials, guesses, appended letters."""
     value = float(scorer(answer=answer, entry=entry))
@@ -143,6 +150,7 @@ CORRECTIONS: Final[dict[str, Correction]] = {
     "arc_agi": _arc,
     "coin_flip": _coin_flip,
     "countdown": _countdown,
+    "fraction_simplification": _fraction,
     "game_of_life_halting": _halting,
     "gsm_symbolic": _gsm_symbolic,
     "kakurasu": _kakurasu,

@@ -19,15 +19,14 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.nemo_rows import refuse_others
+from gymmesh_resource.environments.reasoning_gym import generate, scoring
+from gymmesh_resource.environments.reasoning_gym.answers import extract_answer
+from gymmesh_resource.environments.reasoning_gym.scoring import Score, UnknownDataset
 from gymmesh_resource.environments.row_fields import text_or_none
 from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.expected import ANSWER, AnswerKind, Expected, is_number
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.waits import cancel_and_wait
-
-from . import generate, scoring
-from .answers import extract_answer
-from .scoring import Score, UnknownDataset
 
 # Seconds for `tasks` to generate rows, and for a worker to name the datasets.
 _GENERATE_S = 300

@@ -57,7 +57,7 @@ def generate_rows(
 
 
 def _known() -> frozenset[str]:
-    from .scoring import dataset_names
+    from gymmesh_resource.environments.reasoning_gym.scoring import dataset_names
 
     return dataset_names()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .corrections import CORRECTIONS, finite, same_number
+from gymmesh_resource.environments.reasoning_gym.corrections import CORRECTIONS, finite, same_number
 
 # Of an exception's text, kept as evidence.
 _TEXT = 300
@@ -34,7 +34,7 @@ def warm_up() -> None:
     """Import the library and make its scorers safe."""
     import reasoning_gym  # noqa: F401
 
-    from . import guards
+    from gymmesh_resource.environments.reasoning_gym import guards
 
     guards.install()
 

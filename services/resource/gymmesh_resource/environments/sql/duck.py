@@ -15,8 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
-from .results import QueryResult
+from gymmesh_resource.environments.sql.bounds import (
+    Database,
+    QueryError,
+    QueryLimits,
+    any_rows,
+    fetch,
+    quoted,
+)
+from gymmesh_resource.environments.sql.results import QueryResult
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB",
@@ -35,7 +42,8 @@ _NAN = float("nan")
 
 def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
-    be had."""
+    be had.
+    """
     import duckdb
 
     with _connected(database, limits) as connection:

@@ -15,16 +15,23 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
 from gymmesh_resource.environments.blame import unless_always
+from gymmesh_resource.environments.sql.bounds import QueryError, QueryLimits
+from gymmesh_resource.environments.sql.execution import (
+    Judged,
+    check_query,
+    find_empty,
+    has_rows,
+    judge,
+    run_query,
+    warm_up,
+)
+from gymmesh_resource.environments.sql.reading import find_query, find_query_as_nemo
+from gymmesh_resource.environments.sql.rows import Question, read_question
+from gymmesh_resource.environments.sql.table import shown
 from gymmesh_resource.expected import ANSWER, Expected
 from gymmesh_resource.tools import tool
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_runtime.extras import Extra
-
-from .bounds import QueryError, QueryLimits
-from .execution import Judged, check_query, find_empty, has_rows, judge, run_query, warm_up
-from .reading import find_query, find_query_as_nemo
-from .rows import Question, read_question
-from .table import shown
 
 # Address space of a worker: Python, the engine's own limit (DuckDB reserves more), two results.
 _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}

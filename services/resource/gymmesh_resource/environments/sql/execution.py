@@ -13,10 +13,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from . import duck
-from .bounds import Database, QueryError, QueryLimits, any_rows, fetch, quoted
-from .guard import guarded, open_file, open_setup
-from .results import ComparisonRules, QueryResult, compare
+from gymmesh_resource.environments.sql import duck
+from gymmesh_resource.environments.sql.bounds import (
+    Database,
+    QueryError,
+    QueryLimits,
+    any_rows,
+    fetch,
+    quoted,
+)
+from gymmesh_resource.environments.sql.guard import guarded, open_file, open_setup
+from gymmesh_resource.environments.sql.results import ComparisonRules, QueryResult, compare
 
 # What SQLite says of a statement that would do more than read.
 _REFUSALS = ("not authorized", "authorization denied", "prohibited", "readonly")
@@ -46,7 +53,8 @@ def warm_up() -> None:
 
 def has_rows(database: Database, limits: QueryLimits) -> bool:
     """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
-    be had."""
+    be had.
+    """
     if database.engine == "duckdb":
         return duck.has_rows(database, limits)
     try:

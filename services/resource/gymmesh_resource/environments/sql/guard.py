@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from .bounds import quoted
+from gymmesh_resource.environments.sql.bounds import quoted
 
 HEAP = 256 * 1024**2
 """Bytes that SQLite may hold in this process."""

@@ -9,10 +9,9 @@ from typing import Literal
 
 from gymmesh_resource import Task, TaskInvalid
 from gymmesh_resource.environments.row_fields import filled_text, optional
-
-from .bounds import Database
-from .reading import orders_rows
-from .results import ComparisonRules
+from gymmesh_resource.environments.sql.bounds import Database
+from gymmesh_resource.environments.sql.reading import orders_rows
+from gymmesh_resource.environments.sql.results import ComparisonRules
 
 # By the names that datasets give them: ours first, then NeMo Gym's, BIRD's, and Spider's.
 _QUERIES = ("gold_sql", "gt_sql", "SQL", "sql", "query")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .results import QueryResult
+from gymmesh_resource.environments.sql.results import QueryResult
 
 _CELL = 1_000
 _ALL = 20_000

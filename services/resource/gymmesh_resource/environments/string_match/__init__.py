@@ -1,5 +1,5 @@
 """Questions with a short answer that is compared as text or as a number."""
 
-from .environment import StringMatchEnvironment
+from gymmesh_resource.environments.string_match.environment import StringMatchEnvironment
 
 __all__ = ["StringMatchEnvironment"]

@@ -11,11 +11,10 @@ import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.row_fields import filled_text, one_of
+from gymmesh_resource.environments.string_match import nemo
+from gymmesh_resource.environments.string_match.extraction import MODES, ExtractionMode, extract
+from gymmesh_resource.environments.string_match.verdict import sameness
 from gymmesh_resource.expected import ANSWER, Expected, is_number
-
-from . import nemo
-from .extraction import MODES, ExtractionMode, extract
-from .verdict import sameness
 
 # Characters of an answer kept as evidence, and of those in an explanation.
 EVIDENCE = 1_000

@@ -14,7 +14,11 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-from .extraction import ExtractionMode, last_box, last_line
+from gymmesh_resource.environments.string_match.extraction import (
+    ExtractionMode,
+    last_box,
+    last_line,
+)
 
 CLOSE: Final = 0.98
 """The reward of a number that is nearly right."""
@@ -163,7 +167,8 @@ def _without_units(text: str) -> str:
 
 def _nearly(answer: str, gold: str) -> bool:
     """Whether both are numbers, units and currency aside, and the square of 1 less the relative
-    error is over 0.98."""
+    error is over 0.98.
+    """
     try:
         value, right = float(_bare(answer)), float(_bare(gold))
     except ValueError:

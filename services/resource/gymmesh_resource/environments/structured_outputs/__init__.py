@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import StructuredOutputsEnvironment as StructuredOutputsEnvironment
+    from gymmesh_resource.environments.structured_outputs.environment import (
+        StructuredOutputsEnvironment as StructuredOutputsEnvironment,
+    )
 
 __all__ = ["StructuredOutputsEnvironment"]
 

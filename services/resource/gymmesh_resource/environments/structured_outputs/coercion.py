@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .references import referred
+from gymmesh_resource.environments.structured_outputs.references import referred
 
 # Schemas that are looked through for the types of one value.
 _MOST: Final = 100
@@ -47,7 +47,8 @@ def typed_tree(value: Any, schema: Any, root: dict[str, Any]) -> Any:
 
 def typed_rows(rows: list[dict[str, str]], schema: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a table with the types of the schema's columns. An empty cell is null where a column
-    may be, or else empty text."""
+    may be, or else empty text.
+    """
     items = list(_in_place({"allOf": _inner(list(_in_place(schema, schema)), "items")}, schema))
     kinds: dict[str, list[str]] = {}
     typed: list[dict[str, Any]] = []

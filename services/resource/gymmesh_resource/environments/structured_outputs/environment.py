@@ -10,14 +10,21 @@ import msgspec
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of, text_or_none
+from gymmesh_resource.environments.structured_outputs.made import document_for, written
+from gymmesh_resource.environments.structured_outputs.parsing import FORMATS, TextFormat
+from gymmesh_resource.environments.structured_outputs.verdict import (
+    SchemaError,
+    SchemaResult,
+    failed,
+    judge,
+    judge_arguments,
+    load_schema,
+    warm_up,
+)
 from gymmesh_resource.expected import Expected
 from gymmesh_resource.workers import AnswerTooMuch
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
-
-from .made import document_for, written
-from .parsing import FORMATS, TextFormat
-from .verdict import SchemaError, SchemaResult, failed, judge, judge_arguments, load_schema, warm_up
 
 # Tools whose names an explanation may give.
 _NAMED = 20

@@ -7,9 +7,8 @@ import io
 import json
 from typing import Any
 
+from gymmesh_resource.environments.structured_outputs.parsing import TextFormat
 from gymmesh_resource.made_up import CannotMakeUp, made_up
-
-from .parsing import TextFormat
 
 
 def document_for(schema_text: str) -> Any:

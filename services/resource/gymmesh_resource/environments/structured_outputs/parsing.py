@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal, NoReturn, get_args
 
-from . import nemo
-from .yaml12 import load_yaml
+from gymmesh_resource.environments.structured_outputs import nemo
+from gymmesh_resource.environments.structured_outputs.yaml12 import load_yaml
 
 TextFormat = Literal["json", "yaml", "xml", "toml", "csv"]
 FORMATS: Final[tuple[TextFormat, ...]] = get_args(TextFormat)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from .ecma import python_pattern
-from .references import referred
+from gymmesh_resource.environments.structured_outputs.ecma import python_pattern
+from gymmesh_resource.environments.structured_outputs.references import referred
 
 # Keywords with one schema, a list of schemas, and schemas by name.
 _ONE: Final = (
@@ -122,7 +122,8 @@ def _closed(schema: Any, root: dict[str, Any], known: Iterable[str] = ()) -> Any
 
 def _opened(schema: Any, root: dict[str, Any]) -> Any:
     """The strict schema of a value that other schemas speak of as well: it allows further
-    properties, which the others may name."""
+    properties, which the others may name.
+    """
     if not isinstance(schema, dict):
         return schema
     new: dict[str, Any] = {}

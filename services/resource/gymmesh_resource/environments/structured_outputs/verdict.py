@@ -21,13 +21,22 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from . import nemo
-from .coercion import columns, typed_rows, typed_tree
-from .ecma import PatternError
-from .parsing import CsvTable, ParseError, TextFormat, parse
-from .references import reference_problem
-from .strictness import current, strict
-from .xml_root import root_problem
+from gymmesh_resource.environments.structured_outputs import nemo
+from gymmesh_resource.environments.structured_outputs.coercion import (
+    columns,
+    typed_rows,
+    typed_tree,
+)
+from gymmesh_resource.environments.structured_outputs.ecma import PatternError
+from gymmesh_resource.environments.structured_outputs.parsing import (
+    CsvTable,
+    ParseError,
+    TextFormat,
+    parse,
+)
+from gymmesh_resource.environments.structured_outputs.references import reference_problem
+from gymmesh_resource.environments.structured_outputs.strictness import current, strict
+from gymmesh_resource.environments.structured_outputs.xml_root import root_problem
 
 # Characters of an explanation.
 MESSAGE: Final = 200
@@ -103,7 +112,8 @@ def judge_arguments(schema: str, arguments: str, key: str | None, compat: str = 
 
 def _header_problem(table: CsvTable, schema: dict[str, Any]) -> str | None:
     """What is wrong with a table's header. Its rows, if any, say nothing about a missing column
-    that no schema requires of them."""
+    that no schema requires of them.
+    """
     known = columns(schema)
     if not known:
         return None if table.rows else "the table has no rows"
@@ -122,7 +132,8 @@ def failed(error: str, message: object) -> SchemaResult:
 def load_schema(schema: str, format: TextFormat = "json", compat: str = "") -> dict[str, Any]:
     """The schema of a task, strict. Raises `SchemaError` unless the text is JSON, an object, and
     refers to nothing but what is in it; and, without `compat`, has patterns of ECMA 262 and a type
-    that answers in the format can have."""
+    that answers in the format can have.
+    """
     try:
         loaded = json.loads(schema)
     except (ValueError, RecursionError) as error:

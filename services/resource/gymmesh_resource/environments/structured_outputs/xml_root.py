@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from .references import referred
+from gymmesh_resource.environments.structured_outputs.references import referred
 
 # What no parser takes for a name: spaces and signs in it; a digit, a hyphen or a dot in front.
 _NO_NAME = re.compile(r"\A(?:[\d.-]|\Z)|[\s<>&\"'/=;,!?()\[\]{}@#$%^*+|~`\\]")
@@ -18,7 +18,8 @@ _ADVICE: Final = "; put the properties below one, the root element's"
 
 def root_problem(schema: dict[str, Any]) -> str | None:
     """What keeps all documents of XML from fitting a strict schema, as a clause about it; None
-    where nothing is found that does."""
+    where nothing is found that does.
+    """
     needed = _needed(schema, schema, {})
     least = schema.get("minProperties", 0)
     if len(needed) > 1:

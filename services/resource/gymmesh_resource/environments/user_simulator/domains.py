@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from gymmesh_resource.environments.user_simulator.shop import Shop, shop_state
+from gymmesh_resource.environments.user_simulator.states import covers, patched
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 from gymmesh_responses import dumps, loads, tool_to_json
-
-from .shop import Shop, shop_state
-from .states import covers, patched
 
 
 class Domain(ABC):

@@ -23,6 +23,19 @@ from gymmesh_resource.environments.llm_judge.control import (
     AnswerUnjudged,
     judged,
 )
+from gymmesh_resource.environments.user_simulator.domains import Domain, RowTools, ShopTools
+from gymmesh_resource.environments.user_simulator.expectation import Expectation, read_expectation
+from gymmesh_resource.environments.user_simulator.judging import SYSTEM, judge_prompt, read_label
+from gymmesh_resource.environments.user_simulator.simulator import (
+    FIRST,
+    INSTEAD,
+    QUOTED,
+    Brief,
+    Reply,
+    heard,
+    read_brief,
+    read_reply,
+)
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.expected import Expected
 from gymmesh_resource.rollout import Rollout, Transcript
@@ -31,11 +44,6 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import new_message, text_of
 from gymmesh_runtime.errors import MeshError
-
-from .domains import Domain, RowTools, ShopTools
-from .expectation import Expectation, read_expectation
-from .judging import SYSTEM, judge_prompt, read_label
-from .simulator import FIRST, INSTEAD, QUOTED, Brief, Reply, heard, read_brief, read_reply
 
 # How often a model is asked again that gave no usable answer.
 _AGAIN = 1
@@ -155,7 +163,8 @@ class UserSimulatorEnvironment(Environment[Chat]):
 
     def expected(self, task: Task) -> Expected | None:
         """The row's expected actions, then all that is to be said; None where only the wanted
-        state is known, or a judge decides."""
+        state is known, or a judge decides.
+        """
         wanted = task.require("expected")
         if "state" in wanted or wanted.get("criteria"):
             return None

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gymmesh_resource.environments.user_simulator.domains import Domain
+from gymmesh_resource.environments.user_simulator.facts import normalised, spoken, states
+from gymmesh_resource.environments.user_simulator.states import differences, patched
 from gymmesh_resource.errors import TaskInvalid, ToolError
-
-from .domains import Domain
-from .facts import normalised, spoken, states
-from .states import differences, patched
 
 _KEYS = frozenset(("state", "actions", "say", "dont_say", "criteria"))
 

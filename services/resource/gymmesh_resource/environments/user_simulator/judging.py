@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_resource.environments.user_simulator.facts import spoken
 from gymmesh_responses import JsonValue, bytes_to_text, dumps, text_of
-
-from .facts import spoken
 
 _MET, _NOT_MET = "[[MET]]", "[[NOT MET]]"
 _LABEL = re.compile(r"\[\[(NOT )?MET\]\]")

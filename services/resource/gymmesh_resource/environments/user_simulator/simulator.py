@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gymmesh_resource.environments.user_simulator.facts import normalised, spoken
 from gymmesh_resource.errors import TaskInvalid
-
-from .facts import normalised, spoken
 
 # What stands for the chat's start, and where the agent said nothing.
 FIRST = "(The chat is open. Write your first message.)"

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._late import late_class
+from gymmesh_resource.environments._late import late_class
 
 if TYPE_CHECKING:
-    from .environment import WebSearchEnvironment as WebSearchEnvironment
+    from gymmesh_resource.environments.web_search.environment import (
+        WebSearchEnvironment as WebSearchEnvironment,
+    )
 
 __all__ = ["WebSearchEnvironment"]
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .index import APPLICATION_ID, FORMAT
+from gymmesh_resource.environments.web_search.index import APPLICATION_ID, FORMAT
 
 _PIECE = re.compile(r'"([^"]{1,200})"|(\w{1,100})')
 _WORD = re.compile(r"\w{1,100}")

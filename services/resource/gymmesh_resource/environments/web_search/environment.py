@@ -24,16 +24,21 @@ from gymmesh_resource.environments.llm_judge.judge import (
 )
 from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.nemo_rows import refuse_others
+from gymmesh_resource.environments.web_search.corpus import Corpus, CorpusError, Hit, Page, TooSlow
+from gymmesh_resource.environments.web_search.documents import read_documents
+from gymmesh_resource.environments.web_search.hosted import HostedSearch, HostedSearchOptions
+from gymmesh_resource.environments.web_search.index import build_index
+from gymmesh_resource.environments.web_search.verdict import (
+    AnswerMatch,
+    extract_answer,
+    found_documents,
+    match_answer,
+    recall,
+)
 from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.expected import ANSWER, Expected, is_number
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Component
-
-from .corpus import Corpus, CorpusError, Hit, Page, TooSlow
-from .documents import read_documents
-from .hosted import HostedSearch, HostedSearchOptions
-from .index import build_index
-from .verdict import AnswerMatch, extract_answer, found_documents, match_answer, recall
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .corpus import Hit
+from gymmesh_resource.environments.web_search.corpus import Hit
 
 _BODY = 4 * 1024**2
 _TITLE, _URL, _SNIPPET = 200, 2_000, 400

@@ -16,9 +16,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
+from gymmesh_resource.environments.web_search.documents import (
+    Document,
+    DocumentError,
+    read_documents,
+)
 from gymmesh_runtime.text.plain_text import one_line
-
-from .documents import Document, DocumentError, read_documents
 
 # SQLite keeps both numbers in the file's head: "GMwx", and the version of this layout.
 APPLICATION_ID = 0x474D7778

@@ -1,5 +1,5 @@
 """The workplace environment: an office's mail, calendar, tasks, customers and analytics."""
 
-from .environment import WorkplaceEnvironment
+from gymmesh_resource.environments.workplace.environment import WorkplaceEnvironment
 
 __all__ = ["WorkplaceEnvironment"]

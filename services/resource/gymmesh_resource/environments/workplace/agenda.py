@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource import Session, ToolError, tool
-
-from .office import Office
-from .searching import page_of, read_moment, require
+from gymmesh_resource.environments.workplace.office import Office
+from gymmesh_resource.environments.workplace.searching import page_of, read_moment, require
 
 EventId: TypeAlias = Annotated[str, "the event's id, eight digits"]
 EventField: TypeAlias = Annotated[

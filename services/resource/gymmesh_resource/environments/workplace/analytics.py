@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource import Session, ToolError, tool
-
-from .office import Office
-from .searching import read_date
+from gymmesh_resource.environments.workplace.office import Office
+from gymmesh_resource.environments.workplace.searching import read_date
 
 FirstDay: TypeAlias = Annotated[str | None, "the first day, YYYY-MM-DD"]
 LastDay: TypeAlias = Annotated[str | None, "the last day, YYYY-MM-DD"]

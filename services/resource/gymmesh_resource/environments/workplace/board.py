@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gymmesh_resource import Session, ToolError, tool
-
-from .office import Office, OfficeRecord
-from .searching import has_texts, read_date, require, wanted_texts
+from gymmesh_resource.environments.workplace.office import Office, OfficeRecord
+from gymmesh_resource.environments.workplace.searching import (
+    has_texts,
+    read_date,
+    require,
+    wanted_texts,
+)
 
 TaskId: TypeAlias = Annotated[str, "the task's id, eight digits"]
 TaskField: TypeAlias = Annotated[

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gymmesh_resource import Session, ToolError, tool
-
-from .office import Office
-from .searching import has_texts, page_of, require, wanted_texts
+from gymmesh_resource.environments.workplace.office import Office
+from gymmesh_resource.environments.workplace.searching import (
+    has_texts,
+    page_of,
+    require,
+    wanted_texts,
+)
 
 CustomerId: TypeAlias = Annotated[str, "the customer's id"]
 LeadStatus: TypeAlias = Literal["Qualified", "Won", "Lost", "Lead", "Proposal"]

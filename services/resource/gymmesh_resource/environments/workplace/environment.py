@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
+from gymmesh_resource.environments.workplace.agenda import CalendarTools
+from gymmesh_resource.environments.workplace.analytics import AnalyticsTools
+from gymmesh_resource.environments.workplace.board import ProjectTools
+from gymmesh_resource.environments.workplace.customers import CustomerTools
+from gymmesh_resource.environments.workplace.mail import DirectoryTools, MailTools
+from gymmesh_resource.environments.workplace.office import Office, differing_tables
+from gymmesh_resource.environments.workplace.synthetic import synthetic_office
+from gymmesh_resource.environments.workplace.tables import read_office
 from gymmesh_resource.expected import Expected
 from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 from gymmesh_responses import dumps, loads, text_to_bytes
-
-from .agenda import CalendarTools
-from .analytics import AnalyticsTools
-from .board import ProjectTools
-from .customers import CustomerTools
-from .mail import DirectoryTools, MailTools
-from .office import Office, differing_tables
-from .synthetic import synthetic_office
-from .tables import read_office
 
 # Failed calls that are kept as evidence, and characters of their answers.
 _SHOWN = 10
@@ -109,7 +108,8 @@ class WorkplaceEnvironment(
 
     def _replay(self, task: Task, calls: list[WrittenCall]) -> tuple[Office, dict[int, str]]:
         """A fresh office after the calls, and what went wrong by the position of the call; one
-        that fails changes nothing, and the next follows."""
+        that fails changes nothing, and the next follows.
+        """
         office = Office(self.office_data)
         session = Session("replay", task, 0, office)
         problems: dict[int, str] = {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from gymmesh_resource import Session, ToolError, tool
-
-from .office import NOW, Office, OfficeRecord
-from .searching import page_of, read_date, require
+from gymmesh_resource.environments.workplace.office import NOW, Office, OfficeRecord
+from gymmesh_resource.environments.workplace.searching import page_of, read_date, require
 
 EmailId: TypeAlias = Annotated[str, "the email's id"]
 Recipient: TypeAlias = Annotated[str, "the address to send it to"]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymmesh_resource import ToolError
-
-from .office import OfficeRecord
+from gymmesh_resource.environments.workplace.office import OfficeRecord
 
 LARGEST_PAGE = 100
 

@@ -12,9 +12,9 @@ import random
 from functools import lru_cache
 from typing import Any
 
-from .board import BOARDS, LISTS
-from .customers import PRODUCTS, STATUSES
-from .office import NOW, OfficeData, OfficeRecord
+from gymmesh_resource.environments.workplace.board import BOARDS, LISTS
+from gymmesh_resource.environments.workplace.customers import PRODUCTS, STATUSES
+from gymmesh_resource.environments.workplace.office import NOW, OfficeData, OfficeRecord
 
 _NOW = datetime.datetime.fromisoformat(NOW)
 _SOURCES = ("direct", "referral", "search engine", "social media")

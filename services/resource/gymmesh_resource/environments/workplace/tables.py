@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .office import OfficeData, OfficeRecord
+from gymmesh_resource.environments.workplace.office import OfficeData, OfficeRecord
 
 _EMAIL = ("email_id", "inbox/outbox", "sender/recipient", "subject", "sent_datetime", "body")
 _EVENT = ("event_id", "event_name", "participant_email", "event_start", "duration")

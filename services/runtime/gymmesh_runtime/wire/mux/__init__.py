@@ -1,4 +1,6 @@
-"""The mux: many calls over one Exchange stream. The files, in the order of a call:
+"""The mux: many calls over one Exchange stream.
+
+The files, in the order of a call:
 
     peer.py          a service's methods, called over the mux or by plain RPCs
     connection.py    the stream to one address: opened when needed, opened again when it broke

@@ -1,4 +1,6 @@
-"""Runs the cases for the mux. A case is a list of steps on one Exchange stream:
+"""Runs the cases for the mux.
+
+A case is a list of steps on one Exchange stream:
 
     send: [frame, …]             a batch, in proto JSON; `times: 3` sends it so often
     with_unknown_fields: [frame] the same, each with a field that nobody knows, and the batch, too

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from .evaluation import symbols
-from .expressions import Node, Unreadable, walk
-from .forms import (
+from gymmesh_resource.environments.math.answers.evaluation import symbols
+from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable, walk
+from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
     Chain,
     Collection,
@@ -24,9 +24,15 @@ from .forms import (
     Scalar,
     Words,
 )
-from .numbers import proportional, same_value
-from .regions import interval, same_region
-from .units import DEGREE, NO_UNIT, RADIAN, Unit, is_known_unit
+from gymmesh_resource.environments.math.answers.numbers import proportional, same_value
+from gymmesh_resource.environments.math.answers.regions import interval, same_region
+from gymmesh_resource.environments.math.answers.units import (
+    DEGREE,
+    NO_UNIT,
+    RADIAN,
+    Unit,
+    is_known_unit,
+)
 
 _MOST_MEMBERS = 200
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .expressions import Node
-from .units import Unit
+from gymmesh_resource.environments.math.answers.expressions import Node
+from gymmesh_resource.environments.math.answers.units import Unit
 
 Kind = Literal["set", "list", "tuple", "matrix", "ratio"]
 

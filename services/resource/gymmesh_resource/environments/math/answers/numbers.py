@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from mpmath import mp, mpc, mpf
 
-from .evaluation import (
+from gymmesh_resource.environments.math.answers.evaluation import (
     DIGITS,
     TINY,
     MpNumber,
@@ -27,7 +27,7 @@ from .evaluation import (
     is_measured,
     symbols,
 )
-from .expressions import Node, walk
+from gymmesh_resource.environments.math.answers.expressions import Node, walk
 
 TOLERANCE = Fraction(1, 10**6)
 # A whole number is exact: a decimal near it must be it but for errors of calculation.
@@ -161,7 +161,7 @@ def _is_written_out(node: Node) -> bool:
 
 
 def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:
-    """Whether the two agree wherever both are defined: on the reals, or for counters on 1, 2, …"""
+    """Whether the two agree wherever both are defined: the reals, or for counters 1, 2 and on."""
     complex_too = any(
         one.op == "constant" and one.name == "i"
         for side in (expected, answer)

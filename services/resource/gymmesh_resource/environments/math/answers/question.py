@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import re
 
-from .evaluation import exact
-from .expressions import Node, walk
-from .forms import Assigned, Chain, Collection, Form, Scalar
-from .notation import clean
+from gymmesh_resource.environments.math.answers.evaluation import exact
+from gymmesh_resource.environments.math.answers.expressions import Node, walk
+from gymmesh_resource.environments.math.answers.forms import (
+    Assigned,
+    Chain,
+    Collection,
+    Form,
+    Scalar,
+)
+from gymmesh_resource.environments.math.answers.notation import clean
 
 _TO_COMPUTE = {
     "factorial", "double_factorial", "binom", "sum", "prod", "max", "min", "gcd", "lcm",

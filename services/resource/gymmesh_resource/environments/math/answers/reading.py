@@ -11,10 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from . import words
-from .evaluation import symbols
-from .expressions import LONGEST, Node, Unreadable, product_of, read_expression, walk
-from .forms import (
+from gymmesh_resource.environments.math.answers import words
+from gymmesh_resource.environments.math.answers.evaluation import symbols
+from gymmesh_resource.environments.math.answers.expressions import (
+    LONGEST,
+    Node,
+    Unreadable,
+    product_of,
+    read_expression,
+    walk,
+)
+from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
     Chain,
     Collection,
@@ -26,12 +33,22 @@ from .forms import (
     Scalar,
     Words,
 )
-from .notation import RELATIONS, clean
-from .numbers import close, same_value
-from .regions import EVERYTHING, interval, united, within, without_points
-from .scalars import read_number_words, read_scalar, without_unit_fraction
-from .splitting import enclosed, split
-from .units import is_known_unit, read_unit
+from gymmesh_resource.environments.math.answers.notation import RELATIONS, clean
+from gymmesh_resource.environments.math.answers.numbers import close, same_value
+from gymmesh_resource.environments.math.answers.regions import (
+    EVERYTHING,
+    interval,
+    united,
+    within,
+    without_points,
+)
+from gymmesh_resource.environments.math.answers.scalars import (
+    read_number_words,
+    read_scalar,
+    without_unit_fraction,
+)
+from gymmesh_resource.environments.math.answers.splitting import enclosed, split
+from gymmesh_resource.environments.math.answers.units import is_known_unit, read_unit
 
 
 class Untrue(ValueError):

@@ -7,10 +7,10 @@ from functools import cmp_to_key
 
 from mpmath import mp
 
-from .evaluation import NoValue, approximate
-from .expressions import Node, Unreadable
-from .forms import Region, RegionPart
-from .numbers import same_value
+from gymmesh_resource.environments.math.answers.evaluation import NoValue, approximate
+from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable
+from gymmesh_resource.environments.math.answers.forms import Region, RegionPart
+from gymmesh_resource.environments.math.answers.numbers import same_value
 
 _INFINITY = Node("constant", name="infty")
 _LEAST = Node("neg", (_INFINITY,))

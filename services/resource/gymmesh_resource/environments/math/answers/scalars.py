@@ -6,12 +6,24 @@ import re
 from fractions import Fraction
 
 from gymmesh_resource.environments._number_words import number_of_words
-
-from .evaluation import NoValue, exact
-from .expressions import Node, Unreadable, in_base, number, read_expression, walk
-from .forms import Collection, Form, Scalar
-from .splitting import split
-from .units import DEGREE, Unit, is_known_unit, read_unit, scale_of
+from gymmesh_resource.environments.math.answers.evaluation import NoValue, exact
+from gymmesh_resource.environments.math.answers.expressions import (
+    Node,
+    Unreadable,
+    in_base,
+    number,
+    read_expression,
+    walk,
+)
+from gymmesh_resource.environments.math.answers.forms import Collection, Form, Scalar
+from gymmesh_resource.environments.math.answers.splitting import split
+from gymmesh_resource.environments.math.answers.units import (
+    DEGREE,
+    Unit,
+    is_known_unit,
+    read_unit,
+    scale_of,
+)
 
 _BASE = re.compile(
     r"(?:\(|\\text\s?\{)?(?P<digits>[0-9A-Z]*\d[0-9A-Z]*|[A-F]+)[)}]?\s?_\s?\{?\s?(?:\\text\s?\{)?(?P<base>\d{1,2}|[a-z]+)\}{0,2}"

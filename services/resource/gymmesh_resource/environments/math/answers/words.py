@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .expressions import FUNCTIONS, is_product
+from gymmesh_resource.environments.math.answers.expressions import FUNCTIONS, is_product
 
 # More words than these are a sentence, which nobody writes in the same words.
 MOST_WORDS = 3
