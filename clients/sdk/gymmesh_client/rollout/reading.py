@@ -54,8 +54,9 @@ def read(parts: RolloutParts) -> RolloutReading:
         found.model_us += timings.total_us
         found.queue_us += timings.queue_us
         found.endpoint_us += timings.endpoint_us
-        for one in call.retries[:]:
-            found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
+        if call.retries:
+            for one in call.retries:
+                found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
         if call.trainable and call.HasField("tokens"):  # other models have versions of their own
             found.weights.update([span.version for span in call.tokens.weights[:]])
         if actor := call.actor:

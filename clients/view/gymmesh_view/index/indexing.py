@@ -23,7 +23,7 @@ from typing import Any, Final
 import platformdirs
 
 from gymmesh_client import UserError
-from gymmesh_view.index.following import Batch, FileFollower, RunFollower
+from gymmesh_client.journal import Batch, FileFollower, RunFollower
 from gymmesh_view.index.tables import (
     TABLES,
     VERSION,
