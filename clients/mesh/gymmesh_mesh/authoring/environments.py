@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, TypeAlias
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
@@ -32,13 +32,11 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import close_bounded
 
-if TYPE_CHECKING:
-    from gymmesh_resource.environments.web_search.index import TokenizerName as TokenizerName
-
 __all__ = [
     "About",
     "EnvironmentConfig",
     "Finding",
+    "TokenizerName",
     "about",
     "generate_reasoning_gym",
     "index_documents",
@@ -47,6 +45,9 @@ __all__ = [
     "places",
     "trial",
 ]
+
+TokenizerName: TypeAlias = Literal["unicode", "english", "trigram"]
+"""How an index of web_search takes words apart."""
 
 _SQLITE = b"SQLite format 3\0"
 _MODEL = "gymmesh.model.v1.ModelService"

@@ -24,7 +24,7 @@ from gymmesh_discovery.config import DiscoveryConfig, KubernetesConfig, split_ad
 from gymmesh_discovery.service import KIND as DISCOVERY
 from gymmesh_mesh.compose import open_here, registry_service
 from gymmesh_mesh.config import Defaults
-from gymmesh_mesh.meshes import Mesh
+from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory

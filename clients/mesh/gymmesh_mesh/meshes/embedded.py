@@ -12,7 +12,7 @@ from gymmesh_client.collect_stream import AgentPool
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.meshes import Mesh
+from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import DISCOVERY
 from gymmesh_runtime.serving import DiscoveryPeer, Registration

@@ -16,7 +16,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_client.agents import AGENT
 from gymmesh_client.collect_stream import AgentPool, StreamLimits, check_contract
 from gymmesh_mesh.config import Defaults
-from gymmesh_mesh.meshes import Mesh
+from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.errors import MeshError, unavailable
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
