@@ -12,8 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 #: Names that more than one file may define, and why.
 EQUAL = {
+    "Actor": "an actor: in a row what it did, in exports with its conversations",
     "EventSink": "takes a rollout's events: in an agent one may be awaited, in a collector not",
+    "ModelCall": "public in both: what an agent gets from a model call, and a row's record of it",
     "Rollout": "public in both: what a verifier judges, and what a trainer gets",
+    "Row": "a row: its columns as the contract has them, and with what follows from them",
+    "ToolCall": "public in both: what a verifier sees of a tool call, and a row's record of it",
+    "Turn": "public in both: what an environment returns, and a row's record of it",
 }
 #: The stubs have the contract's names, and the suites those of the other side of a wire.
 ELSEWHERE = {"gymmesh", "gymmesh_conformance"}
