@@ -49,7 +49,7 @@ from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
-from gymmesh_mesh.described import describe_services, environment_versions
+from gymmesh_mesh.service_descriptions import describe_services, environment_versions
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint, heartbeat

@@ -6,4 +6,5 @@ pace.py      how a run is dispatched
 shards.py    runs that several collectors do together
 track.py     figures for a tracker
 groups.py    how options become one argument
+kept_configuration.py  the configuration of a run that is resumed
 """

@@ -42,7 +42,7 @@ from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
-from gymmesh_mesh.described import environment_versions
+from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig

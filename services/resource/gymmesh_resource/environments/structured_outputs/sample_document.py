@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from gymmesh_resource.environments.structured_outputs.parsing import TextFormat
-from gymmesh_resource.made_up import CannotMakeUp, made_up
+from gymmesh_resource.sample_arguments import CannotMakeUp, made_up
 
 
 def document_for(schema_text: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-STRANGER = Path("examples/stranger_environment").resolve()
+PACKAGE = Path("examples/packaged_environment").resolve()
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("site")
     command = [
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-        "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target), str(STRANGER),
+        "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target), str(PACKAGE),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def gym(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProces
 def test_its_rollouts_are_collected_under_its_name(installed: Path, tmp_path: Path) -> None:
     output = tmp_path / "rollouts.jsonl"
     done = gym(
-        installed, STRANGER,
+        installed, PACKAGE,
         "collect", "--config", "mesh.yaml", "--input", "tasks.jsonl", "--output", str(output),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

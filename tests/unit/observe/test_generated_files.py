@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploy.observe import written
+from deploy.observe import generated_files
 from deploy.observe.alerts import RUNBOOK, alerts
 from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
@@ -54,25 +54,25 @@ def named(expr: str) -> set[str]:
 
 
 def test_what_is_in_the_repository_is_what_is_made() -> None:
-    assert written.differing() == []
-    assert RULES == ROOT / written.PACKAGED_RULES
+    assert generated_files.differing() == []
+    assert RULES == ROOT / generated_files.PACKAGED_RULES
 
 
 def test_what_differs_is_named_and_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in written.all_files():
+    for place in generated_files.all_files():
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / place, tmp_path / place)
-    monkeypatch.setattr(written, "ROOT", tmp_path)
-    assert written.differing() == []
-    mesh, run = (written.CHART / "dashboards" / f"{name}.json" for name in ("mesh", "run"))
-    old = written.CHART / "dashboards" / "old.json"
+    monkeypatch.setattr(generated_files, "ROOT", tmp_path)
+    assert generated_files.differing() == []
+    mesh, run = (generated_files.CHART / "dashboards" / f"{name}.json" for name in ("mesh", "run"))
+    old = generated_files.CHART / "dashboards" / "old.json"
     (tmp_path / mesh).write_text((tmp_path / mesh).read_text().replace("Registry", "Other"))
     (tmp_path / run).unlink()
     (tmp_path / old).write_text("{}")
-    assert set(written.differing()) == {mesh, run, old}
-    assert set(written.write()) == {mesh, run, old}
-    assert written.differing() == []
-    assert written.write() == []
+    assert set(generated_files.differing()) == {mesh, run, old}
+    assert set(generated_files.write()) == {mesh, run, old}
+    assert generated_files.differing() == []
+    assert generated_files.write() == []
 
 
 def test_queries_name_metrics_that_there_are() -> None:

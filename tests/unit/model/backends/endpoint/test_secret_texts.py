@@ -3,7 +3,7 @@ from __future__ import annotations
 import base64
 
 from gymmesh_model import ModelConfig
-from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.secret_texts import secret_texts
 from gymmesh_runtime.config import Secret
 
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from deploy.observe.compact import compact, relative
+from deploy.observe.compact_svg import compact, relative
 from deploy.observe.picture import _STYLE
 
 SVG = "{http://www.w3.org/2000/svg}"
