@@ -113,7 +113,7 @@ async def test_an_endpoint_that_fails(
     failures = rows_of(bench.failures)
     assert [row["failure"]["status"]["reason"] for row in failures] == [reason] * 2
     assert all(row["failure"]["boundary"] == "MODEL" for row in failures)
-    assert all("reward" not in row for row in failures)
+    assert all(row["reward"] is None for row in failures)
     assert json.loads(done.out)["failures"] == {"MODEL": 2}
 
 

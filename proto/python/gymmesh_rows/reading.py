@@ -13,7 +13,7 @@ from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_cle
 from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys, own_metadata
 from gymmesh_rows.row import Row, RowError
 
-JsonObject = dict[str, JsonValue]
+Json = dict[str, Any]
 _DECODER: Final = msgspec.json.Decoder(Row)
 _REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNSET_TYPES: Final = (UnsetType, NoneType)
@@ -57,7 +57,7 @@ def _read_slowly(line: bytes) -> Row:
         if type(document.get(key)) is not dict:
             said = "is missing" if key not in document else "must be an object"
             raise RowError(f"{key}: {said}; {_ROWS_OF}")
-    own: tuple[JsonObject, JsonObject] | None = None
+    own: tuple[Json, Json] | None = None
     if is_earlier(document):
         own = own_keys(document), own_metadata(document)
         document = of_this_contract(document)

@@ -50,7 +50,7 @@ def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> J
     """The row of a rollout that could not be judged: it has a failure and no reward, and keeps the
     verdicts before under `failure.previous`.
     """
-    left = {key: value for key, value in row.items() if key not in ("reward", "verification")}
+    left = {key: value for key, value in row.items() if key != "verification"} | {"reward": None}
     if "actors" in left:
         left["actors"] = rewarded(left["actors"], [])
     left["failure"] = {

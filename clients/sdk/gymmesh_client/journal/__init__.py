@@ -13,6 +13,7 @@ from gymmesh_client.journal.disk import Disk, OutputError
 from gymmesh_client.journal.following import Batch, FileFollower, RunFollower
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.index.index import Attempt
+from gymmesh_client.journal.index.seal import is_sealed, seal, sealed_size, unseal
 from gymmesh_client.journal.log import first_session
 from gymmesh_client.journal.placed import RowPlace, placed_rows, read_line
 from gymmesh_client.journal.reader import RunReader, open_run
@@ -29,7 +30,11 @@ __all__ = [
     "RunReader",
     "compact_run",
     "first_session",
+    "is_sealed",
     "open_run",
     "placed_rows",
     "read_line",
+    "seal",
+    "sealed_size",
+    "unseal",
 ]

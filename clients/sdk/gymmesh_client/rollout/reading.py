@@ -41,6 +41,11 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     retries: dict[str, int] = {}  # how often an endpoint was asked again, by reason
     tools_us: int = 0
 
+    def release(self) -> None:
+        """Let the calls go, one at a time; see RolloutParts.release."""
+        while self.calls:
+            self.calls.popitem()
+
 
 def read(parts: RolloutParts) -> RolloutReading:
     """Look at all calls of a rollout, whose tool calls are put in their order."""

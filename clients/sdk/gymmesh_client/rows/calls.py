@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Raw
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallParts, RolloutReading, path_to
+from gymmesh_client.rollout import CallParts, RolloutReading, let_go, path_to
 from gymmesh_client.rows.response import usage_sum
 from gymmesh_responses import CodecError, item_to_json
 from gymmesh_rows import Actor, ModelCall, UsageSum
@@ -45,6 +45,10 @@ class RowCalls:
                     items=[Raw(item_to_json(item)) for item in part.items],
                 )
             )
+
+    def release(self) -> None:
+        """Let what was made go, a few at a time; see RolloutParts.release."""
+        let_go(self.output, self.calls)
 
     def _final_conversation(self) -> dict[int, ModelCall]:
         """The calls on the way to the final one, by their identity, since a custom agent may give
