@@ -38,8 +38,8 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.collect import metrics
-from gymmesh_client.collect.order import length_from
+from gymmesh_client.collector import metrics
+from gymmesh_client.collector.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check

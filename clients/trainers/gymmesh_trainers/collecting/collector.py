@@ -35,9 +35,9 @@ from gymmesh_client import (
     UserError,
     run_attempt,
 )
-from gymmesh_client.collect.outcomes import Outcomes
-from gymmesh_client.collect.requests import repeat_seed
-from gymmesh_client.collect.worker import ended_by
+from gymmesh_client.collector.outcomes import Outcomes
+from gymmesh_client.collector.requests import repeat_seed
+from gymmesh_client.collector.worker import ended_by
 from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id

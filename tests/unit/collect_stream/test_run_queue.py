@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect.run_queue import QueuedAttempt, RunQueue, fair_share, next_to_start
+from gymmesh_agent.collect_stream.run_queue import (
+    QueuedAttempt,
+    RunQueue,
+    fair_share,
+    next_to_start,
+)
 
 
 def attempt(number: int, due: float = math.inf) -> QueuedAttempt:

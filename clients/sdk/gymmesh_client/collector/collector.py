@@ -21,13 +21,13 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector, AgentLoad
-from gymmesh_client.collect.figures import Figures, Rates
-from gymmesh_client.collect.options import CollectOptions
-from gymmesh_client.collect.outcomes import Outcomes
-from gymmesh_client.collect.recorder import Recorder
-from gymmesh_client.collect.requests import RolloutRequest, missing_rollouts
-from gymmesh_client.collect.worker import Worker
-from gymmesh_client.collect.workers import CANCEL_S, AttemptInFlight, Workers
+from gymmesh_client.collector.figures import Figures, Rates
+from gymmesh_client.collector.options import CollectOptions
+from gymmesh_client.collector.outcomes import Outcomes
+from gymmesh_client.collector.recorder import Recorder
+from gymmesh_client.collector.requests import RolloutRequest, missing_rollouts
+from gymmesh_client.collector.worker import Worker
+from gymmesh_client.collector.workers import CANCEL_S, AttemptInFlight, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
 from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
@@ -104,7 +104,7 @@ class Collector:
         """Collect every rollout of the tasks that has no outcome yet.
 
         The tasks are read as they are needed; some orders need more than an iterator, see
-        `gymmesh_client.collect.order.arrange`. Ends when every rollout has an outcome, or `why`
+        `gymmesh_client.collector.order.arrange`. Ends when every rollout has an outcome, or `why`
         says why not. A paused run, and one whose groups no trainer takes, goes on until its
         `deadline_s`.
 

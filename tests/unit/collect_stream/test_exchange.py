@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.collect.send_buffer import SendBuffer
-from gymmesh_agent.collect.stream import batch_of
+from gymmesh_agent.collect_stream.send_buffer import SendBuffer
+from gymmesh_agent.collect_stream.stream import batch_of
 from gymmesh_client.collect_stream.state import ClientState, StreamedAttempt
 
 _BOUND = 8_000

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect import server as server_module
+from gymmesh_agent.collect_stream import server as server_module
 from tests.support.collecting import CollectAgent, ask
 
 Requests = asyncio.Queue[agent_pb2.CollectRequest | None]

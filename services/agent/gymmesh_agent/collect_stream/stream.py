@@ -14,9 +14,9 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.collect import errors
-from gymmesh_agent.collect.run_queue import QueuedAttempt, RunQueue
-from gymmesh_agent.collect.send_buffer import Key, SendBuffer
+from gymmesh_agent.collect_stream import errors
+from gymmesh_agent.collect_stream.run_queue import QueuedAttempt, RunQueue
+from gymmesh_agent.collect_stream.send_buffer import Key, SendBuffer
 from gymmesh_runtime.contract import required_fields
 from gymmesh_runtime.errors import MeshError, field_missing, queue_full, to_status
 from gymmesh_runtime.wire.batch import KIB

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect.send_buffer import Key
+from gymmesh_agent.collect_stream.send_buffer import Key
 
 
 @dataclass(slots=True, eq=False)

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.collect import errors, metrics
-from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.run_queue import QueuedAttempt
-from gymmesh_agent.collect.stream import ServedStream
+from gymmesh_agent.collect_stream import errors, metrics
+from gymmesh_agent.collect_stream.config import CollectConfig
+from gymmesh_agent.collect_stream.run_queue import QueuedAttempt
+from gymmesh_agent.collect_stream.stream import ServedStream
 from gymmesh_agent.events import EventSink
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, unforeseen

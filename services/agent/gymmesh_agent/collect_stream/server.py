@@ -11,10 +11,10 @@ from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.collect import errors, metrics
-from gymmesh_agent.collect.collector import CollectorClient, CollectorConnection, Host
-from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.run_queue import fair_share, next_to_start
+from gymmesh_agent.collect_stream import errors, metrics
+from gymmesh_agent.collect_stream.collector import CollectorClient, CollectorConnection, Host
+from gymmesh_agent.collect_stream.config import CollectConfig
+from gymmesh_agent.collect_stream.run_queue import fair_share, next_to_start
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields, speaks_ours
 from gymmesh_runtime.errors import MeshError, queue_full, unforeseen
 from gymmesh_runtime.names import check_name

@@ -9,9 +9,9 @@ import msgspec
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect.options import CollectOptions
-from gymmesh_client.collect.order import arrange
-from gymmesh_client.collect.outcomes import Outcomes
+from gymmesh_client.collector.options import CollectOptions
+from gymmesh_client.collector.order import arrange
+from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.groups.judging import JudgedGroups
 from gymmesh_client.groups.store import GroupStore
 

@@ -12,9 +12,9 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
 from gymmesh_client.boundaries import BOUNDARIES, boundary_name
-from gymmesh_client.collect import metrics
-from gymmesh_client.collect.outcomes import Outcomes
-from gymmesh_client.collect.row_maker import RowMaker
+from gymmesh_client.collector import metrics
+from gymmesh_client.collector.outcomes import Outcomes
+from gymmesh_client.collector.row_maker import RowMaker
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt

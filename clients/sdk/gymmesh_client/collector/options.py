@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect.order import Order
+from gymmesh_client.collector.order import Order
 from gymmesh_client.dispatch import DispatchOptions
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from gymmesh_client.collect import metrics
+from gymmesh_client.collector import metrics
 from gymmesh_client.summary import Tally
 
 _WINDOW: Final = 30

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from gymmesh_client.attempt import AgentCall
-from gymmesh_client.collect.requests import RolloutRequest
+from gymmesh_client.collector.requests import RolloutRequest
 from gymmesh_client.dispatch import Assignment
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt

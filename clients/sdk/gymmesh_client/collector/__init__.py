@@ -11,10 +11,10 @@ options     how to collect
 figures     how far a run is
 """
 
-from gymmesh_client.collect.collector import Collector
-from gymmesh_client.collect.figures import Figures
-from gymmesh_client.collect.options import CollectOptions
-from gymmesh_client.collect.order import Order
-from gymmesh_client.collect.outcomes import MemoryOutput
+from gymmesh_client.collector.collector import Collector
+from gymmesh_client.collector.figures import Figures
+from gymmesh_client.collector.options import CollectOptions
+from gymmesh_client.collector.order import Order
+from gymmesh_client.collector.outcomes import MemoryOutput
 
 __all__ = ["CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]

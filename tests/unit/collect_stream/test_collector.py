@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect.collector import CollectorClient, CollectorConnection
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.collector import CollectorClient, CollectorConnection
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_runtime.wire.pacing import SendTimer
 from tests.support.collecting import CollectAgent, ask
 from tests.unit.agent.mesh import until
