@@ -12,7 +12,7 @@ layout.py     which services share a process (pure)
 meshes/       the first three; verifying.py finds environments alone
 processes/    the last; worker.py is one such process, models.py fetches and tries models
 connecting.py a client of one environment that is served somewhere
-described.py  what the services of a mesh say of themselves
+service_descriptions.py  what the services of a mesh say of themselves
 authoring/    trials and checks for authors of environments
 """
 
