@@ -6,8 +6,14 @@ from functools import cached_property
 from typing import Any
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_resource.models.client import ModelAnswer, Models, Prompt, conversation_params, in_call
-from gymmesh_resource.models.usage import UsageCounter
+from gymmesh_resource.model_access.client import (
+    ModelAnswer,
+    Models,
+    Prompt,
+    conversation_params,
+    in_call,
+)
+from gymmesh_resource.model_access.usage import UsageCounter
 
 
 class ModelAccess:

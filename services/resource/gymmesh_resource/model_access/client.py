@@ -17,8 +17,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.models import metrics
-from gymmesh_resource.models.usage import UsageCounter
+from gymmesh_resource.model_access import metrics
+from gymmesh_resource.model_access.usage import UsageCounter
 from gymmesh_responses import item_from_json, new_message, params_from_json, text_of
 from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError

@@ -13,7 +13,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import WrongResult
-from gymmesh_resource.models import Models
+from gymmesh_resource.model_access import Models
 from gymmesh_resource.registry import example_tasks, named_object, source_digest
 from gymmesh_resource.rewards import Rewards
 from gymmesh_resource.serving import metrics

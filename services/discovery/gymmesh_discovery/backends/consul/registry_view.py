@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Change, Listing
+from gymmesh_discovery.registry_view import Change, Listing
 
 Instance = discovery_pb2.Instance
 

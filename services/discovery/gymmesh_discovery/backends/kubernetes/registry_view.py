@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Change, Listing, place_of
+from gymmesh_discovery.registry_view import Change, Listing, place_of
 
 Instance = discovery_pb2.Instance
 _Place = tuple[str, str, str]
