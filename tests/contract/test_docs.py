@@ -33,7 +33,7 @@ from gymmesh_conformance.suites import load_profile
 from gymmesh_data import EXPORTS
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
-from gymmesh_model.backends.facts import backend_kinds
+from gymmesh_model.backends.facts import backend_class, backend_kinds
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
@@ -365,15 +365,35 @@ def test_every_key_of_the_rows_is_documented() -> None:
     assert "part failure of" in rows
 
 
-def test_every_backend_is_documented() -> None:
-    rows = BY_NAME["configuration.md"].text.splitlines()
-    row = next(line for line in rows if line.startswith("| `backend` | text | `auto`"))
-    assert set(backend_kinds()) <= set(re.findall(r"`(\w+)`", row))
+def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
+    table = BY_NAME["models.md"].text.partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE))
+    kinds = backend_kinds()
+    gone, missing = sorted({*rows} - {*kinds}), sorted({*kinds} - {*rows})
+    assert not missing, f"the table at the top of docs/models.md has no row of {missing}"
+    assert not gone, f"the table at the top of docs/models.md has {gone}, which no backend is"
+    for kind in kinds:
+        facts = backend_class(kind)
+        needed = {
+            "url": facts.calls_endpoint and facts.needs_url,
+            "urls": facts.several_urls,
+            "model": bool(facts.needs_model),
+            "path": bool(facts.needs_path),
+            "serve": facts.starts_vllm,
+            "engine": facts.starts_vllm,
+        }
+        keys = {key for key, needs in needed.items() if needs}
+        told = needed.keys() & set(re.findall(r"`(\w+)`", rows[kind]))
+        assert told == keys, (
+            f"docs/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its class, and "
+            f"the row says {sorted(told)}"
+        )
 
 
 def test_every_export_is_documented() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| ", BY_NAME["export.md"].text, re.MULTILINE)
-    assert set(rows) >= set(EXPORTS)
+    missing = sorted({*EXPORTS} - {*rows})
+    assert not missing, f"the table of formats in docs/export.md has no row of {missing}"
 
 
 def test_every_permission_is_documented_with_what_it_lets_call() -> None:
