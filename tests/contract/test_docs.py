@@ -326,7 +326,8 @@ def test_every_key_is_documented_with_its_default(
     assert found
     table = rest[rest.index("|---") :].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| `([^`]*)` \| \S", table, re.MULTILINE)
-    assert rows == [(one.name, _spelled(one)) for one in msgspec.structs.fields(schema)]
+    real = [(one.name, _spelled(one)) for one in msgspec.structs.fields(schema)]
+    assert rows == real, f"docs/configuration.md, {heading}: list the keys, in order, with defaults"
 
 
 def _spelled(field: msgspec.structs.FieldInfo) -> str:
@@ -344,7 +345,7 @@ def test_every_collect_option_is_documented() -> None:
     options = {option for parameter in context.command.params for option in parameter.opts}
     missing = {option for option in options if option.startswith("--")}
     missing -= BY_NAME["collecting.md"].options()
-    assert missing == set()
+    assert not missing, f"docs/collecting.md does not say what these are: {sorted(missing)}"
 
 
 def _command(name: str) -> click.Command:
@@ -360,8 +361,8 @@ def test_every_key_of_the_rows_is_documented() -> None:
     tasks, _, rows = text.partition("\n## Output rows")
     for key in ("responses_create_params", *TASK_KEYS):
         assert f"`{key}`" in tasks
-    for key in ROW_KEYS - {"failure"}:
-        assert f"`{key}`" in rows
+    missing = sorted(key for key in ROW_KEYS - {"failure"} if f"`{key}`" not in rows)
+    assert not missing, f"docs/collecting.md, Output rows, does not say what these are: {missing}"
     assert "part failure of" in rows
 
 
@@ -418,7 +419,10 @@ def test_every_stop_reason_is_documented() -> None:
     row = next(
         line for line in BY_NAME["collecting.md"].text.splitlines() if "| `stop_reason`" in line
     )
-    assert re.findall(r"`([A-Z_]+)`", row) == names
+    listed = re.findall(r"`([A-Z_]+)`", row)
+    assert listed == names, (
+        "docs/collecting.md, row `stop_reason`: list those of the enum, in order"
+    )
 
 
 def test_every_metric_is_documented() -> None:
@@ -434,7 +438,9 @@ def test_every_metric_is_documented() -> None:
         name = about.name + ("_total" if about.type == "counter" else "")
         real[name] = (about.type, set(metric.label_names))
     assert len(real) > 10
-    assert documented == real
+    names = sorted(name for name in {*documented, *real} if documented.get(name) != real.get(name))
+    right = {name: (real[name][0], sorted(real[name][1])) for name in names if name in real}
+    assert not names, f"docs/observability.md is not right about {names}; what there is: {right}"
 
 
 def test_every_boundary_is_documented() -> None:
