@@ -5,8 +5,10 @@ How blocks are marked stands in tests/support/docs.py.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -33,6 +35,7 @@ from gymmesh_conformance.suites import load_profile
 from gymmesh_data import EXPORTS
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
+from gymmesh_model import backends
 from gymmesh_model.backends.facts import backend_class, backend_kinds
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.replay.recording import read_row
@@ -389,6 +392,20 @@ def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
             f"docs/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its class, and "
             f"the row says {sorted(told)}"
         )
+
+
+def test_every_option_of_a_backend_is_documented() -> None:
+    """Of the structs in the folder of backends whose name says that they are options."""
+    pages = BY_NAME["models.md"].text + BY_NAME["configuration.md"].text
+    documented = set(re.findall(r"[`{ ](\w+)(?=[`:])", pages))
+    found = set()
+    for module in pkgutil.walk_packages(backends.__path__, f"{backends.__name__}."):
+        for name, one in vars(importlib.import_module(module.name)).items():
+            if name.endswith("Options") and issubclass(one, msgspec.Struct):
+                found |= {f"{field} ({name})" for field in one.__struct_fields__}
+    assert len(found) > 10
+    missing = sorted(one for one in found if one.split()[0] not in documented)
+    assert not missing, f"neither docs/models.md nor docs/configuration.md has {missing}"
 
 
 def test_every_export_is_documented() -> None:
