@@ -38,12 +38,12 @@ class TransformersEngine:
     Args:
         model: a causal language model of transformers.
         tokenizer: its tokenizer, for the ids that end an answer and that pad.
-        most: the most sequences sampled together.
+        most: the most sequences sampled together, where memory is short; None: all that wait.
         max_tokens: the most answer tokens of a call that sets no limit.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, most: int = 64, max_tokens: int = 256
+        self, model: Any, tokenizer: Any, *, most: int | None = None, max_tokens: int = 256
     ) -> None:
         self._model = model
         self._stop = int(tokenizer.eos_token_id)
