@@ -22,7 +22,7 @@ __all__ = ["TransformersEngine"]
 _kind: Final = attrgetter("temperature", "top_p", "top_k", "min_p")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     prompt: list[int]
     params: SamplingParams
@@ -85,7 +85,8 @@ class TransformersEngine:
         """The longest waiting call and all that are sampled alike."""
         kind = _kind(self._waiting[0].params)
         alike = [one for one in self._waiting if _kind(one.params) == kind][: self._most]
-        self._waiting = [one for one in self._waiting if one not in alike]
+        taken = set(alike)
+        self._waiting = [one for one in self._waiting if one not in taken]
         return alike
 
     def _sample(self, batch: Sequence[_Waiting]) -> Sequence[Generation | Exception]:
