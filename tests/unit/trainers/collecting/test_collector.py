@@ -15,6 +15,8 @@ from gymmesh_client.dispatch.causes import Cause
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource import Task
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_responses import dumps
+from gymmesh_rows import read_row
 from gymmesh_trainers import (
     FailedRollout,
     Generation,
@@ -349,7 +351,7 @@ def test_a_stored_answer_is_the_model_s_alone() -> None:
         {"role": "user", "content": "And then?"},
         text("second", **ids),
     )
-    stored = Rollout(completed_of_row(found, "rows.jsonl:1"), Task.of(rows(1)[0]))
+    stored = Rollout(completed_of_row(read_row(dumps(found))), Task.of(rows(1)[0]))
     assert stored.text == "second"
     assert [one.tokens for one in stored.samples] == [[1, 7, 8]]
 
