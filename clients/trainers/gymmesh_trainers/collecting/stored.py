@@ -7,7 +7,7 @@ every event.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -42,12 +42,12 @@ class KeptRollouts:
         self.whole: list[tuple[pb.Task, list[pb.Rollout]]] = []
         self.versions = set[int]()
 
-    def completed(self, row: Json) -> None:
+    def completed(self, row: Mapping[str, Any]) -> None:
         """Take a completed row. Raises UserError for what is none."""
         read = _read(row)
         self._add(completed_of_row(read), read)
 
-    def failed(self, row: Json) -> None:
+    def failed(self, row: Mapping[str, Any]) -> None:
         """Take a failed row. Raises UserError for what is none."""
         read = _read(row)
         self._add(failed_of_row(read), read)
@@ -98,9 +98,9 @@ def _asked(task: pb.Task) -> Json:
     return asked | {"input": params_to_dict(task.params).get("input")}
 
 
-def _read(row: Json) -> Row:
+def _read(row: Mapping[str, Any]) -> Row:
     try:
-        return read_row(dumps(row))
+        return read_row(dumps(dict(row)))
     except RowError as error:
         raise UserError(f"rollout {row.get('rollout_id')}: {error}") from None
 
@@ -140,7 +140,7 @@ def failed_of_row(row: Row) -> pb.Rollout:
     failure = rollout.failed.failure
     said = row.failure
     if said is UNSET:
-        failure.status.CopyFrom(to_status(MeshError(errors_pb2.ERROR_REASON_INTERNAL, "")))
+        failure.status.CopyFrom(to_status(MeshError(errors_pb2.ERROR_REASON_INTERNAL_FAULT, "")))
         return rollout
     name = f"BOUNDARY_{said.boundary}"
     if name in pb.Boundary.DESCRIPTOR.values_by_name:
@@ -150,7 +150,7 @@ def failed_of_row(row: Row) -> pb.Rollout:
     failure.call_id = said.call_id
     reason = f"ERROR_REASON_{said.status.reason}"
     known = reason in errors_pb2.ErrorReason.DESCRIPTOR.values_by_name
-    value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL")
+    value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL_FAULT")
     error = MeshError(value, said.status.message, metadata=said.status.metadata)
     failure.status.CopyFrom(to_status(error))
     return rollout
