@@ -14,7 +14,7 @@ HANDOFF ?= loaders trackers trainers
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -147,6 +147,9 @@ bench-resource: setup ## measure tool calls, verdicts, sessions and the sandbox
 
 bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_routing.py $(ARGS)
+
+bench-rows: setup ## measure the rows of rollouts of 2 to 512 calls (ARGS="--events 337000")
+	$(BIN)/python tests/scale/bench_rows.py $(ARGS)
 
 bench-scale: setup ## measure 10,000 rollouts at a time, 100,000 in a row, and long ones (ARGS=…)
 	$(BIN)/python tests/scale/bench_scale.py $(ARGS)

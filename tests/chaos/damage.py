@@ -6,7 +6,7 @@ may be believed, nothing may be lost, and no derived file may be in the way:
 - Each reader says what it said of the whole run, or refuses with one sentence.
 - Where only derived files are damaged, none refuses.
 - A run that was resumed has every outcome once, with its reward. One whose resumption was refused
-  has the bytes that it had.
+  has the bytes that it had, and `--retry damaged` resumes it where a row was changed.
 
 A journal whose end is damaged has a torn tail, as a power cut leaves it: the outcomes in it run
 again.
@@ -30,7 +30,7 @@ from typing import Any, Final
 from click.testing import CliRunner
 
 from gymmesh_cli.main import cli
-from gymmesh_client import OutputFiles, UserError, open_run
+from gymmesh_client import OutputFiles, RetryChoice, UserError, open_run
 from gymmesh_client.run_file.task_lines import TaskLines
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.index.indexing import Indexer
@@ -258,16 +258,20 @@ def _resume(damage: Damage, known: Known) -> None:
     before = _bytes()
     runs = Runs(Path.cwd().parent)
 
-    def resume() -> None:
+    def resume(retry: RetryChoice | None = None) -> None:
         layout = LAYOUTS[damage.layout]
-        asyncio.run(runs.collect(damage.layout, tool_events, resume=True, trace=True, **layout))
+        asyncio.run(
+            runs.collect(damage.layout, tool_events, resume=True, retry=retry, trace=True, **layout)
+        )
 
     if _is_refused(resume, allowed=not damage.derived):
         for name, data in _bytes().items():
             # A torn tail of the journal, and rows that it does not name, are cut off.
             whole = before[name] == data
             assert whole or (damage.suffix == ".journal" and before[name].startswith(data)), name
-        return
+        if damage.suffix == ".journal" or damage.kind not in ("flip", "zero"):
+            return  # what is missing cannot be told from what was never there
+        resume(RetryChoice(damaged=True))
     found = outcomes(Path(_OUTPUT))
     lost = known.now.keys() - found.keys()
     assert not lost, f"lost {sorted(lost)}"

@@ -76,12 +76,14 @@ async def test_rows_summary_and_profile_show_them(tmp_path: Path) -> None:
         )
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    calls = [call for row in rows for call in row["metadata"]["model_calls"]]
-    retries = sum(call["retries"].get("MODEL_SERVER_ERROR", 0) for call in calls)
+    calls = [call for row in rows for call in row["calls"]]
+    again = [one for call in calls for one in call.get("retries", ())]
+    assert {one["reason"] for one in again} == {"MODEL_SERVER_ERROR"}
+    retries = sum(one["count"] for one in again)
     assert retries == next(numbers) - 1 - len(calls) > 0
     for call in calls:
-        assert 0 < call["endpoint_us"] <= call["total_us"]
-        assert bool(call["retries"]) == (call["retry_us"] > 0)
+        assert 0 < call["timings"]["endpoint_us"] <= call["timings"]["total_us"]
+        assert ("retries" in call) == (call["timings"].get("retry_us", 0) > 0)
     summary = json.loads((tmp_path / "rows.summary.json").read_text())
     assert summary["model_retries"] == {"MODEL_SERVER_ERROR": retries}
     assert summary["model_calls_at_a_time"] > 0

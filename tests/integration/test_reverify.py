@@ -122,7 +122,7 @@ async def test_what_cannot_be_judged_has_a_cause_and_no_reward(folder: Path) -> 
     failures = rows_of(folder / "new.failures.jsonl")
     assert {row["task_id"] for row in failures} == {"sum-1"}
     for row in failures:
-        assert "reward" not in row
+        assert row["reward"] is None
         assert "verification" not in row
         assert row["failure"]["boundary"] == "VERIFIER"
         assert row["failure"]["previous"][0]["reward"] == 0.0

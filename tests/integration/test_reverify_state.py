@@ -326,12 +326,20 @@ async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) ->
 
 async def test_rollouts_of_several_actors_are_not_replayed(folder: Path) -> None:
     rows = await collect(folder, "ledger.py:Ledger")
-    helper = {"reward": 1.0, "output": [], "usage": {}}
+    details: dict[str, Any] = {
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2} | details
+    helper = {"name": "helper", "models": ["policy"], "model_calls": 1, "trainable": False}
     plain = folder / "rollouts.jsonl"
     for name in ("rollouts.journal", "rollouts.run.json"):  # so that it may be edited
         (folder / name).unlink(missing_ok=True)
     plain.write_text(
-        json.dumps({**rows[0], "actors": {"helper": helper}}) + "\n" + json.dumps(rows[1]) + "\n"
+        json.dumps({**rows[0], "actors": [helper | {"usage": usage}]})
+        + "\n"
+        + json.dumps(rows[1])
+        + "\n"
     )
     done = await reverify(folder, "ledger.py:Ledger", "--dry-run")
     assert done.code == 0, done.err

@@ -18,6 +18,7 @@ from tests.support.endpoint import FakeEndpoint, Seen
 VARYING: Final = frozenset(
     (
         *("created_at", "started_at", "timings", "duration_us", "error_id", "id", "call_id"),
+        "response_id",
         "model_calls",
     )
 )

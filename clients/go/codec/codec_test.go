@@ -2,12 +2,17 @@ package codec
 
 import (
 	"encoding/json"
+	"math"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	modelv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1"
 	responsesv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
+	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+	rowv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/row/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/internal/vectors"
 )
@@ -84,5 +89,43 @@ func TestTextOf(t *testing.T) {
 		if got, err := TextOf(item); err != nil || got != want {
 			t.Errorf("%s: %q, %v", text, got, err)
 		}
+	}
+}
+
+func TestFormsOfARow(t *testing.T) {
+	row := &rowv1.Row{
+		Tags:    map[string]string{"b": "2", "a": "1"},
+		Media:   []*rolloutv1.Media{{Data: []byte{0xFB, 0xFF}}},
+		Program: &rolloutv1.ProgramEnded{OutputTail: []byte("\xa9 caf\xc3")},
+		Calls: []*rowv1.ModelCall{{Tokens: &modelv1.TokenCapture{
+			OutputTokenIds:  []byte{1, 1, 0, 0},
+			Logprobs:        []byte{0, 0, 0, 0xBF, 0, 0, 0xC0, 0x7F},
+			TokenizerDigest: []byte{0xAB},
+			Weights:         []*modelv1.WeightsSpan{{Version: math.MaxUint64}},
+		}}},
+	}
+	text, err := Marshal(row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"tags":{"a":"1","b":"2"}`, `"data":"+/8="`, `"output_tail":"� caf�"`,
+		`"prompt_token_ids":[],"output_token_ids":[257],"logprobs":[-0.5,null]`,
+		`"version":18446744073709551615`, `"tokenizer_digest":"ab"`, `"reward":null`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+	again := &rowv1.Row{}
+	if err := Unmarshal(text, again); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.GetCalls()[0].GetTokens(); !proto.Equal(got, row.GetCalls()[0].GetTokens()) {
+		t.Errorf("the tokens were read as %v", got)
+	}
+	row.Calls[0].Tokens.OutputTokenIds = []byte{1, 2, 3}
+	if _, err := Marshal(row); err == nil || err.(*Error).Path != "calls[0].tokens.output_token_ids" {
+		t.Errorf("three bytes are no token: %v", err)
 	}
 }

@@ -102,6 +102,10 @@ const shortEscapes = "\b\t\n\f\r\"\\"
 func appendString(out []byte, text string) []byte {
 	out = append(out, '"')
 	for len(text) > 0 {
+		if c := text[0]; c >= 0x20 && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			out, text = append(out, c), text[1:]
+			continue
+		}
 		r, size := decode([]byte(text[:min(utf8.UTFMax, len(text))]))
 		if size == 0 { // not text at all: the byte is replaced
 			r, size = utf8.RuneError, 1

@@ -92,21 +92,12 @@ impl MeshError {
     pub fn new(reason: &str, message: impl Into<String>, metadata: &[(&str, &str)]) -> Self {
         let rule = rule_of(reason);
         let code = rule.map_or(Code::Unknown, |rule| Code::from(rule.code));
-        let info = ErrorInfo {
-            reason: reason.to_owned(),
-            domain: DOMAIN.to_owned(),
-            metadata: metadata
-                .iter()
-                .map(|(key, value)| ((*key).into(), (*value).into()))
-                .collect(),
-        };
+        let facts = metadata.iter();
+        let metadata = facts.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Self::from_rpc(&Status {
             code: code.into(),
             message: message.into(),
-            details: vec![prost_types::Any {
-                type_url: ERROR_INFO.into(),
-                value: info.encode_to_vec(),
-            }],
+            details: vec![info_detail(reason, metadata.collect())],
         })
     }
 
@@ -134,24 +125,10 @@ impl MeshError {
 
     /// It as a `google.rpc.Status`, such as a Failure holds.
     pub fn to_rpc(&self) -> Status {
-        if error_info_of(&self.details).is_some() {
-            let details = self.details.clone();
-            return Status {
-                code: self.code.into(),
-                message: self.message.clone(),
-                details,
-            };
+        let mut details = self.details.clone();
+        if error_info_of(&details).is_none() {
+            details.insert(0, info_detail(&self.reason, self.metadata.clone()));
         }
-        let info = ErrorInfo {
-            reason: self.reason.clone(),
-            domain: DOMAIN.to_owned(),
-            metadata: self.metadata.clone(),
-        };
-        let mut details = vec![prost_types::Any {
-            type_url: ERROR_INFO.into(),
-            value: info.encode_to_vec(),
-        }];
-        details.extend(self.details.iter().cloned());
         Status {
             code: self.code.into(),
             message: self.message.clone(),
@@ -226,6 +203,18 @@ fn error_info_of(details: &[prost_types::Any]) -> Option<ErrorInfo> {
         .filter(of_kind)
         .filter_map(read)
         .find(|info| info.domain == DOMAIN)
+}
+
+fn info_detail(reason: &str, metadata: HashMap<String, String>) -> prost_types::Any {
+    let info = ErrorInfo {
+        reason: reason.to_owned(),
+        domain: DOMAIN.to_owned(),
+        metadata,
+    };
+    prost_types::Any {
+        type_url: ERROR_INFO.into(),
+        value: info.encode_to_vec(),
+    }
 }
 
 fn retry_after(status: &Status) -> Option<Duration> {

@@ -13,6 +13,7 @@ use gymmesh_client::proto::DESCRIPTORS;
 use gymmesh_client::proto::responses::v1 as responses;
 use gymmesh_client::proto::rollout::v1::rollout::Outcome;
 use gymmesh_client::proto::rollout::v1::{Boundary, Rollout, RolloutEvent, Task};
+use gymmesh_client::proto::row::v1::Row;
 use gymmesh_client::proto::rpc::ErrorInfo;
 use gymmesh_client::rows::{completed_row, failure_row, write_row};
 use gymmesh_client::tasks::{TaskDefaults, repeat_seed, task_from_json};
@@ -322,6 +323,9 @@ fn row_vectors() {
         };
         let line = write_row(&row.expect(name)).expect(name);
         let got = Json::parse(&line).expect(name);
+        assert_row(&got, &canonical(member(case, "row")), name);
+        let again: Row = codec::read(got).expect(name);
+        let got = Json::parse(&write_row(&again).expect(name)).expect(name);
         assert_row(&got, &canonical(member(case, "row")), name);
     }
 }

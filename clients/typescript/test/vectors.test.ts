@@ -24,6 +24,7 @@ import {
   RolloutSchema,
   TaskSchema,
 } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
+import { RowSchema } from "@gymmesh/client/gen/gymmesh/row/v1/row_pb";
 import { jsonEqual } from "./json_equal.js";
 
 /** What details of a status there are in the vectors. */
@@ -192,6 +193,8 @@ describe("rows.json", () => {
       const rollout = foldOf(read(`fold_vectors/${text(one["fold_vector"])}.json`) as JsonObject);
       const line = gymmesh.writeRow(gymmesh.rowOf(task, rollout));
       assertSameJson(gymmesh.parseJson(line), one["row"] ?? null);
+      const again = gymmesh.readDocument(RowSchema, line);
+      assertSameJson(gymmesh.parseJson(gymmesh.writeRow(again)), one["row"] ?? null);
     });
   }
 });

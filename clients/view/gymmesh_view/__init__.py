@@ -1,6 +1,6 @@
 """A local page that shows stored rollouts, and those of a run that goes on.
 
-rows/       the rows: where they stand, what is kept of each, which are chosen
+rows/       the rows: which there are, what is kept of each, which are chosen
 index/      the index, kept up to date in a thread, and what it is asked
 rollout/    one rollout as the page shows it
 reading.py  the page's API as JSON; server.py serves it, bundle.py writes it down

@@ -11,6 +11,7 @@ import orjson
 
 from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
+from gymmesh_client.journal import RowPlace, read_line
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import rollout_of_line
 from gymmesh_responses import dumps
@@ -18,7 +19,6 @@ from gymmesh_view.index.store import Store
 from gymmesh_view.rollout.call_tokens import tokens_of
 from gymmesh_view.rollout.detail import detail_of, thread_of
 from gymmesh_view.rollout.traced import traced
-from gymmesh_view.rows.places import RowPlace, read_row
 from gymmesh_view.rows.sources import ViewSource
 from gymmesh_view.rows.summary import Json, clean
 
@@ -70,11 +70,11 @@ class Reading:
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
-        return read_row(place)
+        return read_line(place)
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"
-        rollout = rollout_of_line(read_row(place), where)
+        rollout = rollout_of_line(read_line(place), where)
         if clean(rollout.rollout_id) != place.rollout_id:
             raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
         return rollout

@@ -39,8 +39,8 @@ async def viewing(
         async with ViewServer(Reading(store, sources)).serving(port) as server:
             yield server
     finally:
-        await asyncio.to_thread(indexer.stop)
         store.close()
+        await asyncio.to_thread(indexer.stop)
 
 
 async def serve(

@@ -40,6 +40,7 @@ from gymmesh_rows.columns import (
     WeightsSpan,
     row_line,
 )
+from gymmesh_rows.earlier import TOKEN_KEYS
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
 from gymmesh_rows.reading import beside_columns, read_row
@@ -47,6 +48,7 @@ from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, members_
 
 __all__ = [
     "COLUMNS",
+    "TOKEN_KEYS",
     "Actor",
     "ActorConversation",
     "Annotation",

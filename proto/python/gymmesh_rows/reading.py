@@ -13,7 +13,7 @@ from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_cle
 from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys, own_metadata
 from gymmesh_rows.row import COLUMNS, Row, RowError
 
-Json = dict[str, JsonValue]
+Json = dict[str, Any]
 _DECODER: Final = msgspec.json.Decoder(Row)
 _REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNSET_TYPES: Final = (UnsetType, NoneType)

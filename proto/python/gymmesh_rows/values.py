@@ -82,7 +82,7 @@ def item(message: responses_pb2.Item) -> Raw:
     return Raw(item_to_json(message))
 
 
-class _Usage(msgspec.Struct, omit_defaults=True, gc=False):
+class _PlainUsage(msgspec.Struct, omit_defaults=True, gc=False):
     """The tokens of an answer that says nothing else of them: each call has one."""
 
     input_tokens: int | UnsetType = UNSET
@@ -96,7 +96,7 @@ def usage(message: responses_pb2.Usage) -> Any:
     """The tokens of an answer, for `encode`."""
     if message.overlay_json:
         return Raw(usage_to_json(message))
-    made = _Usage()
+    made = _PlainUsage()
     if message.HasField("input_tokens"):
         made.input_tokens = message.input_tokens
     if message.HasField("output_tokens"):

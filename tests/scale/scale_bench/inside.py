@@ -1,4 +1,6 @@
-"""Memory of rollouts that wait for a model without a socket: …scale_bench.inside ROLLOUTS
+"""Memory of rollouts that wait for a model without a socket.
+
+    python -m tests.scale.scale_bench.inside ROLLOUTS
 
 Parks so many in one process, the embedded mesh and its collector, in a model call that its backend
 holds: more than one process may have connections. Prints KB of 1e3 bytes (PSS) for each.
@@ -15,12 +17,14 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_mesh import Mesh, embedded
-from gymmesh_model import backends
-from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model import ModelConfig
+from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_responses import response_from_json
 from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import usage
@@ -31,11 +35,11 @@ ROLLOUTS: Final = 65_536
 _BOUND_S: Final = 900
 
 
-class Holding:
+class Holding(Backend):
     """A backend that answers nothing before `go` is set."""
 
     endpoint_model = "holding"
-    context_tokens = 0
+    calls_endpoint = False
     features = Features()
     capabilities = model_pb2.ModelCapabilities(tools=True, abort=True)
     go = asyncio.Event()
@@ -43,12 +47,6 @@ class Holding:
 
     def __init__(self, name: str, config: Any) -> None:
         pass
-
-    async def open(self) -> None:
-        """Nothing to open."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         """The end of the rollout."""
@@ -66,11 +64,9 @@ class Holding:
             }
         )
 
-    stream = None
-
 
 async def _collect(mesh: Mesh, rows: Path, rollouts: int) -> None:
-    output = prepare(OutputFiles(rows), RunIdentity("", ""), overwrite=False, resume=False)
+    output = RunOutput.open(OutputFiles(rows), RunIdentity("", ""))
     options = CollectOptions(repeats=rollouts, concurrency=rollouts)
 
     async def connect(name: str) -> Any:
@@ -82,8 +78,9 @@ async def _collect(mesh: Mesh, rows: Path, rollouts: int) -> None:
 
 async def main(rollouts: int) -> None:
     """Prints the figure."""
-    backends.BACKENDS["responses"] = f"{Holding.__module__}:Holding"
-    config = configuration("http://127.0.0.1:9", "embedded", most=2 * rollouts)
+    plain = configuration("http://127.0.0.1:9", "embedded")
+    model = ModelConfig(backend=f"{__name__}:Holding", max_concurrency=2 * rollouts)
+    config = msgspec.structs.replace(plain, models={"policy": model})
     with tempfile.TemporaryDirectory() as folder:
         async with embedded(config) as mesh:
             Holding.go.set()

@@ -1,6 +1,6 @@
-"""What a mesh adds to a model call and a tool call: python -m tests.scale.scale_bench.latency …
+"""What a mesh adds to a model call and a tool call.
 
-    … URL LAYOUT IN_FLIGHT ROLLOUTS
+    python -m tests.scale.scale_bench.latency URL LAYOUT IN_FLIGHT ROLLOUTS
 
 Collects rollouts of two model calls and a tool call from a model that takes its time, so that the
 processors are not busy all the time, and prints milliseconds: of a model call what it took the
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, RunOutput
 from gymmesh_runtime.serving.loop import run
 from tests.scale.report import table
 from tests.scale.rollout_bench.contender import ROOT
@@ -101,7 +101,7 @@ async def main(url: str, layout: str, in_flight: int, rollouts: int) -> None:
 
         with tempfile.TemporaryDirectory() as folder:
             rows = OutputFiles(Path(folder) / "rows.jsonl")
-            output = prepare(rows, RunIdentity("", ""), overwrite=False, resume=False)
+            output = RunOutput.open(rows, RunIdentity("", ""))
             options = CollectOptions(repeats=rollouts, concurrency=in_flight)
             collector = Collector(connect, output, options, stored=mesh.agents.stored)
             tally = await collector.run([task()])

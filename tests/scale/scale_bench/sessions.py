@@ -1,4 +1,6 @@
-"""Sessions of an environment service: python -m tests.scale.scale_bench.sessions SESSIONS IN_FLIGHT
+"""Sessions of an environment service.
+
+    python -m tests.scale.scale_bench.sessions SESSIONS IN_FLIGHT
 
 Opens so many sessions at a service in another process, all at the same time, calls a tool in each
 and closes them, with so many calls in flight, and prints milliseconds of each kind of call and the

@@ -129,6 +129,7 @@ def _fields(name: str, attempt: Attempt) -> dict[str, Any]:
         "boundary": _boundary(attempt),
         "current": attempt.current,
         "superseded": attempt.superseded,
+        "damaged": attempt.damaged,
     }
 
 
@@ -140,6 +141,8 @@ def _text(name: str, attempt: Attempt) -> str:
         words.append(f"(superseded: {attempt.superseded})")
     elif not attempt.current:
         words.append("(tried again)")
+    if attempt.damaged:
+        words.append("(its row was changed after it was written)")
     return " ".join(words)
 
 

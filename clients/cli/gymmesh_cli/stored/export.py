@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.shared import environments_option, json_option, rollouts_argument
-from gymmesh_cli.terminal import report
+from gymmesh_cli.terminal import echo, report
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _HUB: Final = "hf"
 _DEMONSTRATION: Final = 1.0
 
 
-# The formats are imported when one is named or the help is shown: not for every command.
+# The formats are imported when one is named or all are listed: help comes without them.
 def _known(ctx: click.Context, param: click.Parameter, value: str) -> str:
     from gymmesh_data import EXPORTS
 
@@ -34,17 +34,17 @@ def _completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return [name for name in EXPORTS if name.startswith(incomplete)]
 
 
-class _ExportCommand(click.Command):
-    """Lists the formats at the end of its help."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
         from gymmesh_data import EXPORTS
 
-        with formatter.section("Formats"):
-            formatter.write_dl(list(EXPORTS.items()))
+        width = max(map(len, EXPORTS))
+        for name, about in EXPORTS.items():
+            echo(f"{name:{width}}  {about}")
+        ctx.exit(DONE)
 
 
-@click.command("export", cls=_ExportCommand)
+@click.command("export")
 @rollouts_argument
 @click.option(
     "--format",
@@ -54,7 +54,15 @@ class _ExportCommand(click.Command):
     callback=_known,
     shell_complete=_completed,
     metavar="FORMAT",
-    help="One of the formats below.",
+    help="One of the formats that --formats lists.",
+)
+@click.option(
+    "--formats",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_formats,
+    help="List the formats and what each is for.",
 )
 @click.option(
     "--output",
@@ -140,8 +148,8 @@ def export(
       gym-cli export night-*.jsonl --format messages --output all.jsonl
 
     ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
-    file of such rows. Failed rollouts are left out. What a format has no place for is said in the
-    end.
+    file of such rows. Failed rollouts are left out. Fields the format can't represent are listed at
+    the end.
 
     Exit code 0 when something was written, 1 when nothing was left to write.
     """

@@ -48,14 +48,9 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
 
 def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> Json:
     """The row of a rollout that could not be judged: it has a failure and null for its
-    reward, and keeps the
-    verdicts before under `failure.previous`.
+    reward, and keeps the verdicts before under `failure.previous`.
     """
-    left = {
-        key: None if key == "reward" else value
-        for key, value in row.items()
-        if key != "verification"
-    }
+    left = {key: value for key, value in row.items() if key != "verification"} | {"reward": None}
     if "actors" in left:
         left["actors"] = rewarded(row, [])
     left["failure"] = {

@@ -23,13 +23,13 @@ const AVOID: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    seats: Vec<Seat>,
+    instances: Vec<Instance>,
     limits: StreamLimits,
 }
 
 /// One agent instance.
 #[derive(Debug)]
-struct Seat {
+struct Instance {
     channel: Channel,
     about: OnceCell<GetAgentResponse>,
     stream: Mutex<Option<Arc<CollectStream>>>,
@@ -37,7 +37,7 @@ struct Seat {
     failed_at: Mutex<Option<Instant>>,
 }
 
-impl Seat {
+impl Instance {
     /// What to choose by: the attempts in flight for each place; far more while it is avoided.
     fn busyness(&self) -> f64 {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +110,7 @@ impl Seat {
 
 impl Pool {
     pub fn new(channels: impl IntoIterator<Item = Channel>, limits: StreamLimits) -> Self {
-        let seat = |channel| Seat {
+        let instance = |channel| Instance {
             channel,
             about: OnceCell::new(),
             stream: Mutex::new(None),
@@ -118,15 +118,15 @@ impl Pool {
             failed_at: Mutex::new(None),
         };
         Self {
-            seats: channels.into_iter().map(seat).collect(),
+            instances: channels.into_iter().map(instance).collect(),
             limits,
         }
     }
 
     pub async fn about(&self, limit: Duration) -> Result<GetAgentResponse, MeshError> {
         let mut last = no_agents();
-        for seat in &self.seats {
-            match seat.about(limit).await {
+        for instance in &self.instances {
+            match instance.about(limit).await {
                 Ok(about) => return Ok(about.clone()),
                 Err(error) => last = error,
             }
@@ -163,26 +163,29 @@ impl Pool {
     ) -> Ended {
         let fold = fold_for(&request, repeat_index);
         let least_busy = self
-            .seats
+            .instances
             .iter()
             .min_by(|one, other| one.busyness().total_cmp(&other.busyness()));
-        let Some(seat) = least_busy else {
+        let Some(instance) = least_busy else {
             return broken_off(fold, no_agents());
         };
-        let _place = Place::take(&seat.in_flight);
-        let collects = match seat.about(self.limits.hello).await {
+        let _place = Place::take(&instance.in_flight);
+        let collects = match instance.about(self.limits.hello).await {
             Ok(about) => about.collect && !call_per_rollout,
             Err(error) => {
-                seat.avoid();
+                instance.avoid();
                 return broken_off(fold, error);
             }
         };
         let left_with = fold_for(&request, repeat_index);
         let run = async {
             if collects {
-                seat.stream(&self.limits).run(request, fold, deadline).await
+                instance
+                    .stream(&self.limits)
+                    .run(request, fold, deadline)
+                    .await
             } else {
-                seat.call(request, fold, deadline).await
+                instance.call(request, fold, deadline).await
             }
         };
         let outcome = timeout(deadline.saturating_add(SLACK), run).await;
@@ -190,7 +193,7 @@ impl Pool {
         if let Err(failed) = &outcome
             && failed.partial.started.is_none()
         {
-            seat.avoid();
+            instance.avoid();
         }
         outcome
     }

@@ -63,6 +63,7 @@ class Recorder:
             )
         rollout_id, attempt = parts.rollout_id, parts.attempt
         rollout = None if self.groups is None else await self._rows.message(parts)
+        await self._rows.release(parts)
         del parts  # as large as the row, and not needed while that goes to disk
         await self.output.completed(rollout_id, attempt, line)
         self.stored(rollout_id, attempt)

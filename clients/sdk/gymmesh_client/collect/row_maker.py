@@ -34,6 +34,12 @@ class RowMaker:
         async with self._thread:
             return await asyncio.to_thread(completed_line, task, parts)
 
+    async def release(self, parts: RolloutParts) -> None:
+        """As `RolloutParts.release`, of a rollout that is large."""
+        if parts.size >= _LARGE:
+            async with self._thread:
+                await asyncio.to_thread(parts.release)
+
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> bytes:
         """As `failure_line`."""
         if failed.partial.ByteSize() < _LARGE:

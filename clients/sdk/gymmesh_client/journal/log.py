@@ -92,6 +92,18 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
     return found
 
 
+def first_session(files: OutputFiles) -> dict[str, Any]:
+    """What the first session said of a run, its layout among it; empty where it said nothing. Also
+    while a collector is at work. Raises UserError where the journal cannot be read or is damaged.
+    """
+    with opened(files) as fd, mapped(fd) as data:
+        for frame in frames_of(data, files):
+            record = next(iter(records.decode(frame.payload)), None)
+            if isinstance(record, records.RunOpened):
+                return record.info
+    return {}
+
+
 def unnamed_run(files: OutputFiles) -> UserError:
     """The error for a journal without a session."""
     return UserError(f"{files.journal}: is damaged: it does not say what run it is of")

@@ -32,9 +32,7 @@ class RunReader:
 
     def __init__(self, files: OutputFiles, index: Index) -> None:
         self.files = files
-        self._index = index
-        self._state = index.info.state()
-        self._rows = RowReader(files, self._state.compacted)
+        self._open(index)
 
     @property
     def run_id(self) -> str:
@@ -73,7 +71,7 @@ class RunReader:
         those of the failed ones.
 
         Raises UserError where a row was changed after it was written; so do `rows`, `lines`,
-        `failures`, and what looks up one row.
+        `failures`, and what looks up a rollout's row.
         """
         return stored_rows(self.files, FAILURES if failed else ROWS)
 
@@ -119,8 +117,15 @@ class RunReader:
         return [name for name in names if self._index.find(rollout_key(name))]
 
     def attempts(self, rollout: str) -> list[Attempt]:
-        """All attempts of a rollout that ended, oldest first, with what became of them."""
-        return [self._with_row(*found) for found in self._index.find(rollout_key(rollout))]
+        """All attempts of a rollout that ended, oldest first, with what became of them. One whose
+        row was changed says so, and has none.
+        """
+        key = rollout_key(rollout)
+        found = self._attempts(key)
+        if any(one.damaged for one in found):
+            self._reopen()
+            found = self._attempts(key)
+        return found
 
     def close(self) -> None:
         """Close the files."""
@@ -134,6 +139,13 @@ class RunReader:
         self.close()
 
     def _current(self, key: bytes) -> Attempt | None:
+        try:
+            return self._outcome(key)
+        except DamagedRow:
+            self._reopen()
+        return self._outcome(key)
+
+    def _outcome(self, key: bytes) -> Attempt | None:
         for attempt, place in self._index.find(key):
             if attempt.current:
                 if place is None:
@@ -141,6 +153,27 @@ class RunReader:
                     raise UserError(f"{index}: is damaged; remove it, and it is made anew")
                 return self._with_row(attempt, place)
         return None
+
+    def _attempts(self, key: bytes) -> list[Attempt]:
+        found = []
+        for attempt, place in self._index.find(key):
+            try:
+                found.append(self._with_row(attempt, place))
+            except DamagedRow:
+                found.append(replace(attempt, damaged=True))
+        return found
+
+    def _reopen(self) -> None:
+        """Know the run as it is now: a row that is not at its place may have been moved by a
+        compaction since.
+        """
+        self.close()
+        self._open(open_index(self.files))
+
+    def _open(self, index: Index) -> None:
+        self._index = index
+        self._state = index.info.state()
+        self._rows = RowReader(self.files, self._state.compacted)
 
     def _with_row(self, attempt: Attempt, place: Place | None) -> Attempt:
         if place is None:

@@ -20,9 +20,9 @@ from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import ROWS, SUPERSEDED, Place, RowFile
 from gymmesh_client.journal.log import opened
 from gymmesh_client.journal.places import FilePlaces, RunPlaces
-from gymmesh_client.journal.row_files import open_row_file
+from gymmesh_client.journal.row_files import DamagedRow, open_row_file
 from gymmesh_client.journal.zstd import Zstd
-from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.problems import unreadable
 
 _CHUNK: Final = 1 << 20
 
@@ -102,9 +102,9 @@ def checked_rows(places: RunPlaces, file: RowFile, fd: int, first: int = 0) -> I
         raise unreadable(places.files.row_file(*file), error) from None
 
 
-def damaged_row(path: Path, number: int) -> UserError:
+def damaged_row(path: Path, number: int) -> DamagedRow:
     """The error for a row that was changed after it was written."""
-    return UserError(
+    return DamagedRow(
         f"{path}:{number}: the row was changed after it was written: its checksum is not the "
         "journal's. Restore the file from a copy, or collect such rollouts again with "
         "--resume --retry damaged"

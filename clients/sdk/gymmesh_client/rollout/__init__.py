@@ -17,7 +17,7 @@ from gymmesh_client.rollout.conversation import (
     transcript,
 )
 from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
-from gymmesh_client.rollout.parts import RolloutParts
+from gymmesh_client.rollout.parts import RolloutParts, let_go
 from gymmesh_client.rollout.reading import RolloutReading, read
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
 
@@ -34,6 +34,7 @@ __all__ = [
     "conversation",
     "final_call",
     "fold",
+    "let_go",
     "path_to",
     "read",
     "transcript",

@@ -41,6 +41,11 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     retries: dict[str, int] = {}  # how often an endpoint was asked again, by reason
     tools_us: int = 0
 
+    def release(self) -> None:
+        """Let the calls go, one at a time; see RolloutParts.release."""
+        while self.calls:
+            self.calls.popitem()
+
 
 def read(parts: RolloutParts) -> RolloutReading:
     """Look at all calls of a rollout, whose tool calls are put in their order."""
@@ -54,8 +59,9 @@ def read(parts: RolloutParts) -> RolloutReading:
         found.model_us += timings.total_us
         found.queue_us += timings.queue_us
         found.endpoint_us += timings.endpoint_us
-        for one in call.retries[:]:
-            found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
+        if call.retries:
+            for one in call.retries:
+                found.retries[one.reason] = found.retries.get(one.reason, 0) + one.count
         if call.trainable and call.HasField("tokens"):  # other models have versions of their own
             found.weights.update([span.version for span in call.tokens.weights[:]])
         if actor := call.actor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Raw
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallParts, RolloutReading, path_to
+from gymmesh_client.rollout import CallParts, RolloutReading, let_go, path_to
 from gymmesh_client.rows.response import usage_sum
 from gymmesh_responses import CodecError, item_to_json
 from gymmesh_rows import Actor, ModelCall, UsageSum
@@ -28,9 +28,8 @@ class RowCalls:
         self._parts = CallParts(reading.parts.tools, reading.parts.turns)
         on_the_way = {} if reading.last is None else self._final_conversation()
         for call in reading.parts.calls:
-            found = on_the_way.get(call.call_id)
-            # Of two calls of one id, the later one is on the way.
-            if found is not None and reading.calls[call.call_id][0] is call:
+            found = on_the_way.get(id(call))
+            if found is not None:
                 self.calls.append(found)
                 continue
             response = call.response
@@ -47,9 +46,15 @@ class RowCalls:
                 )
             )
 
-    def _final_conversation(self) -> dict[str, ModelCall]:
-        """The calls on the way to the final one, by their ids; puts their items into `output`."""
-        found: dict[str, ModelCall] = {}
+    def release(self) -> None:
+        """Let what was made go, a few at a time; see RolloutParts.release."""
+        let_go(self.output, self.calls)
+
+    def _final_conversation(self) -> dict[int, ModelCall]:
+        """The calls on the way to the final one, by their identity, since a custom agent may give
+        two calls one id; puts their items into `output`.
+        """
+        found: dict[int, ModelCall] = {}
         output = self.output
         try:
             path, _ = path_to(self._reading.calls, self._reading.last_id)
@@ -59,7 +64,7 @@ class RowCalls:
             return found  # a rollout may fail for that, and its row has the calls all the same
         for call_id, answered in path:
             part = self._parts.of(call_id, answered)
-            found[call_id] = ModelCall.of(
+            found[id(answered[0])] = ModelCall.of(
                 *answered,
                 first_item=len(output),
                 item_count=len(part.items),

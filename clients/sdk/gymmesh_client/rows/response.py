@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -37,8 +38,7 @@ def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) 
     name = model = status = ""
     error = details = None
     if last is not None:
-        *names, error, details = _answer(last[1])
-        name, model, status = map(_text, names)
+        name, model, status, error, details = _answer(last[1])
     cut = None if parts.completed is None else _CUT.get(parts.completed.stop_reason)
     if cut and not details:
         details = {"reason": cut}
@@ -59,6 +59,11 @@ def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) 
         ),
     )
     return overlaid(response, echoed)
+
+
+def _columns(said: Mapping[str, JsonValue]) -> tuple[JsonValue, ...]:
+    texts = [_text(said.get(key)) for key in _ANSWER[:3]]
+    return (*texts, said.get("error"), said.get("incomplete_details"))
 
 
 def _text(value: JsonValue) -> str:
@@ -84,16 +89,18 @@ def usage_sum(read: int, cached: int, wrote: int, reasoning: int) -> UsageSum:
 
 
 def _answer(response: responses_pb2.Response) -> tuple[JsonValue, ...]:
-    """What an answer says under each of the keys in `_ANSWER`; an empty text stands for none."""
+    """What an answer says under each of the keys in `_ANSWER`; an empty text stands for none, and
+    for what is no text.
+    """
     if response.HasField("incomplete_details") or response.HasField("error"):
-        return tuple(map(response_head_to_dict(response).get, _ANSWER))
+        return _columns(response_head_to_dict(response))
     answer = (response.id, response.model, response.status, None, None)
     overlay = response.overlay_json
     if overlay:
         known = len(overlay) <= _KNOWN_BYTES
         said = _known_overlay(overlay) if known else _read_overlay(overlay)
         if said:
-            return tuple(map(said.get, _ANSWER, answer))
+            return _columns(dict(zip(_ANSWER, answer, strict=True)) | said)
     return answer
 
 

@@ -42,6 +42,8 @@ from gymmesh_runtime.errors import from_status
 
 _STOP_REASONS: Final = EnumNames(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = EnumNames(pb.VerificationStatus, "VERIFICATION_STATUS_")
+# Calls, from which on what a row was made of is freed a few at a time.
+_MANY: Final = 4096
 _NO_VERDICT: Final = pb.Verified(
     verification=pb.Verification(
         status=pb.VERIFICATION_STATUS_SKIPPED, reason="the agent sent no verdict"
@@ -175,7 +177,7 @@ def _line(
     reward = None if verified is None else parts.reward
     metadata, kept = _metadata(reading, duration_us, reward is not None, extras)
     evidence = b"" if verified is None else verified.verification.evidence_json
-    return row_line(
+    line = row_line(
         verified,
         None if verified is None else parts.completed,
         parts,
@@ -196,6 +198,10 @@ def _line(
         task_extras=Raw(dumps_clean(kept)) if kept else UNSET,
         overlay=_overlay(extras, evidence),
     )
+    if len(parts.calls) > _MANY:
+        calls.release()
+        reading.release()
+    return line
 
 
 def _metadata(

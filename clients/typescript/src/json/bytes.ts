@@ -12,12 +12,16 @@ export function bytesToValue(bytes: Uint8Array, form: BytesForm): JsonValue {
     case BytesForm.CUT_TEXT:
       return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
     case BytesForm.INT32:
-      return tokenIds(bytes).map((id) => {
+      return unpacked(bytes, (view, at) => {
+        const id = view.getInt32(at, true);
         if (id < 0) throw new CodecError(`${id} is negative`);
         return BigInt(id);
       });
     case BytesForm.FLOAT32:
-      return logprobs(bytes).map((one) => (Number.isFinite(one) ? one : null));
+      return unpacked(bytes, (view, at) => {
+        const one = view.getFloat32(at, true);
+        return Number.isFinite(one) ? one : null;
+      });
     case BytesForm.HEX:
       return Buffer.from(bytes).toString("hex");
     case BytesForm.BASE64:
@@ -49,7 +53,7 @@ export function logprobs(bytes: Uint8Array): number[] {
   return unpacked(bytes, (view, at) => view.getFloat32(at, true));
 }
 
-function unpacked(bytes: Uint8Array, read: (view: DataView, at: number) => number): number[] {
+function unpacked<T>(bytes: Uint8Array, read: (view: DataView, at: number) => T): T[] {
   if (bytes.length % WIDTH)
     throw new CodecError(`${bytes.length} bytes are not numbers of 4 bytes`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

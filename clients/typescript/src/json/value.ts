@@ -4,7 +4,7 @@
  *
  * Integers are `bigint`, reals are `number`, objects have no prototype.
  */
-import { CodecError, under } from "./errors.js";
+import { CodecError, type Step, under } from "./errors.js";
 import { bytesToText, textToBytes } from "./text.js";
 
 /** A JSON value. A `number` is a real even where it is whole: it is written as `1.0`. */
@@ -98,13 +98,21 @@ function write(value: JsonValue, room: number): string {
   }
   if (value === null) return "null";
   if (room === 0) throw new CodecError(`nested deeper than ${MAX_DEPTH} levels`);
-  if (Array.isArray(value)) {
-    return `[${value.map((member, at) => under(at, () => write(member, room - 1))).join(",")}]`;
+  let at: Step = 0;
+  try {
+    if (Array.isArray(value)) {
+      const elements: string[] = [];
+      for (at = 0; at < value.length; at++) elements.push(write(value[at] as JsonValue, room - 1));
+      return `[${elements.join(",")}]`;
+    }
+    const members: string[] = [];
+    for (at of Object.keys(value)) {
+      members.push(`${JSON.stringify(at)}:${write(value[at] as JsonValue, room - 1)}`);
+    }
+    return `{${members.join(",")}}`;
+  } catch (error) {
+    throw error instanceof CodecError ? error.within(at) : error;
   }
-  const members = Object.entries(value).map(
-    ([key, member]) => `${JSON.stringify(key)}:${under(key, () => write(member, room - 1))}`,
-  );
-  return `{${members.join(",")}}`;
 }
 
 function writeReal(value: number): string {

@@ -1,8 +1,9 @@
 """Keeps the index of what is shown up to date, in a thread of its own.
 
 The index is a SQLite file in the user's cache folder, named after what is shown; GYMMESH_CACHE_DIR
-is another folder. It is derived: delete it whenever you like. Only one process writes it, the one
-that holds its lock; others that show the same only read it.
+is another folder. It is derived: delete it whenever you like. A checksum behind it, while nobody
+writes it, shows whether it was changed, and then it is made anew. Only one process writes it, the
+one that holds its lock; others that show the same only read it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from typing import Any, Final
 import platformdirs
 
 from gymmesh_client import UserError
-from gymmesh_view.index.following import Batch, FileFollower, RunFollower
+from gymmesh_client.journal import (
+    Batch,
+    FileFollower,
+    RunFollower,
+    is_sealed,
+    seal,
+    sealed_size,
+    unseal,
+)
 from gymmesh_view.index.tables import (
     TABLES,
     VERSION,
@@ -96,6 +105,8 @@ class Indexer:
             self._thread.join()
             self._thread = None
         if self._lock is not None:
+            with contextlib.suppress(OSError, UserError, sqlite3.Error):
+                self._seal()
             os.close(self._lock)
             self._lock = None
 
@@ -124,13 +135,27 @@ class Indexer:
                     work.finish("stopped", said)
                 self.stopping.wait(_POLL_S)
 
+    def _seal(self) -> None:
+        """Put a checksum behind the index, which nobody writes from now on."""
+        with contextlib.closing(connect(self._path, write=True)) as database:
+            database.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+        seal(self._path)
+
     def _usable(self) -> bool:
-        if not self._path.exists():
-            return False
+        """Whether the index that is there can be continued: it is of this version and as it was
+        left, or was not left in order and SQLite finds nothing wrong with it.
+        """
         try:
+            left_in_order = is_sealed(self._path)
+            if left_in_order:
+                sealed_size(self._path)
+                unseal(self._path)
             with contextlib.closing(connect(self._path, write=True)) as database:
-                return bool(get(database, "version") == VERSION)
-        except (UserError, sqlite3.Error):
+                found = ("ok",)
+                if not left_in_order:
+                    found = database.execute("PRAGMA quick_check").fetchone()
+                return found == ("ok",) and bool(get(database, "version") == VERSION)
+        except (OSError, UserError, ValueError, sqlite3.Error):
             return False
 
 

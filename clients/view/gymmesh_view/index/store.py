@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
+from gymmesh_client.journal import RowPlace
 from gymmesh_view.index.indexing import get
 from gymmesh_view.index.tables import connect
 from gymmesh_view.rows.filters import ONE_OF, SETS, Filters, Sort, order_of, where_of
-from gymmesh_view.rows.places import RowPlace
 
 Json = dict[str, Any]
 

@@ -1,7 +1,6 @@
-"""The rows that are shown: where they stand, what is kept of each, and which are chosen.
+"""The rows that are shown: what is kept of each, and which are chosen.
 
 sources.py  what is to be shown: runs and files
-places.py   the rows of a file, each with its place
 summary.py  what the index keeps of a row (pure)
 filters.py  which rollouts, in which order: what a URL says, and the SQL for it (pure)
 """

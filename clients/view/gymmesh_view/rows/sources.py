@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
-from gymmesh_client.journal.format.records import RunOpened, decode
-from gymmesh_client.journal.log import frames_of, mapped, opened
+from gymmesh_client.journal import first_session, placed_rows
 from gymmesh_data.sources import say_unverified
-from gymmesh_view.rows.places import placed_rows
 from gymmesh_view.rows.summary import clean, row_of
 
 _JOURNAL: Final = ".journal"
@@ -82,24 +80,12 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 def _run(path: Path) -> ViewSource:
     files = OutputFiles(path)
-    return ViewSource(path, files.of_session(session_of(files)))
+    return ViewSource(path, files.of_session(first_session(files)))
 
 
 def _file(path: Path) -> ViewSource:
     say_unverified(path)
     return ViewSource(path, None)
-
-
-def session_of(files: OutputFiles) -> dict[str, object]:
-    """What the first session said of a run, its layout among it. Raises UserError where the journal
-    cannot be read or is damaged.
-    """
-    with opened(files) as fd, mapped(fd) as data:
-        for frame in frames_of(data, files):
-            record = next(iter(decode(frame.payload)), None)
-            if isinstance(record, RunOpened):
-                return record.info
-    return {}
 
 
 def _in_folder(folder: Path, found: Found) -> None:

@@ -145,6 +145,39 @@ def test_a_damaged_row_is_told(tmp_path: Path) -> None:
         run.get_rollout(name(1))
 
 
+def test_a_superseded_row_that_was_changed_is_in_nobody_s_way(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1, "pending")])
+    (old,) = journal.current(lambda one: True)
+    replace(journal, old, new(1, "judged"))
+    compact(journal)
+    journal.close()
+    files.superseded.write_bytes(files.superseded.read_bytes().replace(b"pending", b"settled"))
+    with open_run(files.rows) as run:
+        assert [(one.row is None, one.damaged) for one in run.attempts(name(1))] == [
+            (True, True),
+            (False, False),
+        ]
+        assert run.line(name(1)) == new(1, "judged").row
+        assert [row["text"] for row in run.rows()] == ["judged"]
+
+
+@pytest.mark.parametrize("layout", [{}, {"zstd": True}])
+def test_a_run_that_is_compacted_after_it_was_opened(
+    tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    files, journal = begun(tmp_path, **layout)
+    journal.commit([new(number, "x" * number) for number in range(5)])
+    with open_run(files.rows) as run:
+        old = journal.current(lambda one: one.key == rollout_key(name(1)))
+        journal.supersede(old, RETRY)
+        compact(journal)
+        assert run.line(name(4)) == new(4, "xxxx").row
+        assert run.line(name(1)) is None
+        assert [one.damaged for one in run.attempts(name(3))] == [False]
+    journal.close()
+
+
 def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out\.journal: is missing"):
         open_run(tmp_path / "out.jsonl")

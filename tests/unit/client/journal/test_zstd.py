@@ -62,15 +62,15 @@ def test_a_frame_that_is_cut_short_is_damaged(cut: int) -> None:
 
 READS = {
     "view": """
-from gymmesh_view.rows.places import placed_rows
+from gymmesh_client.journal.placed import placed_rows
 path = Path(sys.argv[1], "out.jsonl.zst")
 with path.open("rb") as file:
     list(placed_rows(path, file.fileno(), 0, path.stat().st_size, compressed=True))
 """,
     "view, one row": """
-from gymmesh_view.rows.places import RowPlace, read_row
+from gymmesh_client.journal.placed import RowPlace, read_line
 path = Path(sys.argv[1], "out.jsonl.zst")
-read_row(RowPlace(path, 0, 0, 0, 10, path.stat().st_size, 1, None, "ro"))
+read_line(RowPlace(path, 0, 0, 0, 10, path.stat().st_size, 1, None, "ro"))
 """,
     "journal": """
 from gymmesh_client.journal.format.layout import OutputFiles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
+from gymmesh_client.journal.index.seal import unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_view import Filters, Sort, find_sources, write_bundle
 from gymmesh_view.index.indexing import Indexer
@@ -302,3 +304,41 @@ def change_last(path: Path, good: bytes) -> None:
     """Change a byte in the last row of a file."""
     place = good.rindex(b"\x28\xb5\x2f\xfd") + 30 if path.name.endswith(".zst") else len(good) - 30
     path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+
+
+@pytest.mark.parametrize("damage", ["a value", "a page", "cut", "nothing"])
+def test_an_index_that_was_changed_is_made_anew(tmp_path: Path, damage: str) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [row(text("a"), repeat=at) for at in range(3)])
+    shown = Shown(tmp_path, path)
+    before = shown.rows()
+    shown.close()
+    index = tmp_path / "index.sqlite"
+    whole = index.read_bytes()
+    assert not list(tmp_path.glob("index.sqlite-*"))
+    changed = {
+        "a value": whole.replace(before[0][0].encode(), b"X" * len(before[0][0])),
+        "a page": whole[:8192] + b"\xff" * 64 + whole[8256:],
+        "cut": whole[:-2000],
+        "nothing": whole,
+    }[damage]
+    assert (changed == whole) == (damage == "nothing")
+    index.write_bytes(changed)
+    again = Shown(tmp_path, path)
+    assert again.rows() == before
+    again.close()
+
+
+def test_an_index_whose_writer_was_killed_is_continued(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [row(text("a"), repeat=at) for at in range(3)])
+    shown = Shown(tmp_path, path)
+    before = shown.rows()
+    shown.close()
+    index = tmp_path / "index.sqlite"
+    unseal(index)  # as a kill leaves it
+    with closing(sqlite3.connect(index)) as database, database:
+        database.execute("UPDATE places SET title = 'kept'")
+    again = Shown(tmp_path, path)
+    assert again.rows() == before
+    with closing(sqlite3.connect(index)) as database:
+        assert database.execute("SELECT DISTINCT title FROM places").fetchall() == [("kept",)]
+    again.close()

@@ -55,7 +55,8 @@ class Attempt:
         superseded: why it is no longer current; empty where it is, or where it failed and was
             tried again within the run.
         time_unix_nano: when it was written.
-        row: its line of JSON; None for one that failed and was tried again.
+        row: its line of JSON; None for one that failed and was tried again, and where `damaged`.
+        damaged: whether its row was changed after it was written.
     """
 
     attempt: int
@@ -65,6 +66,7 @@ class Attempt:
     superseded: str
     time_unix_nano: int
     row: bytes | None = None
+    damaged: bool = False
 
 
 class Index:

@@ -13,12 +13,12 @@ _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite kee
 COLUMNS: Final = ("rollout_id", "task_id", "repeat", "environment", "reason", "reward", "tokens")
 
 
-class _Usage(msgspec.Struct):
+class _TokenSums(msgspec.Struct):
     total_tokens: _Whole | None = None
 
 
 class _Response(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: _TokenSums | None = None
 
 
 class _Status(msgspec.Struct):

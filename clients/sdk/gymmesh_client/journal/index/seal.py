@@ -30,6 +30,13 @@ def unseal(path: Path) -> None:
     os.truncate(path, max(0, path.stat().st_size - _SEAL.size))
 
 
+def is_sealed(path: Path) -> bool:
+    """Whether a checksum is behind the file, right or not. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _SEAL.size))
+        return file.read().startswith(_MAGIC)
+
+
 def sealed_size(path: Path) -> int:
     """Bytes of the database before its checksum. Raises ValueError where the file is not what was
     sealed, and OSError.

@@ -55,8 +55,8 @@ final class AgentCalls implements AttemptRunner {
   }
 
   @Override
-  public boolean stored(Key key) {
-    return false; // an agent keeps nothing for a call
+  public void stored(Key key) {
+    // An agent keeps nothing for a call.
   }
 
   @Override

@@ -156,14 +156,12 @@ final class AgentStream implements AttemptRunner, AgentConnection.Listener {
   }
 
   @Override
-  public boolean stored(Key key) {
+  public void stored(Key key) {
     Batch batch = unstored.remove(key);
-    if (batch == null) {
-      return false;
+    if (batch != null) {
+      batch.unstored--;
+      advance();
     }
-    batch.unstored--;
-    advance();
-    return true;
   }
 
   @Override

@@ -16,8 +16,8 @@ interface AttemptRunner {
   /** Nobody waits for an attempt any more. */
   void cancel(Key key);
 
-  /** The outcome of an attempt is stored; returns whether it was one of this runner's. */
-  boolean stored(Key key);
+  /** The outcome of an attempt, of this runner or another one, is stored. */
+  void stored(Key key);
 
   /** Ends; attempts in flight are cancelled at the agent and forgotten here. */
   void close();

@@ -6,9 +6,7 @@ import io.gymmesh.agent.v1.GetAgentRequest;
 import io.gymmesh.agent.v1.GetAgentResponse;
 import io.gymmesh.rollout.v1.Task;
 import java.time.Duration;
-import java.util.concurrent.Flow;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * Collects rollouts from the agents behind a channel, over {@code AgentService.Collect}.
@@ -49,39 +47,12 @@ public final class Collector {
   }
 
   /**
-   * Runs the tasks' rollouts once there is a subscriber, of which there may be one. An outcome
-   * counts as stored, and its agent forgets it, when {@code onNext} has returned; it may block. At
-   * most twice as many rollouts as may be in flight are begun and not handed out.
-   */
-  public Flow.Publisher<Outcome> publish(Iterable<Task> tasks) {
-    AtomicBoolean taken = new AtomicBoolean();
-    return subscriber -> {
-      if (!taken.compareAndSet(false, true)) {
-        subscriber.onSubscribe(new NoSubscription());
-        subscriber.onError(new IllegalStateException("there is a subscriber already"));
-        return;
-      }
-      Run run = new Run(channel, options, limits, tasks.iterator(), subscriber);
-      subscriber.onSubscribe(run);
-      run.begin();
-    };
-  }
-
-  /**
    * Runs the tasks' rollouts. An outcome counts as stored, and its agent forgets it, when the next
-   * one is asked for.
+   * one is asked for. At most twice as many rollouts as may be in flight are begun and not taken.
    */
   public Results collect(Iterable<Task> tasks) {
-    Results results = new Results();
-    publish(tasks).subscribe(results.subscriber());
-    return results;
-  }
-
-  private static final class NoSubscription implements Flow.Subscription {
-    @Override
-    public void request(long n) {}
-
-    @Override
-    public void cancel() {}
+    Run run = new Run(channel, options, limits, tasks.iterator());
+    run.begin();
+    return new Results(run);
   }
 }

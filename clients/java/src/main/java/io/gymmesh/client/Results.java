@@ -1,28 +1,24 @@
 package io.gymmesh.client;
 
+import io.gymmesh.client.Attempt.Key;
+import io.gymmesh.client.Run.Signal;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.Flow;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.Semaphore;
 
 /**
  * Outcomes as they come, in any order. For one thread at a time; closing it cancels what is in
  * flight.
  */
 public final class Results implements Iterator<Outcome>, AutoCloseable {
-  private record Signal(Outcome outcome, Throwable error) {}
+  private static final Signal END = new Signal(null, null, null);
 
-  private static final Signal END = new Signal(null, null);
-
-  private final BlockingQueue<Signal> signals = new LinkedBlockingQueue<>();
-  private final Semaphore handled = new Semaphore(0);
-  private Flow.Subscription subscription;
+  private final Run run;
   private Signal next;
-  private boolean holding;
+  private Key held;
 
-  Results() {}
+  Results(Run run) {
+    this.run = run;
+  }
 
   /**
    * Waits for the next outcome; the one before it then counts as stored.
@@ -32,24 +28,21 @@ public final class Results implements Iterator<Outcome>, AutoCloseable {
   @Override
   public boolean hasNext() {
     if (next == null) {
-      if (holding) {
-        holding = false;
-        handled.release();
+      if (held != null) {
+        run.stored(held);
+        held = null;
       }
-      subscription.request(1);
       try {
-        next = signals.take();
+        next = run.signals.take();
       } catch (InterruptedException e) {
         Thread.currentThread().interrupt();
         close();
         throw new IllegalStateException("interrupted while waiting for an outcome", e);
       }
-    }
-    if (next.error() instanceof RuntimeException error) {
-      throw error;
+      run.taken();
     }
     if (next.error() != null) {
-      throw new IllegalStateException(next.error());
+      throw next.error();
     }
     return next.outcome() != null;
   }
@@ -60,43 +53,15 @@ public final class Results implements Iterator<Outcome>, AutoCloseable {
       throw new NoSuchElementException();
     }
     Outcome outcome = next.outcome();
+    held = next.key();
     next = null;
-    holding = true;
     return outcome;
   }
 
   @Override
   public void close() {
-    subscription.cancel();
-    handled.release();
-    if (next == null || next.outcome() != null) {
-      next = END;
-    }
-  }
-
-  Flow.Subscriber<Outcome> subscriber() {
-    return new Flow.Subscriber<>() {
-      @Override
-      public void onSubscribe(Flow.Subscription given) {
-        subscription = given;
-      }
-
-      @Override
-      public void onNext(Outcome outcome) {
-        signals.add(new Signal(outcome, null));
-        // What returns here is stored.
-        handled.acquireUninterruptibly();
-      }
-
-      @Override
-      public void onError(Throwable error) {
-        signals.add(new Signal(null, error));
-      }
-
-      @Override
-      public void onComplete() {
-        signals.add(END);
-      }
-    };
+    held = null; // whether it is stored is not known
+    run.cancel();
+    next = END;
   }
 }

@@ -20,22 +20,20 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
-import java.util.concurrent.ExecutorService;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Executors;
-import java.util.concurrent.Flow;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
  * A run: starts rollouts, tries them again where that is safe, and hands their outcomes out.
  *
- * <p>Its state belongs to the thread of {@code loop}; the subscriber is called on that of {@code
- * delivery}.
+ * <p>Its state belongs to the thread of {@code loop}, but for the signals.
  */
-final class Run implements Flow.Subscription {
+final class Run {
   /** How long past its deadline an attempt is waited for, so that the agent can say that it is. */
   private static final long DEADLINE_SLACK_MS = 5000;
 
@@ -79,37 +77,35 @@ final class Run implements Flow.Subscription {
     }
   }
 
-  /** An outcome that waits for the subscriber. */
-  private record Ready(Outcome outcome, Key key) {}
+  /**
+   * What the reader takes: an outcome, or neither it nor an error at the end.
+   *
+   * @param outcome an outcome
+   * @param key its attempt
+   * @param error what ended the run
+   */
+  record Signal(Outcome outcome, Key key, RuntimeException error) {}
+
+  final BlockingQueue<Signal> signals = new LinkedBlockingQueue<>();
 
   private final CollectOptions options;
   private final Iterator<Task> tasks;
-  private final Flow.Subscriber<? super Outcome> subscriber;
   private final ScheduledExecutorService loop =
-      Executors.newSingleThreadScheduledExecutor(daemon("gymmesh-collect"));
-  private final ExecutorService delivery =
-      Executors.newSingleThreadExecutor(daemon("gymmesh-outcomes"));
+      Executors.newSingleThreadScheduledExecutor(Run::daemon);
   private final List<AttemptRunner> runners = new ArrayList<>();
   private final Deque<Job> again = new ArrayDeque<>();
-  private final Deque<Ready> ready = new ArrayDeque<>();
   private Task task;
   private int nextRepeat;
   private int inFlight;
   private int waiting;
-  private long demand;
-  private boolean delivering;
+  private int untaken;
+  private int unstored;
   private boolean exhausted;
   private boolean over;
 
-  Run(
-      ManagedChannel channel,
-      CollectOptions options,
-      StreamLimits limits,
-      Iterator<Task> tasks,
-      Flow.Subscriber<? super Outcome> subscriber) {
+  Run(ManagedChannel channel, CollectOptions options, StreamLimits limits, Iterator<Task> tasks) {
     this.options = options;
     this.tasks = tasks;
-    this.subscriber = subscriber;
     if (options.callPerRollout()) {
       runners.add(new AgentCalls(channel, loop));
       return;
@@ -123,22 +119,27 @@ final class Run implements Flow.Subscription {
     post(this::fill);
   }
 
-  @Override
-  public void request(long n) {
-    if (n <= 0) {
-      post(() -> finish(new IllegalArgumentException("at least one is to be asked for")));
-      return;
-    }
+  void cancel() {
+    post(this::end);
+  }
+
+  /** The next signal was taken. */
+  void taken() {
     post(
         () -> {
-          demand = demand + n < 0 ? Long.MAX_VALUE : demand + n;
-          deliver();
+          untaken--;
+          fill();
         });
   }
 
-  @Override
-  public void cancel() {
-    post(this::end);
+  /** An outcome is stored: its agent may forget it. */
+  void stored(Key key) {
+    post(
+        () -> {
+          unstored--;
+          runners.forEach(runner -> runner.stored(key));
+          fill();
+        });
   }
 
   private void post(Runnable work) {
@@ -174,14 +175,14 @@ final class Run implements Flow.Subscription {
       finish(unreadable);
       return;
     }
-    if (exhausted && begun() == 0 && again.isEmpty() && !delivering) {
+    if (exhausted && begun() == 0 && again.isEmpty() && unstored == 0) {
       finish(null);
     }
   }
 
   /** Rollouts that are begun and not handed out. */
   private long begun() {
-    return (long) inFlight + waiting + ready.size();
+    return (long) inFlight + waiting + untaken;
   }
 
   /** How many attempts may be in flight, going by what the agents say. */
@@ -389,55 +390,17 @@ final class Run implements Flow.Subscription {
   // -- handing out --------------------------------------------------------------------------------
 
   private void hand(Outcome outcome, Key key) {
-    ready.add(new Ready(outcome, key));
-    deliver();
-  }
-
-  private void deliver() {
-    if (over || delivering || demand == 0 || ready.isEmpty()) {
-      return;
-    }
-    Ready next = ready.remove();
-    delivering = true;
-    demand--;
-    delivery.execute(
-        () -> {
-          try {
-            subscriber.onNext(next.outcome());
-          } catch (RuntimeException refused) {
-            post(() -> finish(refused));
-            return;
-          }
-          post(() -> delivered(next.key()));
-        });
-  }
-
-  private void delivered(Key key) {
-    delivering = false;
-    for (AttemptRunner runner : runners) {
-      if (runner.stored(key)) {
-        break;
-      }
-    }
-    deliver();
-    fill();
+    untaken++;
+    unstored++;
+    signals.add(new Signal(outcome, key, null));
   }
 
   /** Everything has an outcome, or nothing more can be done. */
-  private void finish(Throwable error) {
-    if (over) {
-      return;
+  private void finish(RuntimeException error) {
+    if (!over) {
+      end();
+      signals.add(new Signal(null, null, error));
     }
-    end();
-    delivery.execute(
-        () -> {
-          if (error == null) {
-            subscriber.onComplete();
-          } else {
-            subscriber.onError(error);
-          }
-        });
-    delivery.shutdown();
   }
 
   private void end() {
@@ -446,20 +409,12 @@ final class Run implements Flow.Subscription {
     }
     over = true;
     runners.forEach(AttemptRunner::close);
-    loop.schedule(
-        () -> {
-          loop.shutdownNow();
-          delivery.shutdown();
-        },
-        CLOSE_MS,
-        TimeUnit.MILLISECONDS);
+    loop.schedule(loop::shutdownNow, CLOSE_MS, TimeUnit.MILLISECONDS);
   }
 
-  private static ThreadFactory daemon(String name) {
-    return work -> {
-      Thread thread = new Thread(work, name);
-      thread.setDaemon(true);
-      return thread;
-    };
+  private static Thread daemon(Runnable work) {
+    Thread thread = new Thread(work, "gymmesh-collect");
+    thread.setDaemon(true);
+    return thread;
   }
 }

@@ -21,9 +21,6 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Flow;
-import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -312,47 +309,23 @@ class CollectorTest extends WithFakeAgent {
   }
 
   @Test
-  void aSubscriberGetsNoMoreThanItAskedFor() throws Exception {
-    List<Outcome> outcomes = new ArrayList<>();
-    CompletableFuture<Flow.Subscription> subscribed = new CompletableFuture<>();
-    CompletableFuture<Void> three = new CompletableFuture<>();
-    CompletableFuture<Void> end = new CompletableFuture<>();
-    new Collector(channel, options().withConcurrency(2))
-        .publish(tasks(10))
-        .subscribe(
-            new Flow.Subscriber<>() {
-              @Override
-              public void onSubscribe(Flow.Subscription subscription) {
-                subscribed.complete(subscription);
-              }
-
-              @Override
-              public void onNext(Outcome outcome) {
-                outcomes.add(outcome);
-                if (outcomes.size() == 3) {
-                  three.complete(null);
-                }
-              }
-
-              @Override
-              public void onError(Throwable error) {
-                end.completeExceptionally(error);
-              }
-
-              @Override
-              public void onComplete() {
-                end.complete(null);
-              }
-            });
-    subscribed.get().request(3);
-    three.get(120, TimeUnit.SECONDS);
-    // Besides the three, what may be begun: twice what may be in flight.
-    await(() -> agent.starts.size() == 3 + 4);
-    assertEquals(3, outcomes.size());
-    assertFalse(end.isDone());
-    subscribed.get().request(Long.MAX_VALUE);
-    end.get(120, TimeUnit.SECONDS);
-    assertEquals(10, outcomes.size());
+  void noMoreRolloutsAreBegunThanAreTaken() throws Exception {
+    try (Results results =
+        new Collector(channel, options().withConcurrency(2)).collect(tasks(10))) {
+      for (int i = 0; i < 3; i++) {
+        assertTrue(results.hasNext());
+        results.next();
+      }
+      // Besides the three, what may be begun: twice what may be in flight.
+      await(() -> agent.starts.size() == 3 + 4);
+      int more = 0;
+      while (results.hasNext()) {
+        results.next();
+        more++;
+      }
+      assertEquals(7, more);
+    }
+    assertEquals(10, agent.starts.size());
   }
 
   @Test

@@ -6,8 +6,14 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.ByteString;
+import io.gymmesh.model.v1.TokenCapture;
+import io.gymmesh.model.v1.WeightsSpan;
 import io.gymmesh.responses.v1.Item;
 import io.gymmesh.responses.v1.Response;
+import io.gymmesh.rollout.v1.Media;
+import io.gymmesh.rollout.v1.ProgramEnded;
+import io.gymmesh.row.v1.ModelCall;
+import io.gymmesh.row.v1.Row;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
@@ -131,5 +137,50 @@ class JsonTest {
             .setOverlayJson(ByteString.copyFrom("{\"id\":null}", StandardCharsets.UTF_8))
             .build();
     assertEquals(Json.parse("{\"id\":null,\"output\":[]}"), Codec.write(response));
+  }
+
+  @Test
+  void bytesOfARowHaveTheirForms() {
+    TokenCapture tokens =
+        TokenCapture.newBuilder()
+            .setOutputTokenIds(bytes(1, 1, 0, 0))
+            .setLogprobs(bytes(0, 0, 0, 0xBF, 0, 0, 0xC0, 0x7F))
+            .setTokenizerDigest(bytes(0xAB))
+            .addWeights(WeightsSpan.newBuilder().setVersion(-1L))
+            .build();
+    Row row =
+        Row.newBuilder()
+            .putTags("b", "2")
+            .putTags("a", "1")
+            .addMedia(Media.newBuilder().setData(bytes(0xFB, 0xFF)))
+            .setProgram(ProgramEnded.newBuilder().setOutputTail(bytes(0xA9, 'c', 0xC3)))
+            .addCalls(ModelCall.newBuilder().setTokens(tokens))
+            .build();
+    String text = Json.write(Codec.write(row));
+    for (String part :
+        List.of(
+            "\"tags\":{\"a\":\"1\",\"b\":\"2\"}",
+            "\"data\":\"+/8=\"",
+            "\"output_tail\":\"\ufffdc\ufffd\"",
+            "\"output_token_ids\":[257],\"logprobs\":[-0.5,null]",
+            "\"version\":18446744073709551615",
+            "\"tokenizer_digest\":\"ab\"",
+            "\"reward\":null")) {
+      assertTrue(text.contains(part), part + " is not in " + text);
+    }
+    Row again = Codec.read(Json.parse(text), Row.newBuilder()).build();
+    assertEquals(tokens, again.getCalls(0).getTokens());
+    Row.Builder broken = row.toBuilder();
+    broken.getCallsBuilder(0).getTokensBuilder().setOutputTokenIds(bytes(1, 2, 3));
+    CodecException error = assertThrows(CodecException.class, () -> Codec.write(broken.build()));
+    assertEquals(List.of("calls", 0, "tokens", "output_token_ids"), error.path());
+  }
+
+  private static ByteString bytes(int... values) {
+    byte[] bytes = new byte[values.length];
+    for (int i = 0; i < values.length; i++) {
+      bytes[i] = (byte) values[i];
+    }
+    return ByteString.copyFrom(bytes);
   }
 }

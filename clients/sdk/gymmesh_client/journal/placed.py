@@ -64,7 +64,7 @@ def placed_rows(path: Path, fd: int, start: int, end: int, *, compressed: bool) 
     yield from _frames(path, fd, start, end) if compressed else _lines(fd, start, end)
 
 
-def read_row(place: RowPlace) -> bytes:
+def read_line(place: RowPlace) -> bytes:
     """The row at a place. Raises UserError where the file cannot be read, or is another one now."""
     path = place.path
     try:

@@ -13,14 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client import OutputFiles
+from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import FAILURES, ROWS, Compacted, RowFile
 from gymmesh_client.journal.log import opened
+from gymmesh_client.journal.placed import Placed, placed_rows
 from gymmesh_client.journal.places import RunPlaces
 from gymmesh_client.journal.stored_rows import checked_rows, damaged_row, open_rows
 from gymmesh_client.problems import unreadable
 from gymmesh_responses import loads
-from gymmesh_view.rows.places import Placed, placed_rows
 
 Json = dict[str, Any]
 

@@ -1,0 +1,53 @@
+"""Rollouts as NeMo Gym's own rows: tokens stand whole, with the last item of each model call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gymmesh_client import UserError
+from gymmesh_data.exports.format import Format, Taken, TokenPlace
+from gymmesh_data.rollout import Json
+from gymmesh_rows import TOKEN_KEYS, RowError, nemo_row
+
+
+def row(taken: Taken) -> Iterator[Json]:
+    """The row, without the state of its session, which may hold expected answers."""
+    try:
+        made = nemo_row(taken.rollout.columns)
+    except RowError as error:
+        raise UserError(f"{taken.rollout.where}: {error}") from None
+    made.pop("final_state", None)
+    if taken.with_tokens and taken.style.keep_reasoning:
+        yield made
+        return
+    made["response"] = _without(made["response"], taken, "output")
+    if taken.rollout.columns.actors:
+        made["actors"] = [
+            actor
+            | {"conversations": [_without(one, taken, "items") for one in actor["conversations"]]}
+            for actor in made["actors"]
+        ]
+    yield made
+
+
+def _without(conversation: Json, taken: Taken, key: str) -> Json:
+    """A conversation without the tokens or the reasoning that are not asked for."""
+    items = conversation[key]
+    if not taken.style.keep_reasoning:
+        items = [one for one in items if one.get("type") != "reasoning"]
+    if not taken.with_tokens:
+        items = [{name: one[name] for name in one if name not in TOKEN_KEYS} for one in items]
+    return conversation | {key: items}
+
+
+MADE: Final = (
+    Format(
+        name="nemo-gym",
+        about="rows in NeMo Gym's form",
+        of_rollout=row,
+        tokens=TokenPlace.BESIDE,
+        actors=True,
+    ),
+)
+"""The formats of this module."""
