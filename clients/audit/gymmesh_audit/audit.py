@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_audit.answers import GENERATORS, Variant
-from gymmesh_audit.answers.pattern import AS_PATTERN
+from gymmesh_audit.answers import AS_PATTERN, GENERATORS, Variant
 from gymmesh_audit.attack import Attack, AttackKind
 from gymmesh_audit.deliberate import Meant, idle, with_reasons
 from gymmesh_audit.gold import Gold

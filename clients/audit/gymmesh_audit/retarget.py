@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_audit.answers.text import is_identifier
+from gymmesh_audit.answers import is_identifier
 from gymmesh_audit.gold import Gold, GoldKind
 from gymmesh_responses import CodecError, dumps, loads
 

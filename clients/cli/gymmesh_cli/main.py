@@ -8,8 +8,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from gymmesh_cli.terminal import echo, plain_errors
-from gymmesh_cli.terminal.logs import logged
+from gymmesh_cli.terminal import echo, logged, plain_errors
 
 # name: where it is in this package, and its line in the list of commands.
 _COMMANDS: Final = {

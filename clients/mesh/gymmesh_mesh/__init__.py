@@ -20,10 +20,7 @@ authoring/               trials and checks for authors of environments
 from gymmesh_mesh.compose import Objects
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_mesh.connecting import EnvironmentClient, EnvironmentSession, connect
-from gymmesh_mesh.meshes import Mesh
-from gymmesh_mesh.meshes.discovered import SCHEMES, Target, discovered, read_target
-from gymmesh_mesh.meshes.embedded import embedded
-from gymmesh_mesh.meshes.remote import remote
+from gymmesh_mesh.meshes import SCHEMES, Mesh, Target, discovered, embedded, read_target, remote
 from gymmesh_mesh.processes import ServiceInfo, run_up, up
 
 __all__ = [

@@ -16,18 +16,16 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.processes import StartError
-from gymmesh_model.backends.endpoint.remedies import excerpt, fix_of, without_fix
-from gymmesh_model.backends.endpoint.remedies import shown_url as shown_url
+from gymmesh_model.backends.endpoint import excerpt, fix_of, without_fix
+from gymmesh_model.backends.endpoint import shown_url as shown_url
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
 from gymmesh_responses import CodecError, loads, params_from_json, text_of
-from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials, SecurityConfig
 
 PROMPT: Final = "Reply with the single word: ready"
 _AT_A_TIME: Final = 4

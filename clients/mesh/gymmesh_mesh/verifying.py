@@ -14,15 +14,12 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_mesh.compose import Objects, make_service, models_called, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.meshes.discovered import SCHEMES, read_target, watched
-from gymmesh_mesh.meshes.remote import found_at
+from gymmesh_mesh.meshes import SCHEMES, found_at, read_target, watched
 from gymmesh_mesh.uses import one_use
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials, SecurityConfig
 
 RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 _HELLO_S: Final = 5.0

@@ -10,9 +10,13 @@ trl/, verl.py, openrlhf.py, nemo_rl.py, skyrl.py, ray.py
 
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
-from gymmesh_trainers.collecting.collector import TrainerCollector, collect
-from gymmesh_trainers.collecting.settings import Settings
-from gymmesh_trainers.collecting.sync import SyncCollector, collect_sync
+from gymmesh_trainers.collecting import (
+    Settings,
+    SyncCollector,
+    TrainerCollector,
+    collect,
+    collect_sync,
+)
 from gymmesh_trainers.rollouts import (
     FailedRollout,
     Rollout,

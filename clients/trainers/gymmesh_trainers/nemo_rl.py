@@ -37,8 +37,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_responses import CodecError, dumps, dumps_sorted, loads
 from gymmesh_rows import nemo_row, read_row
 from gymmesh_runtime.addresses import exposure
-from gymmesh_trainers.collecting.collector import TrainerCollector
-from gymmesh_trainers.collecting.place import MeshPlace, Model
+from gymmesh_trainers.collecting import MeshPlace, Model, TrainerCollector
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 __all__ = ["NemoAgent", "metrics_of", "policy_of_head"]

@@ -22,8 +22,7 @@ from openrlhf.utils.agent import AgentExecutorBase
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_responses import CodecError, loads
-from gymmesh_trainers.collecting.place import MeshPlace
-from gymmesh_trainers.collecting.single import SharedMesh
+from gymmesh_trainers.collecting import MeshPlace, SharedMesh
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 

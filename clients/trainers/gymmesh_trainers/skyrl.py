@@ -20,9 +20,7 @@ from typing import Any
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_trainers.collecting.place import MeshPlace
-from gymmesh_trainers.collecting.single import SharedMesh
-from gymmesh_trainers.collecting.tasks import task_written
+from gymmesh_trainers.collecting import MeshPlace, SharedMesh, task_written
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymmesh_model.backends.scripted import Answer, ScriptedBackend
-from gymmesh_trainers.collecting.collector import TrainerCollector
-from gymmesh_trainers.collecting.place import MeshPlace
-from gymmesh_trainers.collecting.tasks import TaskLike
+from gymmesh_trainers.collecting import MeshPlace, TaskLike, TrainerCollector
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 __all__ = ["RolloutFailed", "run_one"]

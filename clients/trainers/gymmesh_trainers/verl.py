@@ -23,10 +23,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_trainers.collecting.single import SharedMesh
-from gymmesh_trainers.collecting.tasks import task_written
-from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.rollouts.samples import NO_VERSION
+from gymmesh_trainers.collecting import SharedMesh, task_written
+from gymmesh_trainers.rollouts import NO_VERSION, FailedRollout, Rollout
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshAgentLoop", "task_of_row"]

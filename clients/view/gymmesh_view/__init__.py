@@ -9,8 +9,15 @@ static/     the page, built from clients/view/ui
 """
 
 from gymmesh_view.bundle import BundleSummary, write_bundle
-from gymmesh_view.rows.filters import Filters, Sort, parse_filters, parse_sort
-from gymmesh_view.rows.sources import Found, ViewSource, find_sources
+from gymmesh_view.rows import (
+    Filters,
+    Found,
+    Sort,
+    ViewSource,
+    find_sources,
+    parse_filters,
+    parse_sort,
+)
 from gymmesh_view.view import outputs_of_runs, serve, viewing
 
 __all__ = [

@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_view.index.indexing import Indexer, index_path
-from gymmesh_view.index.store import Store
+from gymmesh_view.index import Indexer, Store, index_path
 from gymmesh_view.reading import Reading, to_json
-from gymmesh_view.rows.filters import ONE_OF, SETS, Filters, Sort
-from gymmesh_view.rows.sources import ViewSource
-from gymmesh_view.rows.summary import Json
+from gymmesh_view.rows import ONE_OF, SETS, Filters, Json, Sort, ViewSource
 from gymmesh_view.server import STATIC, static_file
 
 _MARK: Final = "gymmesh-bundle"

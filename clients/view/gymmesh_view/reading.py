@@ -10,17 +10,14 @@ from typing import Any
 import orjson
 
 from gymmesh_client import UserError
-from gymmesh_client.control.registry import read_entries
+from gymmesh_client.control import read_entries
 from gymmesh_client.journal import RowPlace, read_line
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import rollout_of_line
 from gymmesh_responses import dumps
-from gymmesh_view.index.store import Store
-from gymmesh_view.rollout.call_tokens import tokens_of
-from gymmesh_view.rollout.detail import detail_of, thread_of
-from gymmesh_view.rollout.traced import traced
-from gymmesh_view.rows.sources import ViewSource
-from gymmesh_view.rows.summary import Json, clean
+from gymmesh_view.index import Store
+from gymmesh_view.rollout import detail_of, thread_of, tokens_of, traced
+from gymmesh_view.rows import Json, ViewSource, clean
 
 
 class Reading:

@@ -22,11 +22,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from gymmesh_client import UserError
-from gymmesh_runtime.serving.http_connections import HttpConnections, requests_log
+from gymmesh_runtime.serving import HttpConnections, requests_log
 from gymmesh_runtime.text import os_reason
 from gymmesh_view.reading import Reading, to_json
-from gymmesh_view.rows.filters import parse_filters, parse_sort
-from gymmesh_view.rows.summary import Json
+from gymmesh_view.rows import Json, parse_filters, parse_sort
 
 _log = logging.getLogger("gymmesh.view")
 

@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gymmesh_client import UserError
-from gymmesh_client.control.registry import read_entries
-from gymmesh_view.index.indexing import Indexer, index_path
-from gymmesh_view.index.store import Store
+from gymmesh_client.control import read_entries
+from gymmesh_view.index import Indexer, Store, index_path
 from gymmesh_view.reading import Reading
-from gymmesh_view.rows.sources import ViewSource
+from gymmesh_view.rows import ViewSource
 from gymmesh_view.server import ViewServer
 
 

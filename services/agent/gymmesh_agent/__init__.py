@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gymmesh_agent.context import RolloutContext as RolloutContext
     from gymmesh_agent.context import ToolAnswer as ToolAnswer
     from gymmesh_agent.context import TurnAnswer as TurnAnswer
-    from gymmesh_agent.model.answer import ModelCall as ModelCall
+    from gymmesh_agent.model import ModelCall as ModelCall
     from gymmesh_agent.service import AgentService as AgentService
 
 _HOME = {

@@ -12,14 +12,13 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Agent
 from gymmesh_agent.context import RolloutContext
-from gymmesh_agent.environment.session import Environments, SessionClient
-from gymmesh_agent.environment.verification import skipped
+from gymmesh_agent.environment import Environments, SessionClient, skipped
 from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
 from gymmesh_agent.loop import Completion, StopRollout
-from gymmesh_agent.model.client import ModelServices
+from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
-from gymmesh_agent.telemetry.rollouts import (
+from gymmesh_agent.telemetry import (
     MaybeSpan,
     RolloutMetrics,
     attempt_span,
@@ -29,8 +28,8 @@ from gymmesh_agent.telemetry.rollouts import (
 )
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout
-from gymmesh_runtime.text.authors_code import as_exception
+from gymmesh_runtime.telemetry import RolloutRef, current_rollout
+from gymmesh_runtime.text import as_exception
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""

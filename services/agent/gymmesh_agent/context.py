@@ -19,22 +19,24 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.environment.session import SessionClient
+from gymmesh_agent.environment import SessionClient
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
-from gymmesh_agent.model.answer import ModelCall, read_answer
-from gymmesh_agent.model.client import ModelClient, ModelServices
-from gymmesh_agent.model.conversation import (
+from gymmesh_agent.model import (
     Continuations,
     ConversationTree,
     ItemSequence,
+    ModelCall,
+    ModelClient,
     ModelRequest,
+    ModelServices,
+    WeightsAge,
+    read_answer,
 )
-from gymmesh_agent.model.tokens import WeightsAge
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
 from gymmesh_agent.tally import AttemptTally
-from gymmesh_agent.telemetry.rollouts import (
+from gymmesh_agent.telemetry import (
     model_span,
     record_call,
     record_tool,

@@ -11,15 +11,13 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.agent import find_agent
 from gymmesh_agent.attempt import AgentContext, RunningAttempt
-from gymmesh_agent.collect_stream.config import CollectConfig
-from gymmesh_agent.collect_stream.errors import draining
-from gymmesh_agent.collect_stream.server import CollectServer
+from gymmesh_agent.collect_stream import CollectConfig, CollectServer, draining
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.environment.session import Environments
+from gymmesh_agent.environment import Environments
 from gymmesh_agent.events import EventQueue, EventSink
-from gymmesh_agent.model.client import ModelServices
+from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import RolloutPlans
-from gymmesh_agent.telemetry.rollouts import RolloutMetrics
+from gymmesh_agent.telemetry import RolloutMetrics
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -28,8 +26,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import Service
-from gymmesh_runtime.text.authors_code import described
-from gymmesh_runtime.text.faults import place_of
+from gymmesh_runtime.text import described, place_of
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0

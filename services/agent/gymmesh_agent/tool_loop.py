@@ -15,7 +15,7 @@ from gymmesh_agent.loop import (
     Stop,
     ToolLoop,
 )
-from gymmesh_agent.model.answer import ModelCall
+from gymmesh_agent.model import ModelCall
 
 
 class ToolLoopAgent(Agent):

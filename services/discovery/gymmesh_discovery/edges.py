@@ -9,7 +9,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials
 
 
 class Edge(Protocol):
@@ -36,7 +36,7 @@ def edges_of(config: DiscoveryConfig) -> list[Edge]:
     edges: list[Edge] = []
     if config.xds:
         Extra("xds", ("envoy",)).require("the xDS control plane", path="discovery.xds")
-        from gymmesh_discovery.xds.servicer import XdsEdge
+        from gymmesh_discovery.xds import XdsEdge
 
         edges.append(XdsEdge())
     if config.http_sd:

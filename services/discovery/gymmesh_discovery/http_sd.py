@@ -23,10 +23,8 @@ from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import split_host_port
 from gymmesh_runtime.addresses import at_port, log_exposure
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.exposure import check_plain
-from gymmesh_runtime.security.readers import Readers
-from gymmesh_runtime.serving.http_connections import HttpConnections, requests_log
+from gymmesh_runtime.security import Credentials, Readers, check_plain
+from gymmesh_runtime.serving import HttpConnections, requests_log
 
 Health = discovery_pb2.Health
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gymmesh_model.backends.facts import BackendFacts, backend_class, backend_kinds
-from gymmesh_model.vllm.config import EngineConfig, ServeConfig
+from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_runtime.config import Secret
 
 

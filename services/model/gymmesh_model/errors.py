@@ -12,8 +12,7 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_responses import CodecError
-from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError, field_invalid
 
 OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)

@@ -13,7 +13,7 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.answer_cache import AnswerCache
 from gymmesh_model.backends.base import Backend
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.making import make_backend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured
@@ -32,7 +32,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security.ownership import owned
+from gymmesh_runtime.security import owned
 from gymmesh_runtime.serving import Service
 
 KIND: Final = "gymmesh.model.v1.ModelService"

@@ -21,7 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.context import NO_METADATA
-from gymmesh_runtime.text.faults import authors_traceback, place_of, traceback_id
+from gymmesh_runtime.text import authors_traceback, place_of, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
 DOMAIN: Final = "gymmesh"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.config import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

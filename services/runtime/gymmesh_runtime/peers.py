@@ -18,18 +18,19 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.pem import CHECK_S
-from gymmesh_runtime.telemetry.tracing import traced
+from gymmesh_runtime.security import CHECK_S, Credentials
+from gymmesh_runtime.telemetry import traced
 from gymmesh_runtime.waits import cancel_and_wait
-from gymmesh_runtime.wire.channels import PeerChannel
-from gymmesh_runtime.wire.direct import DirectPeer
-from gymmesh_runtime.wire.mux.connection import MuxConnection
-from gymmesh_runtime.wire.mux.exchange import InFlight
-from gymmesh_runtime.wire.mux.peer import MuxPeer
-from gymmesh_runtime.wire.options import keepalive_allowed
-from gymmesh_runtime.wire.plain import PlainPeer
-from gymmesh_runtime.wire.unreached import Unreached
+from gymmesh_runtime.wire import (
+    DirectPeer,
+    InFlight,
+    MuxConnection,
+    MuxPeer,
+    PeerChannel,
+    PlainPeer,
+    Unreached,
+    keepalive_allowed,
+)
 
 Instance = discovery_pb2.Instance
 

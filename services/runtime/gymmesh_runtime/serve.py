@@ -22,10 +22,7 @@ from gymmesh_runtime.addresses import advertised, at_port
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.peers import PeerDirectory, TransportName
-from gymmesh_runtime.security.config import SecurityConfig
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.exposure import check_exposure
-from gymmesh_runtime.security.readers import Readers
+from gymmesh_runtime.security import Credentials, Readers, SecurityConfig, check_exposure
 from gymmesh_runtime.serving import (
     DirectoryWatch,
     DiscoveryPeer,
@@ -35,12 +32,9 @@ from gymmesh_runtime.serving import (
     give_back_spare_memory,
     heartbeat,
 )
-from gymmesh_runtime.telemetry import name_process
-from gymmesh_runtime.telemetry.tracing import tracing
+from gymmesh_runtime.telemetry import name_process, tracing
 from gymmesh_runtime.waits import cancel_and_wait
-from gymmesh_runtime.wire.health_port import HealthPort
-from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
-from gymmesh_runtime.wire.server import MeshServer
+from gymmesh_runtime.wire import KEEPALIVE_KEY, KEEPALIVE_S, HealthPort, MeshServer
 
 _log = logging.getLogger("gymmesh.serve")
 

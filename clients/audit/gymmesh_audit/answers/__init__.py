@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gymmesh_audit.answers import calls, choice, code, json_value, number, sql, text
+from gymmesh_audit.answers.pattern import AS_PATTERN
+from gymmesh_audit.answers.text import is_identifier
 from gymmesh_audit.answers.variant import Variant
 from gymmesh_audit.gold import Gold, GoldKind
-
-__all__ = ["GENERATORS", "Generator", "Variant"]
 
 Make = Callable[[Gold], Iterator[Variant]]
 
@@ -36,3 +36,11 @@ GENERATORS: Final[Mapping[GoldKind, Generator]] = {
     "calls": Generator(calls.nearly, calls.clothes),
     "code": Generator(code.nearly, code.clothes),
 }
+
+__all__ = [
+    "AS_PATTERN",
+    "GENERATORS",
+    "Generator",
+    "Variant",
+    "is_identifier",
+]

@@ -7,22 +7,23 @@ from typing import Any
 import click
 
 from gymmesh_cli.collect.resuming import RemembersArguments, asked_for
-from gymmesh_cli.options.pace import pace_options
-from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shards import shard_options
-from gymmesh_cli.options.shared import (
+from gymmesh_cli.options import (
     FILE,
     MeshOptions,
+    SecurityOptions,
     agent_option,
     json_option,
     mesh_options,
     number_ids_option,
     output_options,
+    pace_options,
     place_argument,
+    security_options,
+    shard_options,
     skip_invalid_option,
+    track_options,
 )
-from gymmesh_cli.options.track import track_options
-from gymmesh_cli.terminal.logs import log_format_option
+from gymmesh_cli.terminal import log_format_option
 
 
 class CollectOptionsCommand(RemembersArguments):
@@ -106,7 +107,7 @@ def collect(
     looks at the run and steers it from another terminal.
     """
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
-    from gymmesh_cli.shared.session import MeshPlan
+    from gymmesh_cli.shared import MeshPlan
 
     plan = MeshPlan.of(mesh, agent, security)
     kept = asked_for(mesh, plan.config)

@@ -15,14 +15,26 @@ from typing import Any, Final
 
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
-from gymmesh_cli.options.shared import OutputOptions
-from gymmesh_cli.options.track import TrackOptions
-from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
-from gymmesh_cli.shared.session import MeshPlan
-from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
-from gymmesh_cli.terminal.logs import logged_to
+from gymmesh_cli.options import OutputOptions, TrackOptions
+from gymmesh_cli.shared import (
+    MeshPlan,
+    TaskChoice,
+    choose_tasks,
+    interrupting,
+    on_interrupt,
+    refuse_pipe,
+)
+from gymmesh_cli.terminal import (
+    DONE,
+    INTERRUPTED,
+    NOTHING_DONE,
+    WITH_FAILURES,
+    echo,
+    echo_json,
+    logged_to,
+    one_line,
+    say,
+)
 from gymmesh_client import (
     CollectOptions,
     Collector,
@@ -38,12 +50,9 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.collector import metrics
-from gymmesh_client.collector.order import length_from
-from gymmesh_client.control import RunServer
-from gymmesh_client.control.collector_run import CollectorRun
-from gymmesh_client.output import check
-from gymmesh_client.output.opening import make_folder_of
+from gymmesh_client.collector import length_from, metrics
+from gymmesh_client.control import CollectorRun, RunServer
+from gymmesh_client.output import check, make_folder_of
 from gymmesh_client.problems import unwritable
 from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
@@ -273,7 +282,7 @@ async def _collect_with(
         tracking = None
         if command.track is not None:
             # Imported only where it is asked for.
-            from gymmesh_cli.shared.tracking import tracked
+            from gymmesh_cli.shared import tracked
 
             tracking = await stack.enter_async_context(tracked(command.track, output, collector))
         asking = asyncio.create_task(_say_services(mesh, output))

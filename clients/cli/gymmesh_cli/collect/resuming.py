@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION
+from gymmesh_cli.options import KEPT_CONFIGURATION
 
 if TYPE_CHECKING:
-    from gymmesh_cli.options.shared import MeshOptions
+    from gymmesh_cli.options import MeshOptions
     from gymmesh_mesh import MeshConfig
 
 _ASKED: Final = "gymmesh_cli.asked"
@@ -53,8 +53,7 @@ class RemembersArguments(click.Command):
 
     def _resumed(self, ctx: click.Context, args: list[str], given: Mapping[str, Any]) -> list[str]:
         """The arguments of the run that is resumed, and then these, which win."""
-        from gymmesh_client.journal.format.layout import OutputFiles
-        from gymmesh_client.journal.log import latest_session
+        from gymmesh_client.journal import OutputFiles, latest_session
 
         output = next(one for one in self.params if one.name == "output")
         rows = Path(given.get("output") or str(output.default))
@@ -106,7 +105,7 @@ def resume_command(output: str, failed: int, not_finished: int) -> str:
 
 def _without_secrets(document: Any) -> Any:
     """The document with `***` for each secret that is written out."""
-    from gymmesh_client.run_file.secrets import without_secrets
+    from gymmesh_client.run_file import without_secrets
 
     masked = without_secrets(document)
     return _with_variables(document, masked)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import (
+from gymmesh_cli.options import (
     FILE,
     MeshOptions,
+    SecurityOptions,
     agent_option,
     json_option,
     mesh_options,
     place_argument,
+    security_options,
     timeout_option,
 )
 
@@ -83,7 +84,7 @@ def run(
     if extras and prompt is None:
         raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
     from gymmesh_cli.collect import run_one
-    from gymmesh_cli.shared.session import MeshPlan
+    from gymmesh_cli.shared import MeshPlan
     from gymmesh_runtime.serving import run_bounded
 
     plan = MeshPlan.of(mesh, agent, security)

@@ -10,11 +10,8 @@ import click
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_cli.shared.session import MeshPlan
-from gymmesh_cli.shared.task_choice import refuse_pipe
-from gymmesh_cli.terminal import echo_json_line, one_line
-from gymmesh_cli.terminal.events import EventPrinter
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_cli.shared import MeshPlan, refuse_pipe
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, EventPrinter, echo_json_line, one_line
 from gymmesh_client import (
     FailedAttempt,
     TaskProblem,
@@ -24,7 +21,7 @@ from gymmesh_client import (
     failure_row,
     run_attempt,
 )
-from gymmesh_client.journal.format.keys import rollout_id
+from gymmesh_client.journal import rollout_id
 from gymmesh_responses import CodecError, JsonValue, dumps, loads
 
 

@@ -8,7 +8,7 @@ import click
 
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.show import show, trace
-from gymmesh_cli.options.shared import FILE, json_option, number_ids_option
+from gymmesh_cli.options import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal import report
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.groups import together
-from gymmesh_cli.options.shared import FILE, json_option
+from gymmesh_cli.options import FILE, json_option, together
 from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line, report
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ def _print(events: list[Any], *, as_json: bool) -> None:
     from google.protobuf import json_format
 
     from gymmesh.rollout.v1 import rollout_pb2
-    from gymmesh_cli.terminal.events import EventPrinter
+    from gymmesh_cli.terminal import EventPrinter
     from gymmesh_client import FailedAttempt
 
     printer = EventPrinter()

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import FILE, MeshOptions, json_option, mesh_options, tasks_option
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_cli.options import (
+    FILE,
+    MeshOptions,
+    SecurityOptions,
+    json_option,
+    mesh_options,
+    security_options,
+    tasks_option,
+)
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -156,8 +162,7 @@ async def _reports(
     golds: GoldOptions | None,
 ) -> AsyncIterator[Report]:
     from gymmesh_cli.environments.task_files import tasks_of
-    from gymmesh_mesh.authoring.auditing import audit_address, audit_here
-    from gymmesh_mesh.authoring.environments import places
+    from gymmesh_mesh.authoring import audit_address, audit_here, places
 
     config = mesh.load()
     tasks = tasks_of(tasks_file) if tasks_file else []

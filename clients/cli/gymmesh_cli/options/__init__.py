@@ -8,3 +8,53 @@ track.py               figures for a tracker
 groups.py              how options become one argument
 kept_configuration.py  the configuration of a run that is resumed
 """
+
+from gymmesh_cli.options.groups import together
+from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION
+from gymmesh_cli.options.pace import pace_options
+from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options.shards import shard_options
+from gymmesh_cli.options.shared import (
+    FILE,
+    MeshOptions,
+    OutputOptions,
+    agent_option,
+    environments_option,
+    json_option,
+    listening_options,
+    mesh_options,
+    number_ids_option,
+    output_options,
+    place_argument,
+    rollouts_argument,
+    skip_invalid_option,
+    tasks_option,
+    timeout_option,
+)
+from gymmesh_cli.options.track import TrackOptions, track_options
+
+__all__ = [
+    "FILE",
+    "KEPT_CONFIGURATION",
+    "MeshOptions",
+    "OutputOptions",
+    "SecurityOptions",
+    "TrackOptions",
+    "agent_option",
+    "environments_option",
+    "json_option",
+    "listening_options",
+    "mesh_options",
+    "number_ids_option",
+    "output_options",
+    "pace_options",
+    "place_argument",
+    "rollouts_argument",
+    "security_options",
+    "shard_options",
+    "skip_invalid_option",
+    "tasks_option",
+    "timeout_option",
+    "together",
+    "track_options",
+]

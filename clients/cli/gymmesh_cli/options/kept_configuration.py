@@ -10,7 +10,7 @@ KEPT_CONFIGURATION: Final = "gymmesh_cli.kept_configuration"
 
 def refuse_masked(document: Any, path: str = "") -> None:
     """Raise ConfigError for a value that was not kept because it is secret."""
-    from gymmesh_client.run_file.secrets import is_masked
+    from gymmesh_client.run_file import is_masked
     from gymmesh_runtime.config import ConfigError
 
     if isinstance(document, dict):

@@ -36,7 +36,7 @@ class SecurityOptions:
 
         Raises ConfigError for what does not fit together.
         """
-        from gymmesh_runtime.security.shown import ShownFiles
+        from gymmesh_runtime.security import ShownFiles
 
         return ShownFiles(**self.files).over(configured)
 

@@ -13,7 +13,7 @@ from gymmesh_cli.options.groups import F, grouped, together
 from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION, refuse_masked
 
 if TYPE_CHECKING:
-    from gymmesh_client.journal.format.layout import OutputFiles
+    from gymmesh_client.journal import OutputFiles
     from gymmesh_client.output import RetryChoice
     from gymmesh_mesh import MeshConfig
 
@@ -61,7 +61,7 @@ class MeshOptions:
                 # It is the flag that is wrong, and not the key that it stands for.
                 raise ConfigError(error.problem, source=flag) from None
         if self.environment is not None and self.environment not in config.environments:
-            from gymmesh_runtime.config.errors import nearest
+            from gymmesh_runtime.config import nearest
 
             raise ConfigError(
                 f"there is no environment {self.environment!r}; "
@@ -70,7 +70,7 @@ class MeshOptions:
             )
         if self.environment_place is None:
             return config
-        from gymmesh_mesh.authoring.placing import with_environment
+        from gymmesh_mesh.authoring import with_environment
 
         return with_environment(config, self.environment_place)
 
@@ -163,7 +163,7 @@ def _mesh_of(values: dict[str, Any]) -> MeshOptions:
 
 
 def _output_of(values: dict[str, Any]) -> OutputOptions:
-    from gymmesh_client.journal.format.layout import OutputFiles
+    from gymmesh_client.journal import OutputFiles
     from gymmesh_client.output import RetryChoice
     from gymmesh_client.problems import UserError
 

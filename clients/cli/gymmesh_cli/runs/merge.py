@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gymmesh_cli.options.shared import FILE, json_option
+from gymmesh_cli.options import FILE, json_option
 from gymmesh_cli.terminal import echo, one_line, report
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def merge(
     gone on with and retried like any other.
     """
     from gymmesh_client import OutputFiles
-    from gymmesh_client.output.merge import merge as merge_shards
+    from gymmesh_client.output import merge as merge_shards
     from gymmesh_runtime.serving import allow_files
 
     allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))

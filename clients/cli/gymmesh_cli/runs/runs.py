@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options import json_option
 from gymmesh_cli.runs.merge import merge
 
 _RUN: Final = click.argument("run_id", metavar="[RUN]", default="")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options import json_option
 from gymmesh_cli.terminal import report
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.shared import json_option
-from gymmesh_cli.terminal import report
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_cli.options import json_option
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, report
 
 if TYPE_CHECKING:
     from gymmesh_mesh import MeshConfig
@@ -39,7 +38,7 @@ def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> i
     Exit code 0 when all is right, 1 when an environment or a name is wrong, 2 when the file is.
     """
     from gymmesh_mesh import MeshConfig
-    from gymmesh_mesh.authoring.validating import problems_of, wrong_classes
+    from gymmesh_mesh.authoring import problems_of, wrong_classes
     from gymmesh_runtime.config import ConfigError, load_config, merged_document, public_view
 
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gymmesh_cli.options.security import SecurityOptions, security_options
+from gymmesh_cli.options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo
 
 _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")

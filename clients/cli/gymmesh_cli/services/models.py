@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.security import SecurityOptions, security_options
-from gymmesh_cli.options.shared import MeshOptions, json_option, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, one_line, report
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
+from gymmesh_cli.options import (
+    MeshOptions,
+    SecurityOptions,
+    json_option,
+    mesh_options,
+    security_options,
+)
+from gymmesh_cli.terminal import (
+    DONE,
+    NOTHING_DONE,
+    WITH_FAILURES,
+    echo,
+    echo_json,
+    one_line,
+    report,
+)
 
 if TYPE_CHECKING:
     from gymmesh_mesh.model_checks import ModelCheck

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
-from gymmesh_cli.terminal import report
-from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
+from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
+from gymmesh_cli.terminal import log_format_option, logged_as_service, report
 
 if TYPE_CHECKING:
     from gymmesh.discovery.v1.discovery_pb2 import Instance
@@ -78,7 +77,7 @@ def serve(
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
     """
     from gymmesh_mesh.config import exposed
-    from gymmesh_mesh.processes.serve_one import ServingPlace, serve_one
+    from gymmesh_mesh.processes import ServingPlace, serve_one
     from gymmesh_runtime.serving import run
 
     if not name:
@@ -89,7 +88,7 @@ def serve(
     place = ServingPlace(host=host or "", advertise_host=advertise_host or "", **asked)
     config = mesh.load()
     if kind == "environment" and name not in config.environments:
-        from gymmesh_mesh.authoring.placing import with_environment
+        from gymmesh_mesh.authoring import with_environment
 
         config = with_environment(config, name)
         name = config.defaults.environment

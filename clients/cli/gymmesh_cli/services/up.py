@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.options.shared import MeshOptions, json_option, listening_options, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, one_line
-from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
+from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, log_format_option, logged_as_service, one_line
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from gymmesh_cli.options.track import TrackOptions
+from gymmesh_cli.options import TrackOptions
 from gymmesh_cli.shared.interrupts import on_interrupt
 from gymmesh_cli.terminal import echo, one_line
 from gymmesh_client import Collector, RunOutput

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.shared import environments_option, json_option, rollouts_argument
-from gymmesh_cli.terminal import echo, report
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_cli.options import environments_option, json_option, rollouts_argument
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, report
 
 if TYPE_CHECKING:
     from gymmesh_data import ExportOptions, ExportSummary

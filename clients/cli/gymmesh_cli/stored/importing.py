@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from gymmesh_cli.options.shared import FILE, json_option
-from gymmesh_cli.terminal import echo, one_line, report
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
+from gymmesh_cli.options import FILE, json_option
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, WITH_FAILURES, echo, one_line, report
 
 if TYPE_CHECKING:
     from gymmesh_data.imports import ImportSummary
@@ -117,7 +116,7 @@ def import_(
 
 def _problem_of_answers() -> Callable[[dict[str, Any]], str]:
     """What the installed environments have against the expected answers of their rows."""
-    from gymmesh_mesh.authoring.task_checks import TaskChecks
+    from gymmesh_mesh.authoring import TaskChecks
     from gymmesh_runtime.config import ConfigError
 
     checks = TaskChecks.of_installed()

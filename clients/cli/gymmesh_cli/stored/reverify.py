@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from gymmesh_cli.options.security import security_options
-from gymmesh_cli.options.shared import (
+from gymmesh_cli.options import (
     FILE,
     environments_option,
     json_option,
     mesh_options,
     rollouts_argument,
+    security_options,
     timeout_option,
 )
 

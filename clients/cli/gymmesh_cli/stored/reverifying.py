@@ -17,13 +17,18 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from gymmesh_cli.options.security import SecurityOptions
-from gymmesh_cli.options.shared import MeshOptions
-from gymmesh_cli.shared.interrupts import interrupting
-from gymmesh_cli.shared.session import MeshPlan
-from gymmesh_cli.terminal import one_line, report
-from gymmesh_cli.terminal.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
-from gymmesh_cli.terminal.logs import logged_to
+from gymmesh_cli.options import MeshOptions, SecurityOptions
+from gymmesh_cli.shared import MeshPlan, interrupting
+from gymmesh_cli.terminal import (
+    DONE,
+    INTERRUPTED,
+    NOTHING_DONE,
+    WITH_FAILURES,
+    logged_to,
+    one_line,
+    report,
+    say,
+)
 from gymmesh_client import (
     OpenOptions,
     OutputFiles,
@@ -34,21 +39,20 @@ from gymmesh_client import (
     TaskReader,
     UserError,
 )
-from gymmesh_client.journal.format.records import is_run_id
-from gymmesh_client.journal.log import latest_session
+from gymmesh_client.journal import is_run_id, latest_session
 from gymmesh_client.output import check
 from gymmesh_client.problems import unreadable
 from gymmesh_client.replacing import refuse_inputs
-from gymmesh_client.run_file.document import versions
+from gymmesh_client.run_file import versions
 from gymmesh_data.reverify import (
     Reverification,
     ReverifyOptions,
     Source,
+    TaskSource,
     VerdictChanges,
     Verifiers,
     count_kept,
 )
-from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_mesh.verifying import embedded_environments, judged_by, remote_environments
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import run as run_loop

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gymmesh_cli.options.shared import FILE, json_option
+from gymmesh_cli.options import FILE, json_option
 
 if TYPE_CHECKING:
     from gymmesh_data import StoredRollout

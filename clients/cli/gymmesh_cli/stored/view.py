@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gymmesh_cli.terminal import echo, one_line
-from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, one_line
 
 if TYPE_CHECKING:
     from gymmesh_view import Found

@@ -6,7 +6,16 @@ logs.py     where the log of a command goes
 events.py   a rollout's events as text
 """
 
-from gymmesh_cli.terminal.exits import plain_errors
+from gymmesh_cli.terminal.events import EventPrinter, verdict_text
+from gymmesh_cli.terminal.exits import (
+    DONE,
+    INTERRUPTED,
+    NOTHING_DONE,
+    WITH_FAILURES,
+    plain_errors,
+    say,
+)
+from gymmesh_cli.terminal.logs import log_format_option, logged, logged_as_service, logged_to
 from gymmesh_cli.terminal.writing import (
     echo,
     echo_json,
@@ -18,12 +27,23 @@ from gymmesh_cli.terminal.writing import (
 from gymmesh_runtime.text import one_line
 
 __all__ = [
+    "DONE",
+    "INTERRUPTED",
+    "NOTHING_DONE",
+    "WITH_FAILURES",
+    "EventPrinter",
     "echo",
     "echo_json",
     "echo_json_line",
     "echo_parts",
+    "log_format_option",
+    "logged",
+    "logged_as_service",
+    "logged_to",
     "one_line",
     "page_parts",
     "plain_errors",
     "report",
+    "say",
+    "verdict_text",
 ]

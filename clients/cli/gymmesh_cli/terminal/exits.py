@@ -46,7 +46,7 @@ def _sentence_of(error: Exception) -> tuple[str, int] | None:
     from gymmesh_mesh.processes import StartError
     from gymmesh_runtime.config import ConfigError
     from gymmesh_runtime.errors import MeshError
-    from gymmesh_runtime.serving.process_limits import limit_met
+    from gymmesh_runtime.serving import limit_met
 
     if isinstance(error, ConfigError):
         return error.sentences, USAGE

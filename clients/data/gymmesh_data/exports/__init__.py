@@ -13,23 +13,27 @@ run.py      `export`: puts the three together
 from collections.abc import Mapping
 from typing import Final
 
+from gymmesh_data.exports.arrow import EXTRA
 from gymmesh_data.exports.formats import FORMATS
 from gymmesh_data.exports.hub import HUB, HUB_ABOUT
+from gymmesh_data.exports.lines import line_of
 from gymmesh_data.exports.run import export, export_hub
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
-
-__all__ = [
-    "EXPORTS",
-    "FORMATS",
-    "HUB",
-    "ExportOptions",
-    "ExportSummary",
-    "export",
-    "export_hub",
-]
 
 EXPORTS: Final[Mapping[str, str]] = {
     **{form.name: form.about for form in FORMATS.values()},
     HUB: HUB_ABOUT,
 }
 """What `export` and `export_hub` write, by the name of `--format`: what each is for."""
+
+__all__ = [
+    "EXPORTS",
+    "EXTRA",
+    "FORMATS",
+    "HUB",
+    "ExportOptions",
+    "ExportSummary",
+    "export",
+    "export_hub",
+    "line_of",
+]

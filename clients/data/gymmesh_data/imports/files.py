@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.problems import UserError, unreadable
-from gymmesh_data.exports.arrow import EXTRA
+from gymmesh_data.exports import EXTRA
 from gymmesh_data.imports.archive import members
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.sources import lines_of

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_client.tasks.checks import check_params, check_row
+from gymmesh_client.tasks import check_params, check_row
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.rollout import Json, is_answer, made_id
 from gymmesh_rows import COLUMNS

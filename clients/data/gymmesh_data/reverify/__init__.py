@@ -14,6 +14,7 @@ from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.run import Reverification, ReverifyOptions, count_kept, reverify
 from gymmesh_data.reverify.sources import Source
 from gymmesh_data.reverify.stored_task import stored_task, transcript_of
+from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_data.reverify.verifiers import Verifiers
 from gymmesh_data.tasks import evidence_keys
 
@@ -21,6 +22,7 @@ __all__ = [
     "Reverification",
     "ReverifyOptions",
     "Source",
+    "TaskSource",
     "VerdictChanges",
     "Verifiers",
     "count_kept",

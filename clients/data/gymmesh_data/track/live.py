@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_client import OutputError
-from gymmesh_client.run_file import RunDocument, read_run_file
-from gymmesh_client.run_file.file import write_document
+from gymmesh_client.run_file import RunDocument, read_run_file, write_document
 from gymmesh_data.rollout import object_of
 from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of

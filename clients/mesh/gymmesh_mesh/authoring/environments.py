@@ -14,7 +14,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_audit import AuditOptions
-from gymmesh_conformance.cases.matching import to_plain
+from gymmesh_conformance.cases import to_plain
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
 from gymmesh_mesh.authoring.auditing import audit_here
@@ -82,8 +82,7 @@ def index_documents(
     """Write the index of the environment web_search: how many documents are in it, and a line
     for each file that was passed over. Raises ConfigError.
     """
-    from gymmesh_resource.environments.web_search.documents import DocumentError, read_documents
-    from gymmesh_resource.environments.web_search.index import build_index
+    from gymmesh_resource.environments.web_search import DocumentError, build_index, read_documents
 
     passed_over: list[str] = []
     try:
@@ -120,7 +119,7 @@ def generate_reasoning_gym(
 
     Raises ConfigError.
     """
-    from gymmesh_resource.environments.reasoning_gym.generate import generate_rows, write_rows
+    from gymmesh_resource.environments.reasoning_gym import generate_rows, write_rows
 
     try:
         rows = generate_rows(datasets, count, seed, config=settings, answer_tags=answer_tags)

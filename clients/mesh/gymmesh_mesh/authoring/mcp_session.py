@@ -32,8 +32,7 @@ from gymmesh_responses import dumps, items_from_json, loads, new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials, SecurityConfig
 from gymmesh_runtime.serve import DISCOVERY
 
 _CALL_S: Final = 60.0

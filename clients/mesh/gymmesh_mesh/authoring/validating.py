@@ -11,8 +11,7 @@ from gymmesh_mesh.compose import make_service, models_called, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource import DefinitionError
 from gymmesh_resource.registry import environment_class
-from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.config import ConfigError, nearest
 
 
 def problems_of(config: MeshConfig) -> list[str]:

@@ -28,8 +28,7 @@ from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials, SecurityConfig
 from gymmesh_runtime.serving import DirectoryWatch
 
 SCHEMES: Final = ("consul://", "kubernetes://", "discovery://")
@@ -134,7 +133,7 @@ async def _ask(target: Target, discovery: Any) -> None:
         request = discovery_pb2.ListInstancesRequest(page_size=1)
         await discovery.ListInstances(request, timeout=_HELLO_S)
     elif target.discovery.backend == "consul":
-        from gymmesh_mesh.processes.consul_agent import consul_problem
+        from gymmesh_mesh.processes import consul_problem
 
         problem = await consul_problem(target.discovery.consul)
         if problem is not None:

@@ -19,9 +19,7 @@ from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.errors import MeshError, unavailable
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import SecurityConfig, TlsConfig
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.refusals import Refusals
+from gymmesh_runtime.security import Credentials, Refusals, SecurityConfig, TlsConfig
 
 _HELLO_S = 5.0
 _REFUSALS: Final = (

@@ -8,6 +8,14 @@ state       what was asked for, what came, what is stored (pure)
 
 from gymmesh_client.collect_stream.connection import StreamLimits
 from gymmesh_client.collect_stream.pool import AgentPool
+from gymmesh_client.collect_stream.state import SENT, tried_in_vain_s
 from gymmesh_client.collect_stream.stream import CollectStream, check_contract
 
-__all__ = ["AgentPool", "CollectStream", "StreamLimits", "check_contract"]
+__all__ = [
+    "SENT",
+    "AgentPool",
+    "CollectStream",
+    "StreamLimits",
+    "check_contract",
+    "tried_in_vain_s",
+]

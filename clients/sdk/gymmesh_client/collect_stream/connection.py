@@ -8,8 +8,7 @@ from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_client.collect_stream.state import Key, StreamedAttempt
-from gymmesh_runtime.wire.batch import KIB
-from gymmesh_runtime.wire.pacing import SendTimer
+from gymmesh_runtime.wire import KIB, SendTimer
 
 # An agent begins all starts of a message in one go: no more of them than it can in a moment.
 _MAX_STARTS: Final = 256

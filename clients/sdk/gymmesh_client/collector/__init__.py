@@ -14,7 +14,19 @@ figures     how far a run is
 from gymmesh_client.collector.collector import Collector
 from gymmesh_client.collector.figures import Figures
 from gymmesh_client.collector.options import CollectOptions
-from gymmesh_client.collector.order import Order
-from gymmesh_client.collector.outcomes import MemoryOutput
+from gymmesh_client.collector.order import Order, length_from
+from gymmesh_client.collector.outcomes import MemoryOutput, Outcomes
+from gymmesh_client.collector.requests import repeat_seed
+from gymmesh_client.collector.worker import ended_by
 
-__all__ = ["CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]
+__all__ = [
+    "CollectOptions",
+    "Collector",
+    "Figures",
+    "MemoryOutput",
+    "Order",
+    "Outcomes",
+    "ended_by",
+    "length_from",
+    "repeat_seed",
+]

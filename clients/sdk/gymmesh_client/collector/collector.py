@@ -29,9 +29,7 @@ from gymmesh_client.collector.requests import RolloutRequest, missing_rollouts
 from gymmesh_client.collector.worker import Worker
 from gymmesh_client.collector.workers import CANCEL_S, AttemptInFlight, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
-from gymmesh_client.groups.judging import JudgedGroups, unjudged
-from gymmesh_client.groups.store import Group, GroupStore
-from gymmesh_client.groups.stream import GroupStream
+from gymmesh_client.groups import Group, GroupStore, GroupStream, JudgedGroups, unjudged
 from gymmesh_client.summary import Tally, counts_of
 
 _SAMPLE_S: Final = 1.0

@@ -15,12 +15,12 @@ from gymmesh_client.boundaries import BOUNDARIES, boundary_name
 from gymmesh_client.collector import metrics
 from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.collector.row_maker import RowMaker
-from gymmesh_client.groups.stream import GroupStream
+from gymmesh_client.groups import GroupStream
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.summary import Counted, Tally
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.telemetry.instruments import CounterChild
+from gymmesh_runtime.telemetry import CounterChild
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
 

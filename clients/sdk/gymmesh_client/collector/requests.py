@@ -12,8 +12,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.collector.options import CollectOptions
 from gymmesh_client.collector.order import arrange
 from gymmesh_client.collector.outcomes import Outcomes
-from gymmesh_client.groups.judging import JudgedGroups
-from gymmesh_client.groups.store import GroupStore
+from gymmesh_client.groups import GroupStore, JudgedGroups
 
 _SEED_STEP: Final = 1_000_003
 

@@ -13,14 +13,14 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
 from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentCall, EventListener, cancelled_attempt
-from gymmesh_client.collect_stream.state import SENT, tried_in_vain_s
+from gymmesh_client.collect_stream import SENT, tried_in_vain_s
 from gymmesh_client.collector.options import CollectOptions
 from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.collector.recorder import Recorder
 from gymmesh_client.collector.requests import RolloutRequest, agent_request
 from gymmesh_client.collector.workers import AttemptInFlight
 from gymmesh_client.dispatch import Assignment, Decision, Dispatcher, Ended
-from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judge, left_pending, unjudged
+from gymmesh_client.groups import HeldRollout, JudgedGroups, judge, left_pending, unjudged
 from gymmesh_client.rollout import Fold, RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, from_status

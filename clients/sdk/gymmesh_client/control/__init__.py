@@ -6,7 +6,18 @@ registry       the entries: a small file for each run
 remote         finds runs and calls them
 """
 
+from gymmesh_client.control.collector_run import CollectorRun
+from gymmesh_client.control.registry import read_entries
 from gymmesh_client.control.remote import RemoteRun, find_run, open_runs
 from gymmesh_client.control.servicer import RunHandle, RunServer, RunServicer
 
-__all__ = ["RemoteRun", "RunHandle", "RunServer", "RunServicer", "find_run", "open_runs"]
+__all__ = [
+    "CollectorRun",
+    "RemoteRun",
+    "RunHandle",
+    "RunServer",
+    "RunServicer",
+    "find_run",
+    "open_runs",
+    "read_entries",
+]

@@ -16,7 +16,7 @@ from gymmesh_client.dispatch import RunStateError
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_runtime.wire.server import MeshServer
+from gymmesh_runtime.wire import MeshServer
 
 RUN_SERVICE: Final = "gymmesh.run.v1.RunService"
 AUTHORIZATION: Final = "authorization"

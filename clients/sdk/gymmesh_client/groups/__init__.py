@@ -5,6 +5,18 @@ store     finished groups on their way to a trainer (pure)
 stream    hands them out, and waits for more
 """
 
-from gymmesh_client.groups.store import Group
+from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judge, left_pending, unjudged
+from gymmesh_client.groups.store import Group, GroupStore, weights_of
+from gymmesh_client.groups.stream import GroupStream
 
-__all__ = ["Group"]
+__all__ = [
+    "Group",
+    "GroupStore",
+    "GroupStream",
+    "HeldRollout",
+    "JudgedGroups",
+    "judge",
+    "left_pending",
+    "unjudged",
+    "weights_of",
+]

@@ -8,9 +8,17 @@ retry_choice  which finished rollouts run again, and gives up their outcomes
 merge         joins the outputs of a run's shards
 """
 
-from gymmesh_client.output.opening import check
+from gymmesh_client.output.merge import merge
+from gymmesh_client.output.opening import check, make_folder_of
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.retry_choice import RetryChoice
 from gymmesh_client.output.run_output import RunOutput
 
-__all__ = ["OpenOptions", "RetryChoice", "RunOutput", "check"]
+__all__ = [
+    "OpenOptions",
+    "RetryChoice",
+    "RunOutput",
+    "check",
+    "make_folder_of",
+    "merge",
+]

@@ -16,13 +16,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.disk import cannot_write
-from gymmesh_client.journal.format.keys import rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, RunEnded
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.reader import RunReader, open_run
+from gymmesh_client.journal import (
+    COMPLETED,
+    FAILED,
+    Journal,
+    NewOutcome,
+    OutputFiles,
+    RunEnded,
+    RunReader,
+    cannot_write,
+    latest_session,
+    open_run,
+    rollout_key,
+)
 from gymmesh_client.output.opening import check, make_folder_of
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.run_output import make_index
@@ -32,13 +38,15 @@ from gymmesh_client.run_file import (
     EnvironmentVersion,
     RunDocument,
     RunIdentity,
+    changes,
+    described,
+    merged,
     read_run_file,
     session_info,
+    source_changes,
+    version_changes,
+    write_document,
 )
-from gymmesh_client.run_file.changes import changes, described
-from gymmesh_client.run_file.document import merged
-from gymmesh_client.run_file.environment_versions import source_changes, version_changes
-from gymmesh_client.run_file.file import write_document
 from gymmesh_client.summary import (
     RunSummary,
     Tally,

@@ -9,13 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from gymmesh_client.journal.disk import Disk, cannot_write, existing_locked
-from gymmesh_client.journal.foreign_files import refuse_foreign_files, set_aside_unreadable
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import FAILURES, ROWS, RunOpened
-from gymmesh_client.journal.journal import Journal
-from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.stored_rows import stored_rows
+from gymmesh_client.journal import (
+    FAILURES,
+    ROWS,
+    Disk,
+    Journal,
+    OutputFiles,
+    RunOpened,
+    cannot_write,
+    existing_locked,
+    latest_session,
+    refuse_foreign_files,
+    set_aside_unreadable,
+    stored_rows,
+)
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.retry_choice import Retried, RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gymmesh_client.journal.writer import COMMIT_DELAY_S
+from gymmesh_client.journal import COMMIT_DELAY_S
 from gymmesh_client.output.retry_choice import RetryChoice
 from gymmesh_client.problems import TaskProblem
 from gymmesh_client.tasks import Shard

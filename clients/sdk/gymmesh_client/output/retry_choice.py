@@ -10,10 +10,17 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gymmesh_client.boundaries import BOUNDARY_NUMBERS
-from gymmesh_client.journal.format.keys import rollout_ids, rollout_key
-from gymmesh_client.journal.format.records import FAILED, FAILURES, RETRY, ROWS, CurrentOutcome
-from gymmesh_client.journal.journal import Journal
-from gymmesh_client.journal.stored_rows import every_row
+from gymmesh_client.journal import (
+    FAILED,
+    FAILURES,
+    RETRY,
+    ROWS,
+    CurrentOutcome,
+    Journal,
+    every_row,
+    rollout_ids,
+    rollout_key,
+)
 from gymmesh_client.problems import UserError
 
 _NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if number}

@@ -14,20 +14,22 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.format.keys import rollout_id, rollout_ids, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
+from gymmesh_client.journal import (
     COMPLETED,
     FAILED,
     AttemptFailed,
+    JournalWriter,
+    NewOutcome,
+    OutputFiles,
     Released,
     Reserved,
     RunEnded,
+    compact,
+    open_index,
+    rollout_id,
+    rollout_ids,
+    rollout_key,
 )
-from gymmesh_client.journal.index.index import open_index
-from gymmesh_client.journal.journal import NewOutcome
-from gymmesh_client.journal.writer import JournalWriter
 from gymmesh_client.output.opening import OnRow, Opened, opened_output
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.problems import UserError

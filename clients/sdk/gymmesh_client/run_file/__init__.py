@@ -10,12 +10,17 @@ task_lines  the task file's lines as digests, and which of them changed
 file        writes and reads NAME.run.json, whole or not at all
 """
 
-from gymmesh_client.run_file.changes import ValueChange, changes
-from gymmesh_client.run_file.document import RunDocument
-from gymmesh_client.run_file.environment_versions import EnvironmentVersion, Versions
+from gymmesh_client.run_file.changes import ValueChange, changes, described
+from gymmesh_client.run_file.document import RunDocument, merged, versions
+from gymmesh_client.run_file.environment_versions import (
+    EnvironmentVersion,
+    Versions,
+    source_changes,
+    version_changes,
+)
 from gymmesh_client.run_file.file import read_run_file, write_document
 from gymmesh_client.run_file.identity import RunIdentity, session_info
-from gymmesh_client.run_file.secrets import without_secrets
+from gymmesh_client.run_file.secrets import is_masked, without_secrets
 from gymmesh_client.run_file.task_lines import TaskLines
 
 __all__ = [
@@ -26,8 +31,14 @@ __all__ = [
     "ValueChange",
     "Versions",
     "changes",
+    "described",
+    "is_masked",
+    "merged",
     "read_run_file",
     "session_info",
+    "source_changes",
+    "version_changes",
+    "versions",
     "without_secrets",
     "write_document",
 ]

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import FORMAT
+from gymmesh_client.journal import FORMAT, OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.run_file import task_lines
 from gymmesh_client.run_file.changes import changes, described

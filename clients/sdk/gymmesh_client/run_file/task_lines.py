@@ -15,7 +15,7 @@ from typing import Final
 
 from gymmesh_client.problems import TaskProblem, unreadable
 from gymmesh_client.replacing import write_whole
-from gymmesh_client.tasks.reader import TaskDefaults, TaskReader
+from gymmesh_client.tasks import TaskDefaults, TaskReader
 
 HEADER: Final = b"\x89gymmesh tasks\n\x01\n"
 _DIGEST: Final = 8

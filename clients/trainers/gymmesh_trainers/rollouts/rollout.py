@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import boundary_name
-from gymmesh_client.groups.store import weights_of
+from gymmesh_client.groups import weights_of
 from gymmesh_client.rollout import final_call
 from gymmesh_resource import Task
 from gymmesh_responses import text_of

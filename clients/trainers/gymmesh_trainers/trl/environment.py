@@ -26,16 +26,20 @@ from typing import Any, Final
 
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.environment.session import Environments
+from gymmesh_agent.environment import Environments
 from gymmesh_agent.plan import AttemptId
 from gymmesh_client import TaskDefaults, UserError
-from gymmesh_client.collector.requests import repeat_seed
+from gymmesh_client.collector import repeat_seed
 from gymmesh_mesh.verifying import RESOURCE
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.collecting.loop_thread import LoopThread
-from gymmesh_trainers.collecting.place import MeshPlace, open_environment
-from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
+from gymmesh_trainers.collecting import (
+    LoopThread,
+    MeshPlace,
+    TaskLike,
+    messages_of,
+    open_environment,
+)
 from gymmesh_trainers.trl.episode import Episode, EpisodeOutcome
 from gymmesh_trainers.trl.rollouts import plain_prompt
 from gymmesh_trainers.trl.tools import schema_of, tool_method, unsaid

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.environment.session import Environments, SessionClient
+from gymmesh_agent.environment import Environments, SessionClient
 from gymmesh_agent.failures import StepFailed, failure_of
 from gymmesh_agent.plan import AttemptId, RolloutClock
 from gymmesh_client import UserError

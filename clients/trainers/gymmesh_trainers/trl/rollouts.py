@@ -22,9 +22,7 @@ from gymmesh_client import TaskDefaults, UserError
 from gymmesh_model.backends.tokens_in import Generate, TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
-from gymmesh_trainers.collecting.place import MeshPlace
-from gymmesh_trainers.collecting.sync import SyncCollector
-from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
+from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 

@@ -42,8 +42,7 @@ from gymmesh_view.index.tables import (
     delete_row,
     insert,
 )
-from gymmesh_view.rows.sources import ViewSource, labels
-from gymmesh_view.rows.summary import Summary, summary_of
+from gymmesh_view.rows import Summary, ViewSource, labels, summary_of
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400

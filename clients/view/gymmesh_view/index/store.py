@@ -14,7 +14,7 @@ from gymmesh_client import UserError
 from gymmesh_client.journal import RowPlace
 from gymmesh_view.index.indexing import get
 from gymmesh_view.index.tables import connect
-from gymmesh_view.rows.filters import ONE_OF, SETS, Filters, Sort, order_of, where_of
+from gymmesh_view.rows import ONE_OF, SETS, Filters, Sort, order_of, where_of
 
 Json = dict[str, Any]
 

@@ -15,8 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gymmesh_client import UserError
-from gymmesh_view.rows.filters import ONE_OF, SETS
-from gymmesh_view.rows.summary import Summary
+from gymmesh_view.rows import ONE_OF, SETS, Summary
 
 VERSION: Final = 6
 """Of the tables and of what a row's summary is; an index of another version is made anew."""

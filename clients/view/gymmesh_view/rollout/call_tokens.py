@@ -11,7 +11,7 @@ from typing import Any, Final
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import objects_of, parsed_items
 from gymmesh_data.samples import token_reads
-from gymmesh_view.rows.summary import Json, clean
+from gymmesh_view.rows import Json, clean
 
 _MOST: Final = 20_000
 

@@ -14,7 +14,7 @@ from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import parsed_items
 from gymmesh_responses import CodecError, loads
 from gymmesh_view.rollout.images import shown_image
-from gymmesh_view.rows.summary import Json, clean, text_of
+from gymmesh_view.rows import Json, clean, text_of
 
 _MOST_CHARS: Final = 200_000
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")

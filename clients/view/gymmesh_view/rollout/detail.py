@@ -13,7 +13,7 @@ from gymmesh_data.rollout import list_of, object_of, objects_of, parsed_items
 from gymmesh_rows import parsed
 from gymmesh_view.rollout.call_tokens import calls_of
 from gymmesh_view.rollout.conversation import items_of, laid_out
-from gymmesh_view.rows.summary import Json, clean, text_of
+from gymmesh_view.rows import Json, clean, text_of
 
 _SHOWN: Final = frozenset(
     (

@@ -9,7 +9,7 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
 from gymmesh_client.traces import open_trace
-from gymmesh_view.rows.summary import Json, clean
+from gymmesh_view.rows import Json, clean
 
 _MOST_SPANS: Final = 2_000
 

@@ -7,3 +7,13 @@ run_queue    the attempts of one stream, waiting and running (pure)
 send_buffer  the events of one stream, until they are acknowledged (pure)
 errors       why a collector does not get what it asked for
 """
+
+from gymmesh_agent.collect_stream.config import CollectConfig
+from gymmesh_agent.collect_stream.errors import draining
+from gymmesh_agent.collect_stream.server import CollectServer
+
+__all__ = [
+    "CollectConfig",
+    "CollectServer",
+    "draining",
+]

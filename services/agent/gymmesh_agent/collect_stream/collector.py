@@ -18,7 +18,7 @@ from gymmesh_agent.collect_stream.stream import ServedStream
 from gymmesh_agent.events import EventSink
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, unforeseen
-from gymmesh_runtime.wire.pacing import SendTimer
+from gymmesh_runtime.wire import SendTimer
 
 
 class Host(Protocol):

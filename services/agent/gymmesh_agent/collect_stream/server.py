@@ -18,7 +18,7 @@ from gymmesh_agent.collect_stream.run_queue import fair_share, next_to_start
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields, speaks_ours
 from gymmesh_runtime.errors import MeshError, queue_full, unforeseen
 from gymmesh_runtime.names import check_name
-from gymmesh_runtime.security.ownership import owned
+from gymmesh_runtime.security import owned
 
 _HELLO_S: Final = 10.0
 _MAX_COLLECTORS: Final = 1024

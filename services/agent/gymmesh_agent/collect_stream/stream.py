@@ -19,7 +19,7 @@ from gymmesh_agent.collect_stream.run_queue import QueuedAttempt, RunQueue
 from gymmesh_agent.collect_stream.send_buffer import Key, SendBuffer
 from gymmesh_runtime.contract import required_fields
 from gymmesh_runtime.errors import MeshError, field_missing, queue_full, to_status
-from gymmesh_runtime.wire.batch import KIB
+from gymmesh_runtime.wire import KIB
 
 _MAX_EVENTS: Final = 1024  # of a message
 _MAX_BYTES: Final = 256 * KIB

@@ -22,12 +22,12 @@ from typing import Any, Final, TypeAlias
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.loop import Completion
-from gymmesh_agent.model.answer import ModelCall
+from gymmesh_agent.model import ModelCall
 from gymmesh_agent.plan import AttemptId
 from gymmesh_agent.tally import AttemptTally
 from gymmesh_agent.telemetry import metrics
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
+from gymmesh_runtime.telemetry import Attributes, active, mark_failed
 
 
 class _Lengths:

@@ -4,3 +4,9 @@
 are pure; ``feed`` keeps the catalog in step with a backend; ``servicer`` speaks the protocol.
 Needs the extra ``xds``.
 """
+
+from gymmesh_discovery.xds.servicer import XdsEdge
+
+__all__ = [
+    "XdsEdge",
+]

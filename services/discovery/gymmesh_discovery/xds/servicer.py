@@ -19,7 +19,7 @@ from gymmesh_discovery.xds.feed import RegistryFeed
 from gymmesh_discovery.xds.names import TYPES
 from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials
 from gymmesh_runtime.text import one_line
 from gymmesh_runtime.waits import cancel_and_wait
 

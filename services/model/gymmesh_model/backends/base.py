@@ -10,12 +10,10 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.calls.retries import RetryLog
-from gymmesh_model.backends.calls.settings import CallSettings
+from gymmesh_model.backends.calls import CallProgress, CallSettings, RetryLog
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.routing import Pool
-from gymmesh_model.tokens.record import Prefix, TokenRecord
+from gymmesh_model.tokens import Prefix, TokenRecord
 
 
 class BackendCall(msgspec.Struct, eq=False):

@@ -14,11 +14,10 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers import ChatFold
 from gymmesh_model.backends.base import Backend, BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.classify import failure_inside
-from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
+from gymmesh_model.backends.calls import CallProgress
+from gymmesh_model.backends.endpoint import HttpEndpoint, failure_inside, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
     ChatOptions,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.config import nearest
 
 _HOME: Final = "gymmesh_model.backends"
 

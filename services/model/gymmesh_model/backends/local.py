@@ -9,11 +9,11 @@ from typing import Any
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers import ChatFold
 from gymmesh_model.backends.base import Backend, BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.chat import STREAMED, ChatReader, read_answer, respond
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint import HttpEndpoint
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, to_chat, write_whole
 from gymmesh_model.errors import misconfigured, options_of, timed_out, unreachable

@@ -15,10 +15,10 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.responses import ResponsesReader, read_response
+from gymmesh_model.backends.answers import ResponsesReader, read_response
 from gymmesh_model.backends.base import Backend, BackendCall, Features
-from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
+from gymmesh_model.backends.calls import CallProgress
+from gymmesh_model.backends.endpoint import HttpEndpoint, sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import options_of, unreadable, unsupported

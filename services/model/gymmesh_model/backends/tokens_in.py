@@ -21,8 +21,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
-from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
-from gymmesh_model.backends.vllm.render import ConversationViews, go_on
+from gymmesh_model.backends.vllm import CapturePlan, ConversationViews, go_on, take_answer
 from gymmesh_model.convert import (
     ChatOptions,
     has_several_calls,

@@ -6,16 +6,22 @@ for is refused by name; `to_chat` says what has no effect there, and why.
 """
 
 from gymmesh_model.convert.arrange import has_several_calls, one_call_each
-from gymmesh_model.convert.endpoint_text import whole, with_sent_calls, write_whole
-from gymmesh_model.convert.from_chat import from_chat, items_from_message
+from gymmesh_model.convert.content import content_pieces
+from gymmesh_model.convert.endpoint_text import is_object, whole, with_sent_calls, write_whole
+from gymmesh_model.convert.from_chat import as_written, from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
-from gymmesh_model.convert.thinking import lift_thinking, lower_thinking
+from gymmesh_model.convert.thinking import CLOSE, ThinkSplitter, lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 
 __all__ = [
+    "CLOSE",
     "ChatOptions",
+    "ThinkSplitter",
+    "as_written",
+    "content_pieces",
     "from_chat",
     "has_several_calls",
+    "is_object",
     "items_from_message",
     "lift_thinking",
     "lower_thinking",

@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 from gymmesh_model.local.errors import ServerError
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.processes import write_to
-from gymmesh_runtime.serving.processors import usable_processors
+from gymmesh_runtime.serving import usable_processors
 
 _EXTRA: Final = Extra("local", ("xllamacpp",))
 _LOG_TAIL_BYTES: Final = 800

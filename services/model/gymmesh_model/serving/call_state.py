@@ -10,10 +10,9 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model import metrics
-from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.calls.retries import RetryLog
+from gymmesh_model.backends.calls import CallProgress, RetryLog
 from gymmesh_model.serving.conversations import OpenCall
-from gymmesh_model.tokens.record import TokenRecord
+from gymmesh_model.tokens import TokenRecord
 
 
 class CallState(msgspec.Struct, eq=False):

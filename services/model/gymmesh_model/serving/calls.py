@@ -22,7 +22,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.ownership import shown
+from gymmesh_runtime.security import shown
 
 CreatedResponse = model_pb2.CreateResponseResponse
 WorkT = TypeVar("WorkT")

@@ -17,10 +17,10 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.tokens.record import Prefix, TokenRecord, count
+from gymmesh_model.tokens import Prefix, TokenRecord, count
 from gymmesh_responses import TOKEN_BYTES, items_to_list
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_runtime.security.ownership import owned
+from gymmesh_runtime.security import owned
 
 Json = dict[str, Any]
 _OVERHEAD: Final = 4

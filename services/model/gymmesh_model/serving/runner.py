@@ -11,9 +11,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
-from gymmesh_model.backends.calls.progress import CallProgress
-from gymmesh_model.backends.calls.retries import RetryLog
-from gymmesh_model.backends.calls.settings import CallSettings, KnownSettings
+from gymmesh_model.backends.calls import CallProgress, CallSettings, KnownSettings, RetryLog
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
 from gymmesh_model.ids import new_id
@@ -22,11 +20,11 @@ from gymmesh_model.serving.call_state import CallCounts, CallState
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.tokens.record import TokenRecord
+from gymmesh_model.tokens import TokenRecord
 from gymmesh_responses import CodecError, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.ownership import owned
+from gymmesh_runtime.security import owned
 
 # So much of the caller's time is kept back that the typed error still reaches it: more than the
 # two sixteenths of a second by which a time limit may be late.

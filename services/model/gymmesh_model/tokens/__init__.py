@@ -1,8 +1,17 @@
 """Exact tokens: what the model read and wrote, and how a conversation goes on from there. Pure."""
 
-from gymmesh_model.tokens.continuation import KnownPrefix, Renders, Rewritten, Tail, View, next_step
+from gymmesh_model.tokens.continuation import (
+    KnownPrefix,
+    Renders,
+    Rewritten,
+    Tail,
+    View,
+    next_step,
+    rendered,
+)
 from gymmesh_model.tokens.record import (
     Prefix,
+    Rendered,
     TokenRecord,
     count,
     pack_ids,
@@ -13,6 +22,7 @@ from gymmesh_model.tokens.record import (
 __all__ = [
     "KnownPrefix",
     "Prefix",
+    "Rendered",
     "Renders",
     "Rewritten",
     "Tail",
@@ -22,5 +32,6 @@ __all__ = [
     "next_step",
     "pack_ids",
     "pack_logprobs",
+    "rendered",
     "weights_spans",
 ]

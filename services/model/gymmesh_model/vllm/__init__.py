@@ -1,5 +1,18 @@
 """vLLM run by the model service: as a process of its own, or in the service's process."""
 
+from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
+from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
+from gymmesh_model.vllm.process import ServeError, VllmProcess
 
-__all__ = ["EngineConfig", "ServeConfig"]
+__all__ = [
+    "EngineConfig",
+    "EngineError",
+    "ServeConfig",
+    "ServeError",
+    "Spans",
+    "VllmEngine",
+    "VllmProcess",
+    "served_name",
+    "spans_of_call",
+]

@@ -20,7 +20,7 @@ from gymmesh_model.vllm.command import model_arguments
 from gymmesh_model.vllm.config import EngineConfig
 from gymmesh_model.vllm.reaper import Reaper
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.serving.scheduling import normal_scheduling
+from gymmesh_runtime.serving import normal_scheduling
 
 _EXTRA: Final = Extra("vllm", ("vllm",))
 _STOP_SECONDS: Final = 5.0

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Final
 
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 from gymmesh_runtime.waits import cancel_and_wait
 
 _TAIL_LINES: Final = 30

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gymmesh_resource.mcp_server.offering import Offering
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from gymmesh_resource.mcp_server.serving import serve as serve
     from gymmesh_resource.mcp_server.tool_server import ToolServer as ToolServer
 
-__all__ = ["ToolServer", "serve"]
 
 _HOME = {"ToolServer": "tool_server", "serve": "serving"}
 
@@ -22,3 +22,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     Extra("mcp", ("mcp",)).require("offering tools over MCP")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+__all__ = [
+    "Offering",
+    "ToolServer",
+    "serve",
+]

@@ -20,7 +20,7 @@ from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.model_access import metrics
 from gymmesh_resource.model_access.usage import UsageCounter
 from gymmesh_responses import item_from_json, new_message, params_from_json, text_of
-from gymmesh_runtime.config.errors import ConfigError, nearest
+from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import Instance, PeerDirectory
 

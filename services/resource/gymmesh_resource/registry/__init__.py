@@ -10,11 +10,13 @@ from gymmesh_resource.registry.loading import (
     named_object,
     uses_of,
 )
+from gymmesh_resource.registry.signatures import check_signatures
 from gymmesh_resource.registry.source import source_digest
 
 __all__ = [
     "About",
     "about",
+    "check_signatures",
     "environment_class",
     "environment_names",
     "example_rows",

@@ -21,11 +21,10 @@ import msgspec
 
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import FILE_MODULE, DefinitionError
-from gymmesh_resource.rewards.function import function_environment
+from gymmesh_resource.rewards import function_environment
 from gymmesh_resource.tools import arguments_type
-from gymmesh_runtime.config.errors import nearest
-from gymmesh_runtime.text.authors_code import described
-from gymmesh_runtime.text.faults import place_of
+from gymmesh_runtime.config import nearest
+from gymmesh_runtime.text import described, place_of
 
 GROUP = "gymmesh.environments"
 # The folders of the files that were loaded.

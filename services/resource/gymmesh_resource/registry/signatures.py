@@ -7,7 +7,7 @@ from typing import Any
 
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_runtime.text.faults import shown_place
+from gymmesh_runtime.text import shown_place
 
 
 def check_signatures(environment: Environment[Any]) -> None:

@@ -10,7 +10,7 @@ from gymmesh_resource.errors import DefinitionError, TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
-from gymmesh_runtime.text.faults import shown_place
+from gymmesh_runtime.text import shown_place
 
 _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 # Parameters that receive an object, by their name or by their annotation.

@@ -15,7 +15,7 @@ from gymmesh_resource.errors import DefinitionError, WrongResult
 from gymmesh_resource.rewards.call import RewardCall, call_of
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Component, Outcome, Pending, Skipped, Verdict, reward_number
-from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.config import nearest
 
 VERIFY: Final = "verify"
 

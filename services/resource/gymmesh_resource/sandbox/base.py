@@ -21,7 +21,7 @@ from typing import TypeVar
 from gymmesh_resource.sandbox import metrics
 from gymmesh_resource.sandbox.process import LauncherStatus, Process
 from gymmesh_resource.sandbox.program import Limits, Program, Result, SandboxError
-from gymmesh_resource.workers.metrics import SANDBOX_WAIT_SECONDS
+from gymmesh_resource.workers import SANDBOX_WAIT_SECONDS
 
 _CLOSE_S = 5.0
 # The numbers of slots in use in this process: two sandboxes share no user id and no control group.

@@ -20,13 +20,13 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.workers import PoolSaturated
 from gymmesh_responses import CodecError, item_to_dict
 from gymmesh_runtime.errors import MeshError, field_invalid, queue_full
-from gymmesh_runtime.text.faults import (
+from gymmesh_runtime.text import (
     authors_traceback,
     describe,
+    mask_secrets,
     shown_place,
     traceback_id,
 )
-from gymmesh_runtime.text.secrets import mask_secrets
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason

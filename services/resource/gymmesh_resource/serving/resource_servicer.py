@@ -28,7 +28,7 @@ from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_runtime.telemetry.current_rollout import for_rollout
+from gymmesh_runtime.telemetry import for_rollout
 
 T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.

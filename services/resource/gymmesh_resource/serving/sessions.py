@@ -19,7 +19,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.serving.request_repeats import Once, digest_of, session_not_found
 from gymmesh_resource.session import Session
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.ownership import may_use, owned
+from gymmesh_runtime.security import may_use, owned
 
 S = TypeVar("S")
 # Seconds that a cancelled call may take to end before its session is closed without it.

@@ -12,8 +12,8 @@ from types import CodeType
 from typing import Any
 
 from gymmesh_resource.errors import Blocked
-from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
-from gymmesh_runtime.text.faults import shown_place
+from gymmesh_runtime.telemetry import NOTICED_S, note_stall
+from gymmesh_runtime.text import shown_place
 
 
 class StepTimer(Generator[Any, Any, Any]):

@@ -33,7 +33,7 @@ from gymmesh_responses import (
     tool_from_json,
 )
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.telemetry.current_rollout import for_rollout
+from gymmesh_runtime.telemetry import for_rollout
 
 _Output: TypeAlias = "bytes | responses_pb2.ContentParts"
 _MAX_NAMES = 20

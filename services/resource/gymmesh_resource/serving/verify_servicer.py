@@ -32,7 +32,7 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Pending, Stage, write_verification
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.telemetry.current_rollout import for_rollout
+from gymmesh_runtime.telemetry import for_rollout
 
 _STATUSES = {
     rollout_pb2.VERIFICATION_STATUS_VERIFIED: "verified",

@@ -19,8 +19,8 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from gymmesh_resource.environment import Environment
-from gymmesh_runtime.telemetry.stalls import NOTICED_S, log_stall, note_stall, stalls_within
-from gymmesh_runtime.text.faults import shown_place
+from gymmesh_runtime.telemetry import NOTICED_S, log_stall, note_stall, stalls_within
+from gymmesh_runtime.text import shown_place
 
 _BEAT_S: Final = 0.25
 _LOOK_S: Final = 0.5

@@ -2,6 +2,7 @@
 
 from gymmesh_resource.workers.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.workers.call_timer import CallTimer, caller_waits_s, limit_paused
+from gymmesh_resource.workers.metrics import SANDBOX_WAIT_SECONDS
 from gymmesh_resource.workers.process_pool import (
     PoolClosed,
     PoolError,
@@ -16,6 +17,7 @@ from gymmesh_resource.workers.slots import Slots
 from gymmesh_resource.workers.threads import Threads, ThreadsBusy
 
 __all__ = [
+    "SANDBOX_WAIT_SECONDS",
     "AnswerTooMuch",
     "CallTimer",
     "PoolClosed",

@@ -12,7 +12,7 @@ from typing import Final
 
 import ifaddr
 
-from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.config import ConfigError
 
 __all__ = [
     "METRICS_HARM",

@@ -3,8 +3,15 @@
 The loader knows no service: the composition root hands it the Struct to fill.
 """
 
-from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.config.load import load_config, merged_document
 from gymmesh_runtime.config.secret import Secret, public_view
 
-__all__ = ["ConfigError", "Secret", "load_config", "merged_document", "public_view"]
+__all__ = [
+    "ConfigError",
+    "Secret",
+    "load_config",
+    "merged_document",
+    "nearest",
+    "public_view",
+]

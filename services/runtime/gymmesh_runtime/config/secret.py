@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gymmesh_runtime.text.secrets import remember_secret
+from gymmesh_runtime.text import remember_secret
 
 
 class Secret(str):

@@ -16,11 +16,45 @@ limits        what each identity may take of a process
 audit         a line for each control action and refusal
 """
 
+from gymmesh_runtime.security.audit import audited
+from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
 from gymmesh_runtime.security.config import (
     IdentityConfig,
     LimitsConfig,
     SecurityConfig,
     TlsConfig,
 )
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure, check_plain
+from gymmesh_runtime.security.identity import Identities
+from gymmesh_runtime.security.limits import IdentityLimiter
+from gymmesh_runtime.security.ownership import may_use, owned, shown
+from gymmesh_runtime.security.pem import CHECK_S
+from gymmesh_runtime.security.readers import Readers
+from gymmesh_runtime.security.refusals import Refusals
+from gymmesh_runtime.security.shown import ShownFiles
+from gymmesh_runtime.security.tokens import AUTHORIZATION
 
-__all__ = ["IdentityConfig", "LimitsConfig", "SecurityConfig", "TlsConfig"]
+__all__ = [
+    "AUTHORIZATION",
+    "CHECK_S",
+    "Authorizer",
+    "Credentials",
+    "Identities",
+    "IdentityConfig",
+    "IdentityLimiter",
+    "LimitsConfig",
+    "Readers",
+    "Refusals",
+    "SecurityConfig",
+    "ShownFiles",
+    "TlsConfig",
+    "audited",
+    "check_exposure",
+    "check_plain",
+    "may_use",
+    "owned",
+    "shown",
+    "texts_of",
+    "without_token",
+]

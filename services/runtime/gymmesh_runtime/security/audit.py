@@ -17,7 +17,7 @@ from typing import Any, Final
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.telemetry.log_limit import LogLimit
+from gymmesh_runtime.telemetry import LogLimit
 
 _log = logging.getLogger("gymmesh.audit")
 _denials = LogLimit()

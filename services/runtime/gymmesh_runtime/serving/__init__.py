@@ -13,16 +13,19 @@ directory_watch  follows which instances are alive
 
 from gymmesh_runtime.serving.directory_watch import DirectoryWatch
 from gymmesh_runtime.serving.exposition import MetricsEndpoint, heartbeat
+from gymmesh_runtime.serving.http_connections import HttpConnections, requests_log
 from gymmesh_runtime.serving.loop import run, run_bounded
 from gymmesh_runtime.serving.process_limits import allow_files, limit_met, prepare_process
 from gymmesh_runtime.serving.processors import usable_processors
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
+from gymmesh_runtime.serving.scheduling import normal_scheduling
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
 
 __all__ = [
     "DirectoryWatch",
     "DiscoveryPeer",
+    "HttpConnections",
     "MetricsEndpoint",
     "Registration",
     "Service",
@@ -30,7 +33,9 @@ __all__ = [
     "give_back_spare_memory",
     "heartbeat",
     "limit_met",
+    "normal_scheduling",
     "prepare_process",
+    "requests_log",
     "run",
     "run_bounded",
     "usable_processors",

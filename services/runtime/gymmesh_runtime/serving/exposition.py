@@ -17,7 +17,7 @@ from prometheus_client import MetricsHandler
 
 from gymmesh_runtime import metrics
 from gymmesh_runtime.addresses import METRICS_HARM, at_port, family_of, log_exposure
-from gymmesh_runtime.security.readers import Readers
+from gymmesh_runtime.security import Readers
 
 _log = logging.getLogger("gymmesh.metrics")
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serving.process_limits import prepare_process
 from gymmesh_runtime.serving.scheduling import batch_scheduling
 

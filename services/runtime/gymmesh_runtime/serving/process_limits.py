@@ -9,7 +9,7 @@ import resource
 from contextlib import suppress
 from typing import Final
 
-from gymmesh_runtime.config.errors import ConfigError
+from gymmesh_runtime.config import ConfigError
 
 _LEAST_FILES: Final = 64
 _MOST_FILES: Final = 65_536

@@ -17,11 +17,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gymmesh_runtime.telemetry.current_rollout import current_rollout
-from gymmesh_runtime.text.plain_text import PlainFormatter, plain_json
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.text import PlainFormatter, mask_secrets, plain_json
 
 if TYPE_CHECKING:
-    from gymmesh_runtime.serving.service import Service
+    from gymmesh_runtime.serving import Service
 
 LogFormat = Literal["text", "json"]
 

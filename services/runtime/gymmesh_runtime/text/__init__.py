@@ -6,15 +6,38 @@ plain_text    control characters written out
 secrets       secrets masked
 """
 
-from gymmesh_runtime.text.faults import os_reason
-from gymmesh_runtime.text.plain_text import laid_out, one_line, plain_json, shortened
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.text.authors_code import as_exception, described
+from gymmesh_runtime.text.faults import (
+    authors_traceback,
+    describe,
+    os_reason,
+    place_of,
+    shown_place,
+    traceback_id,
+)
+from gymmesh_runtime.text.plain_text import (
+    PlainFormatter,
+    laid_out,
+    one_line,
+    plain_json,
+    shortened,
+)
+from gymmesh_runtime.text.secrets import mask_secrets, remember_secret
 
 __all__ = [
+    "PlainFormatter",
+    "as_exception",
+    "authors_traceback",
+    "describe",
+    "described",
     "laid_out",
     "mask_secrets",
     "one_line",
     "os_reason",
+    "place_of",
     "plain_json",
+    "remember_secret",
     "shortened",
+    "shown_place",
+    "traceback_id",
 ]

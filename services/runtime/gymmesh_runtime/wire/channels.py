@@ -9,7 +9,7 @@ import grpc
 
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, from_rpc_error
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials
 from gymmesh_runtime.wire.options import channel_options
 from gymmesh_runtime.wire.unreached import Unreached
 

@@ -18,12 +18,16 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.addresses import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.binding import Binding, BoundMethod, not_offered
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.audit import audited
-from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.exposure import check_exposure
-from gymmesh_runtime.security.identity import Identities
-from gymmesh_runtime.security.limits import IdentityLimiter
+from gymmesh_runtime.security import (
+    Authorizer,
+    Credentials,
+    Identities,
+    IdentityLimiter,
+    audited,
+    check_exposure,
+    texts_of,
+    without_token,
+)
 from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES, packed_response, too_large
 from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.library_log import quiet

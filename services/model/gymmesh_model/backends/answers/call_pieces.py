@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from gymmesh_model.backends.calls.progress import GrowingText
-from gymmesh_model.convert.endpoint_text import is_object
-from gymmesh_model.convert.from_chat import as_written
+from gymmesh_model.backends.calls import GrowingText
+from gymmesh_model.convert import as_written, is_object
 from gymmesh_model.errors import AnswerInvalid
 
 Json = dict[str, Any]

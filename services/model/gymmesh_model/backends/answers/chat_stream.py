@@ -13,9 +13,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from gymmesh_model.backends.answers.call_pieces import CallPieces
-from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText
-from gymmesh_model.convert.content import content_pieces
-from gymmesh_model.convert.thinking import ThinkSplitter
+from gymmesh_model.backends.calls import CallProgress, DeltaKind, GrowingText
+from gymmesh_model.convert import ThinkSplitter, content_pieces
 from gymmesh_model.errors import AnswerInvalid
 
 _CARRIED: Final = ("id", "created", "model", "service_tier", "system_fingerprint")

@@ -12,8 +12,8 @@ import copy
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText
-from gymmesh_model.backends.endpoint.classify import failed_response
+from gymmesh_model.backends.calls import CallProgress, DeltaKind, GrowingText
+from gymmesh_model.backends.endpoint import failed_response
 from gymmesh_model.errors import answer_failed, answer_invalid
 from gymmesh_responses import (
     CodecError,

@@ -1,3 +1,17 @@
 """What every backend is given of a call: its parameters (settings.py), and where its deltas and
 its answer up to now go (progress.py).
 """
+
+from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText, StreamReader
+from gymmesh_model.backends.calls.retries import RetryLog
+from gymmesh_model.backends.calls.settings import CallSettings, KnownSettings
+
+__all__ = [
+    "CallProgress",
+    "CallSettings",
+    "DeltaKind",
+    "GrowingText",
+    "KnownSettings",
+    "RetryLog",
+    "StreamReader",
+]

@@ -7,3 +7,21 @@ classify.py      what an endpoint said went wrong, as one typed error (pure)
 remedies.py      what a user can do about it (pure)
 secret_texts.py  texts that must not be shown
 """
+
+from gymmesh_model.backends.endpoint.classify import failed_response, failure_inside
+from gymmesh_model.backends.endpoint.http import HttpEndpoint, Sendable, sendable
+from gymmesh_model.backends.endpoint.remedies import excerpt, fix_of, shown_url, without_fix
+from gymmesh_model.backends.endpoint.secret_texts import secret_texts
+
+__all__ = [
+    "HttpEndpoint",
+    "Sendable",
+    "excerpt",
+    "failed_response",
+    "failure_inside",
+    "fix_of",
+    "secret_texts",
+    "sendable",
+    "shown_url",
+    "without_fix",
+]

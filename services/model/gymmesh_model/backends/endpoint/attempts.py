@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model import metrics
-from gymmesh_model.backends.calls.retries import RetryLog
+from gymmesh_model.backends.calls import RetryLog
 from gymmesh_model.errors import timed_out
 from gymmesh_model.routing import Pool, PoolEndpoint, RetryBudget
 from gymmesh_runtime.errors import MeshError

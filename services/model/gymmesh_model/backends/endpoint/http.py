@@ -8,8 +8,7 @@ from typing import Any, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.calls.progress import CallProgress, StreamReader
-from gymmesh_model.backends.calls.retries import RetryLog
+from gymmesh_model.backends.calls import CallProgress, RetryLog, StreamReader
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.load_poll import follow_load
@@ -107,8 +106,7 @@ class HttpEndpoint:
 
     def _over_http(self) -> Transport:
         # Imported here, since aiohttp takes a while and other backends do without.
-        from gymmesh_model.transport.client import HttpTransport
-        from gymmesh_model.transport.target import HttpTarget
+        from gymmesh_model.transport import HttpTarget, HttpTransport
 
         config = self._config
         headers = {"Content-Type": "application/json", **config.headers}

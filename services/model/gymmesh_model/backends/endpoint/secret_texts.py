@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from gymmesh_model.config import ModelConfig
-from gymmesh_runtime.text.secrets import remember_secret
+from gymmesh_runtime.text import remember_secret
 
 MASK: Final = "***"
 

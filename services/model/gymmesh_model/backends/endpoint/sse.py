@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from gymmesh_model.backends.calls.progress import StreamReader
+from gymmesh_model.backends.calls import StreamReader
 
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _BOM: Final = b"\xef\xbb\xbf"

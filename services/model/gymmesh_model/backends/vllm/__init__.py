@@ -11,6 +11,14 @@ weights     follows the version of the weights
 Managed servers and engines are imported from their own files, when a configuration asks for one.
 """
 
+from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.backend import VllmBackend
+from gymmesh_model.backends.vllm.render import ConversationViews, go_on
 
-__all__ = ["VllmBackend"]
+__all__ = [
+    "CapturePlan",
+    "ConversationViews",
+    "VllmBackend",
+    "go_on",
+    "take_answer",
+]

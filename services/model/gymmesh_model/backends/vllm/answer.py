@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers import ChatFold
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.chat import ChatReader
 from gymmesh_model.backends.vllm.weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import (
     Prefix,
+    Rendered,
     Rewritten,
     Tail,
     TokenRecord,
     count,
     pack_ids,
     pack_logprobs,
+    rendered,
 )
-from gymmesh_model.tokens.continuation import rendered
-from gymmesh_model.tokens.record import Rendered
 from gymmesh_responses import TOKEN_BYTES, Finish, common_tokens, finish_of, unpack_ids
 
 Json = dict[str, Any]

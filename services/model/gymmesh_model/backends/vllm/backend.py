@@ -21,9 +21,9 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers import ChatFold
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.chat import (
     PATH,
     STREAMED,
@@ -34,7 +34,7 @@ from gymmesh_model.backends.chat import (
     respond,
     tool_names,
 )
-from gymmesh_model.backends.endpoint.http import Sendable
+from gymmesh_model.backends.endpoint import Sendable
 from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
 from gymmesh_model.backends.vllm.probe import probe
 from gymmesh_model.backends.vllm.render import TOKENIZE, ConversationViews, go_on, render_at

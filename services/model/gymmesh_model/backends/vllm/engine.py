@@ -13,7 +13,7 @@ import msgspec
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.backends.vllm.in_process import InProcessTransport
 from gymmesh_model.backends.vllm.weights import version_of
@@ -21,8 +21,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
 from gymmesh_model.tokens import TokenRecord
 from gymmesh_model.transport import Transport
-from gymmesh_model.vllm.command import served_name
-from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
+from gymmesh_model.vllm import EngineError, Spans, VllmEngine, served_name, spans_of_call
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"

@@ -9,13 +9,12 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
 from gymmesh_model.transport import Transport
-from gymmesh_model.vllm.command import served_name
-from gymmesh_model.vllm.process import ServeError, VllmProcess
+from gymmesh_model.vllm import ServeError, VllmProcess, served_name
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.errors import MeshError
 

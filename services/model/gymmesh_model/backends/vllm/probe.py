@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint import HttpEndpoint
 from gymmesh_model.backends.vllm.render import RENDER, TOKENIZE
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.errors import MeshError

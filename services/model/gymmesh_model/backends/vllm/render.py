@@ -15,12 +15,25 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
-from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_input, write_whole
-from gymmesh_model.convert.thinking import CLOSE
+from gymmesh_model.backends.endpoint import HttpEndpoint
+from gymmesh_model.convert import (
+    CLOSE,
+    ChatOptions,
+    lower_thinking,
+    messages_from_input,
+    write_whole,
+)
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
-from gymmesh_model.tokens import KnownPrefix, Renders, Rewritten, Tail, View, next_step, pack_ids
-from gymmesh_model.tokens.record import Prefix
+from gymmesh_model.tokens import (
+    KnownPrefix,
+    Prefix,
+    Renders,
+    Rewritten,
+    Tail,
+    View,
+    next_step,
+    pack_ids,
+)
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.errors import MeshError
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint import HttpEndpoint
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, loads
 

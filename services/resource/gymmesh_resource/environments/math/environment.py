@@ -18,7 +18,7 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
-from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.llm_judge import AnswerUnjudged, judged
 from gymmesh_resource.environments.math import library, worker
 from gymmesh_resource.environments.math.answers.extraction import find_answer, last_box
 from gymmesh_resource.environments.math.equivalence import SYSTEM, comparison, read_label

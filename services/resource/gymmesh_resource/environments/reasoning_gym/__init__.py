@@ -3,12 +3,18 @@
 from typing import TYPE_CHECKING
 
 from gymmesh_resource.environments._late import late_class
+from gymmesh_resource.environments.reasoning_gym.generate import generate_rows, write_rows
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments.reasoning_gym.environment import (
         ReasoningGymEnvironment as ReasoningGymEnvironment,
     )
 
-__all__ = ["ReasoningGymEnvironment"]
 
 __getattr__ = late_class(__name__, "ReasoningGymEnvironment")
+
+__all__ = [
+    "ReasoningGymEnvironment",
+    "generate_rows",
+    "write_rows",
+]

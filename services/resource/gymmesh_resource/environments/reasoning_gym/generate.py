@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 _INSTRUCTION = "Think first, then give the final answer alone between <answer> and </answer>."
 # Seeds of the library's generators are 32-bit numbers.

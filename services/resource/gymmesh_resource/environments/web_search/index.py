@@ -21,7 +21,7 @@ from gymmesh_resource.environments.web_search.documents import (
     DocumentError,
     read_documents,
 )
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 # SQLite keeps both numbers in the file's head: "GMwx", and the version of this layout.
 APPLICATION_ID = 0x474D7778

@@ -20,7 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, from_status, unforeseen
-from gymmesh_runtime.telemetry.log_limit import LogLimit
+from gymmesh_runtime.telemetry import LogLimit
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import (

@@ -10,8 +10,7 @@ import grpc
 
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
-from gymmesh_runtime.security.limits import IdentityLimiter
+from gymmesh_runtime.security import Authorizer, IdentityLimiter, texts_of, without_token
 from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import IncomingCall

@@ -1,0 +1,73 @@
+"""The import-linter contract `faces`: a room is imported by its face.
+
+A package's rooms are the modules and packages directly below it; a room's face is its
+`__init__.py`. What a room has inside is imported by nobody else, so that it can be moved without
+a look at the rest of the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grimp import ImportGraph
+from importlinter import Contract, ContractCheck, fields, output
+
+_ROOM = 2  # a room's name has two parts: package.room
+
+
+class FacesContract(Contract):
+    """Fails for an import of what another room has inside.
+
+    Options:
+        kinds: packages whose members are rooms of their own, since they are found by name.
+        open_packages: packages whose rooms have no faces yet.
+    """
+
+    type_name = "faces"
+
+    kinds = fields.SetField(subfield=fields.StringField(), required=False)
+    open_packages = fields.SetField(subfield=fields.StringField(), required=False)
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        """See Contract."""
+        found: list[dict[str, Any]] = []
+        for importer in graph.modules:
+            for imported in graph.find_modules_directly_imported_by(importer):
+                if self._goes_around(importer, imported):
+                    details = graph.get_import_details(importer=importer, imported=imported)
+                    found += [dict(one) for one in details if not self._is_of_face(one)]
+        found.sort(key=lambda one: (one["importer"], one["line_number"]))
+        return ContractCheck(kept=not found, metadata={"found": found})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """See Contract."""
+        for one in check.metadata["found"]:
+            imported = one["imported"]
+            output.print_error(
+                f"{one['importer']}:{one['line_number']} imports {imported}: import it from "
+                f"{self._room(imported)}, whose __init__.py names what others may use",
+                bold=False,
+            )
+
+    def _goes_around(self, importer: str, imported: str) -> bool:
+        if not imported.startswith("gymmesh_"):
+            return False  # the stubs' modules are their faces
+        package = imported.partition(".")[0]
+        if package in set(self.open_packages or ()):
+            return False
+        room = self._room(imported)
+        return imported != room and self._room(importer) != room
+
+    def _is_of_face(self, found: Mapping[str, Any]) -> bool:
+        """Whether a name is imported from a room that also has a module of that name."""
+        written: str = found["line_contents"].lstrip()
+        return written.startswith(f"from {self._room(found['imported'])} import ")
+
+    def _room(self, module: str) -> str:
+        parts = module.split(".")
+        size = _ROOM
+        kinds: set[str] = set(self.kinds or ())
+        while len(parts) > size and ".".join(parts[:size]) in kinds:
+            size += 1
+        return ".".join(parts[:size])
