@@ -335,7 +335,9 @@ def alike(row: dict[str, Any]) -> dict[str, Any]:
     for key in ("rollout_id", "run_id"):
         del row[key]
     del row["metadata"]["timings"]
-    row["metadata"].pop("model_calls", None)
+    for call in row["calls"] + row.get("tool_calls", []):
+        call.pop("timings", None)
+        call.pop("response_id", None)
     row["metadata"].pop("seed", None)
     for key in ("created_at", "id"):
         del row["response"][key]

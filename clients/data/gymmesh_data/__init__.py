@@ -1,7 +1,6 @@
 """What becomes of stored rollouts: read them, choose among them, export them.
 
 sources.py       rows of runs and of files, one after another, each with the place it came from
-row_parts.py     which parts of a row are decoded
 rollout.py       what a row says, checked
 conversation.py  the Responses items of a rollout as chat messages (pure)
 actors.py        what actors beside the root agent said (pure)

@@ -1,21 +1,17 @@
-"""What a stored rollout's actors beside the root agent said. Pure.
-
-A row has them under `actors`: see gymmesh_client.rows. A row of another program, or of an earlier
-version, may have a key of its own by that name, which is its task's.
-"""
+"""What a stored rollout's actors beside the root agent said. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from gymmesh_data.rollout import Json, StoredRollout, items_in
-from gymmesh_responses import CodecError, loads
-from gymmesh_rows import COLUMNS
-
-_KEY: Final = "actors"
+from gymmesh_client import UserError
+from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_rows import Actor as ActorColumns
+from gymmesh_rows import RowError, beside_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +39,24 @@ def actors_of(rollout: StoredRollout) -> list[Actor]:
     """The actors of a row, in its order; mostly none.
 
     Raises:
-        UserError: the items of a conversation are no list of objects.
+        UserError: their calls do not form a tree.
     """
-    value = _read(rollout.row.get(_KEY))
-    if not _are_actors(value):
+    if not rollout.columns.actors:
         return []
-    return [_actor(rollout, place, said) for place, said in enumerate(value)]
+    told: list[Json] = rollout.value("actors")
+    try:
+        return [
+            _actor(rollout, actor, said)
+            for actor, said in zip(rollout.columns.actors, told, strict=True)
+        ]
+    except RowError as error:
+        raise UserError(f"{rollout.where}: {error}") from None
 
 
-def is_own_key(row: Json, key: str) -> bool:
-    """Whether a row's key is its own, and neither its task's nor evidence."""
-    return key in COLUMNS and (key != _KEY or _are_actors(_read(row.get(_KEY))))
-
-
-def rewarded(actors: Any, components: list[Json]) -> Any:
-    """A row's `actors` with the rewards of another verdict, which has these components."""
-    if not _are_actors(actors):
+def rewarded(row: Json, components: list[Json]) -> Any:
+    """The `actors` of a row with the rewards of another verdict, which has these components."""
+    actors = row.get("actors")
+    if not isinstance(actors, list) or "actors" in beside_columns(row):
         return actors
     rewards = {one["name"]: {"reward": one["value"]} for one in components}
     return [
@@ -68,53 +66,27 @@ def rewarded(actors: Any, components: list[Json]) -> Any:
     ]
 
 
-def _read(value: Any) -> Any:
-    """A key's value, where a reader of parts of rows left it as JSON text."""
-    if type(value) is not msgspec.Raw:
-        return value
-    try:
-        return loads(bytes(value))
-    except CodecError:
-        return None
-
-
-def _are_actors(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(one, dict)
-            and isinstance(one.get("name"), str)
-            and isinstance(one.get("conversations"), list)
-            and all(isinstance(said, dict) and "items" in said for said in one["conversations"])
-            for one in value
-        )
-    )
-
-
-def _actor(rollout: StoredRollout, place: int, said: Json) -> Actor:
-    own = said.get("reward")
-    known = isinstance(own, int | float) and not isinstance(own, bool)
-    conversations = []
-    for number, one in enumerate(said["conversations"]):
-        key = f"{_KEY}[{place}].conversations[{number}]"
-        first = items_in(one.get("first_items", []), rollout.where, f"{key}.first_items")
+def _actor(rollout: StoredRollout, actor: ActorColumns, said: Json) -> Actor:
+    conversations, after, told = list[StoredRollout](), list[str](), set[str]()
+    for number, one in enumerate(rollout.columns.actor_conversations(actor.name)):
         conversations.append(
             msgspec.structs.replace(
                 rollout,
-                first_items=first,
-                output=items_in(one["items"], rollout.where, f"{key}.items"),
-                output_key=f"{key}.items",
+                calls=one.calls,
                 instructions="",
                 tools=[],
+                spoken=one,
+                told=frozenset(told),
+                output_key=f"actor {actor.name}: conversation {number}: items",
             )
         )
-    after = [one.get("after") for one in said["conversations"]]
+        after.append(one.after)
+        told.update(call.call_id for call in one.calls)
     return Actor(
-        name=said["name"],
-        reward=float(own) if known and own is not None else rollout.reward,
-        trainable=said.get("trainable") is True,
+        name=actor.name,
+        reward=rollout.reward if actor.reward is UNSET else actor.reward,
+        trainable=actor.trainable,
         said={key: value for key, value in said.items() if key != "conversations"},
         conversations=conversations,
-        after=[one if isinstance(one, str) else "" for one in after],
+        after=after,
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout, WrongItem
 from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_rows import ModelCall
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
 
@@ -49,15 +50,15 @@ class Conversation:
         prompt_length: how many messages were there before the model first answered.
         tools: the tools in the form of the Chat Completions API.
         losses: what could not be said in messages, each with how often.
-        token_items: by the place of a message that the model wrote, the item of the row that has
-            the tokens of its call.
+        token_calls: by the place of a message that the model wrote, its call, where its tokens are
+            known.
     """
 
     messages: list[Json] = field(default_factory=list)
     prompt_length: int = 0
     tools: list[Json] = field(default_factory=list)
     losses: Counter[str] = field(default_factory=Counter)
-    token_items: dict[int, Json] = field(default_factory=dict)
+    token_calls: dict[int, ModelCall] = field(default_factory=dict)
 
     @property
     def prompt(self) -> list[Json]:
@@ -76,13 +77,26 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     Raises:
         UserError: an item is not what its type says; the text names its place.
     """
+    said = beginning_of(rollout, style)
+    writer = _MessageWriter(said, style or ChatStyle())
+    ends = {end - 1: call for _, end, call in rollout.answers()}
+    own = {one.call_id for one in ends.values() if rollout.tokens_of(one) is not None}
+    for place, item in enumerate(rollout.output):
+        writer.add(item, f"{rollout.where}: {rollout.output_key}[{{}}]", place)
+        if (call := ends.get(place)) is not None:
+            writer.end(call if call.call_id in own else None)
+    return said
+
+
+def beginning_of(rollout: StoredRollout, style: ChatStyle | None = None) -> Conversation:
+    """As `conversation_of`, of what was there before the rollout's model calls alone."""
     said = Conversation()
     writer = _MessageWriter(said, style or ChatStyle())
     if rollout.instructions:
         said.messages.append({"role": "system", "content": rollout.instructions})
-    writer.add_all(rollout.first_items, rollout.where, "first item {}")
+    for place, item in enumerate(rollout.first_items):
+        writer.add(item, f"{rollout.where}: first item {{}}", place)
     said.prompt_length = len(said.messages)
-    writer.add_all(rollout.output, rollout.where, rollout.output_key + "[{}]")
     for tool in rollout.tools:
         if tool.get("type") == "function":
             kept = {key: tool[key] for key in _OF_TOOLS if tool.get(key) is not None}
@@ -120,35 +134,32 @@ class _MessageWriter:
     def __init__(self, said: Conversation, style: ChatStyle) -> None:
         self.messages = said.messages
         self.losses = said.losses
-        self._token_items = said.token_items
+        self._token_calls = said.token_calls
         self._style = style
         # The assistant message of the model call whose items are being read; None between calls.
         self._answer: Json | None = None
 
-    def add_all(self, items: list[Json], where: str, place_of: str) -> None:
-        """Some items of the row at `where`; the last ends a model call. `place_of` takes the number
-        of an item, for messages on what is wrong.
-        """
-        for place, item in enumerate(items):
-            kind = item.get("type", "message")
-            try:
-                if kind == "function_call":
-                    self._tool_call(item)
-                elif kind == "function_call_output":
-                    self._tool_result(item)
-                elif kind == "message":
-                    self._message(item)
-                elif kind == "reasoning":
-                    self._reasoning(item)
-                else:
-                    self.losses[f"items of type {kind}"] += 1
-            except WrongItem as wrong:
-                raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
-            # Only the last item of a model call has its tokens.
-            if "generation_token_ids" in item:
-                if self._answer is not None:
-                    self._token_items[len(self.messages) - 1] = item
-                self._answer = None
+    def add(self, item: Json, where: str, place: int) -> None:
+        """An item. `where`: how messages on what is wrong name it, with its place left out."""
+        kind = item.get("type", "message")
+        try:
+            if kind == "function_call":
+                self._tool_call(item)
+            elif kind == "function_call_output":
+                self._tool_result(item)
+            elif kind == "message":
+                self._message(item)
+            elif kind == "reasoning":
+                self._reasoning(item)
+            else:
+                self.losses[f"items of type {kind}"] += 1
+        except WrongItem as wrong:
+            raise UserError(f"{where.format(place)}{wrong}") from None
+
+    def end(self, call: ModelCall | None) -> None:
+        """A model call's answer has ended. call: it, where it has tokens."""
+        if self._answer is not None and call is not None:
+            self._token_calls[len(self.messages) - 1] = call
         self._answer = None
 
     def _begun(self) -> Json:

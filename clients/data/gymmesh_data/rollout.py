@@ -7,13 +7,25 @@ a row is checked here or where it is used, and a mistake names the row's place a
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, Raw
 
 from gymmesh_client import UserError
 from gymmesh_responses import dumps, dumps_sorted
-from gymmesh_rows import RowError, nemo_row, read_row
+from gymmesh_rows import (
+    ActorConversation,
+    ModelCall,
+    Row,
+    RowError,
+    TokenCapture,
+    members_of,
+    parsed,
+    read_row,
+)
 
 Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
@@ -21,67 +33,175 @@ _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
 # Why a rollout ended that a limit cut short.
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
-# What a collector puts to the last item of a model call.
-TOKEN_KEYS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-_ONLY_OBJECTS: Final = frozenset((dict,))
+_NO_REASON: Final = "UNSPECIFIED"
 
 
 class WrongItem(Exception):
     """What is wrong with an item of a rollout; the reader puts the item's place before it."""
 
 
-class StoredRollout(msgspec.Struct, frozen=True):
-    """A rollout as a row has it.
+class StoredRollout(msgspec.Struct, frozen=True, dict=True):
+    """A rollout as a row has it, or the part of it that is a conversation of an actor.
 
     Attributes:
         where: the place of the row, for messages: `rollouts.jsonl:3`.
+        columns: the row.
         task_id: the task's id; made of its parameters where the row has none (NeMo Gym's rows), so
             that repeats of a task still belong together.
-        rollout_id: empty where the row has none.
         reward: the verdict's; None where there is none, which is not 0.
-        first_items: the Responses items that the conversation began with.
-        output: the items after these.
+        calls: the model calls of the conversation, each a continuation of the one before.
         instructions: the system text beside the items; empty where there is none.
         tools: the tools as the request had them.
+        spoken: the actor's conversation that this is; None: it is the rollout's own.
+        told: ids of calls whose tokens another conversation of the row has.
         output_key: where in the row `output` is, for messages.
     """
 
     where: str
-    row: Json
+    columns: Row
     task_id: str
-    rollout_id: str
     reward: float | None
-    first_items: list[Json]
-    output: list[Json]
+    calls: list[ModelCall]
     instructions: str
     tools: list[Json]
+    spoken: ActorConversation | None = None
+    told: frozenset[str] = frozenset()
     output_key: str = "response.output"
-    source: Json | None = None
+
+    @cached_property
+    def row(self) -> Json:
+        """The row as it stands in its file."""
+        row: Json = parsed(self.columns.line)
+        return row
+
+    @cached_property
+    def first_items(self) -> list[Json]:
+        """The Responses items that the conversation began with."""
+        before = self.columns.opening if self.spoken is None else self.spoken.before
+        return parsed_items(before)
+
+    @cached_property
+    def output(self) -> list[Json]:
+        """The items after these."""
+        return parsed_items(self.unparsed_output)
+
+    @cached_property
+    def unparsed_output(self) -> list[Raw]:
+        """`output` as JSON texts."""
+        if self.spoken is None:
+            return self.columns.response.output
+        items = [item for call in self.calls for item in self.columns.part(call)]
+        return items[self.spoken.said_before :]
+
+    def answers(self) -> Iterator[tuple[int, int, ModelCall]]:
+        """Where in `output` each answer begins and ends, and its call; answers of nothing are left
+        out.
+        """
+        place = 0 if self.spoken is None else -self.spoken.said_before
+        for call in self.calls:
+            if self.spoken is None:
+                if call.first_item is UNSET:
+                    continue
+                place = call.first_item
+            begins = place + call.context_count
+            if call.answer_count:
+                yield begins, begins + call.answer_count, call
+            place += call.item_count
+
+    @cached_property
+    def learned(self) -> bool:
+        """Whether a trainer should learn from any call of the one who speaks."""
+        actor = self.calls[-1].actor if self.calls else ""
+        return any(call.trainable for call in self.columns.calls if call.actor == actor)
+
+    def tokens_of(self, call: ModelCall) -> TokenCapture | None:
+        """The tokens of a call of the one who speaks here; None for what is only read here."""
+        if call.tokens is UNSET or call.call_id in self.told:
+            return None
+        if not (call.tokens.output_token_ids or call.tokens.prompt_token_ids):
+            return None
+        if self.spoken is None:
+            own = call.trainable and not call.actor
+        else:
+            own = call.trainable or not self.learned
+        return call.tokens if own else None
 
     @property
-    def stored(self) -> Json:
-        """The row as it stands in its file, where `row` is its form with whole token lists."""
-        return self.row if self.source is None else self.source
+    def has_tokens(self) -> bool:
+        """Whether token ids of the one who speaks are known."""
+        return any(self.tokens_of(call) is not None for call in self.calls)
 
     @property
     def failed(self) -> bool:
         """Whether the rollout failed, so that there is nothing to learn from it."""
-        return self.row.get("failure") is not None
+        return self.columns.failure is not UNSET or self.value("failure") is not None
 
-    def text(self, key: str) -> str:
-        """A key of the row that is a text; empty where it is anything else."""
-        return text_of(self.row, key)
+    @property
+    def rollout_id(self) -> str:
+        """Empty where the row has none."""
+        return self.columns.rollout_id
+
+    @property
+    def run_id(self) -> str:
+        """Empty where the row has none."""
+        return self.columns.run_id
+
+    @property
+    def environment(self) -> str:
+        """Empty where the row has none."""
+        return self.columns.environment
+
+    @property
+    def agent(self) -> str:
+        """Empty where the row has none."""
+        return self.columns.agent
+
+    @property
+    def model(self) -> str:
+        """The model that answered last; empty where the row has none."""
+        return self.columns.response.model
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it ended; empty where the row does not say."""
+        reason = self.columns.stop_reason
+        return "" if reason == _NO_REASON else reason
 
     @property
     def repeat_index(self) -> int:
         """Which repeat of its task it is; 0 where the row does not say."""
-        value = self.row.get("repeat_index")
-        return value if type(value) is int else 0
+        return self.columns.repeat_index
 
-    @property
+    def value(self, key: str) -> Any:
+        """The value of a key of the row, as it stands there; None where it has none."""
+        found = self.columns.members.get(key)
+        return None if found is None else parsed(found)
+
+    @cached_property
     def metadata(self) -> Json:
         """The row's `metadata`; empty where it has none."""
-        return object_of(self.row, "metadata")
+        found = self.value("metadata")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def verification(self) -> Json:
+        """The row's `verification`; empty where it has none."""
+        found = self.value("verification")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def usage(self) -> Json:
+        """`response.usage` as the row has it; empty where it has none."""
+        found = members_of(bytes(self.columns.members["response"])).get("usage")
+        usage = None if found is None else parsed(found)
+        return usage if isinstance(usage, dict) else {}
+
+
+def parsed_items(items: list[Raw]) -> list[Json]:
+    """Items, parsed."""
+    found: Any = parsed(b"[%b]" % b",".join(map(bytes, items)))
+    read: list[Json] = found
+    return read
 
 
 def object_of(value: Json, key: str) -> Json:
@@ -119,78 +239,49 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     Raises:
         UserError: it is no rollout's row; the text names the place, the key and the fix.
     """
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: must be a JSON object, a row as gym-cli collect writes it")
-    source = None
-    if isinstance(row.get("calls"), list):
-        source, row = row, whole_lists(dumps(row), where)
-    params = _object(row, _PARAMS, where)
-    response = _object(row, "response", where)
-    if "first_items" in row:
-        first_items = items_in(row["first_items"], where, "first_items")
-    else:
-        first_items = _input(params.get("input"), where)
-    instructions = params.get("instructions")
-    if instructions is not None and not isinstance(instructions, str):
-        raise UserError(f"{where}: {_PARAMS}.instructions: must be a text or null")
-    task_id = row.get("task_id")
-    given = {key: params.get(key) for key in ("input", "instructions", "tools")}
-    return StoredRollout(
-        where=where,
-        row=row,
-        task_id=task_id if isinstance(task_id, str) and task_id else made_id(given),
-        rollout_id=str(row.get("rollout_id") or ""),
-        reward=_reward(row, where),
-        first_items=first_items,
-        output=items_in(response.get("output", []), where, "response.output"),
-        instructions=instructions or "",
-        tools=items_in(params.get("tools") or [], where, _TOOLS),
-        source=source,
-    )
+    return rollout_of_line(dumps(row), where)
 
 
-def whole_lists(line: bytes, where: str) -> Json:
-    """A row of this contract in the form with whole token lists. Raises UserError."""
+def rollout_of_line(line: bytes, where: str) -> StoredRollout:
+    """As `stored_rollout`, of a line of the file."""
     try:
-        return nemo_row(read_row(line))
+        return _stored(read_row(line), where)
     except RowError as error:
         raise UserError(f"{where}: {error}") from None
 
 
-def _object(row: Json, key: str, where: str) -> Json:
-    value = row.get(key)
-    if not isinstance(value, dict):
-        said = "is missing" if key not in row else "must be an object"
-        raise UserError(f"{where}: {key}: {said}; this is no row of a rollout")
-    return value
+def _stored(row: Row, where: str) -> StoredRollout:
+    params = row.params
+    _check_objects(row.opening, "first_items" if row.first_items else _INPUT)
+    _check_objects(row.response.output, "response.output")
+    instructions = params.get("instructions")
+    if instructions is not None and not isinstance(instructions, str):
+        raise RowError(f"{_PARAMS}.instructions: must be a text or null")
+    given = {key: params.get(key) for key in ("input", "instructions", "tools")}
+    return StoredRollout(
+        where=where,
+        columns=row,
+        task_id=row.task_id or made_id(given),
+        reward=row.reward,
+        calls=[] if row.final_call is None else row.path(row.final_call),
+        instructions=instructions or "",
+        tools=_tools(params.get("tools") or []),
+    )
 
 
-def _input(value: Any, where: str) -> list[Json]:
-    if isinstance(value, str):
-        return [{"type": "message", "role": "user", "content": value}]
-    return items_in([] if value is None else value, where, _INPUT)
+def _check_objects(items: list[Raw], key: str) -> None:
+    for place, item in enumerate(items):
+        if not bytes(item).startswith(b"{"):
+            raise RowError(f"{key}[{place}]: must be an object")
 
 
-def items_in(value: Any, where: str, key: str) -> list[Json]:
-    """A list of items, checked. Raises UserError for anything else."""
+def _tools(value: Any) -> list[Json]:
     if not isinstance(value, list):
-        raise UserError(f"{where}: {key}: must be a list of objects")
-    if not _ONLY_OBJECTS.issuperset(map(type, value)):
-        place = next(place for place, item in enumerate(value) if type(item) is not dict)
-        raise UserError(f"{where}: {key}[{place}]: must be an object")
+        raise RowError(f"{_TOOLS}: must be a list of objects")
+    for place, tool in enumerate(value):
+        if not isinstance(tool, dict):
+            raise RowError(f"{_TOOLS}[{place}]: must be an object")
     return value
-
-
-def _reward(row: Json, where: str) -> float | None:
-    value = row.get("reward")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UserError(f"{where}: reward: must be a number or null")
-    try:
-        return float(value)
-    except OverflowError:
-        raise UserError(f"{where}: reward: is beyond the range of a number") from None
 
 
 def made_id(content: Json) -> str:

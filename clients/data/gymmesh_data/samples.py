@@ -1,29 +1,23 @@
 """The exact tokens of a rollout as training samples. Pure.
 
-A row has, with the last item of each model call, the ids that the call read (`prompt_token_ids`,
-all of them), the ids that it sampled (`generation_token_ids`) and their log probabilities
-(`generation_log_probs`). Nothing is tokenised again: a sample is made of these ids alone.
-
-A prompt mostly begins with all that there was before. Where a reader left the ids as JSON text
-(`RowParts`), their texts are compared and only what is new is decoded.
+A row has, with each model call, the ids that the call read beyond those of the call before it, the
+ids that it sampled and their log probabilities. Nothing is tokenised again: a sample is made of
+these ids alone, in time linear in them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-import msgspec
-from msgspec import Raw
+from msgspec import UNSET
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, WrongItem
-from gymmesh_responses import LOGPROB_ROUNDING
+from gymmesh_data.rollout import StoredRollout
+from gymmesh_rows import ModelCall, TokenCapture
 
 _UNTRAINED: Final = -100
-_IDS: Final = (int,)
-_LOGPROBS: Final = (float, int)
-_decode: Final = msgspec.json.Decoder().decode
 
 
 class NoTokens(UserError):
@@ -56,21 +50,20 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
 
     Raises:
         NoTokens: the row has no token ids, or the prompt of a call is not known.
-        UserError: its lists are no numbers, or disagree.
     """
     writer = _SampleWriter()
-    for place, item in enumerate(rollout.output):
-        if "generation_token_ids" not in item:
+    for one in token_reads(rollout):
+        writer.keep(one.shared)
+        tokens = rollout.tokens_of(one.call)
+        if tokens is None:
             continue
-        if "prompt_token_ids" not in item:
+        if one.prompt_length is None:
             raise NoTokens(
-                f"{_place(rollout, place)}: has generation_token_ids but no prompt_token_ids; its "
-                "call broke the exact-token law, and there is no sequence to train on"
+                f"{rollout.where}: call {one.call.call_id}: has generation_token_ids but no "
+                "prompt_token_ids; it broke the exact-token law, and there is no sequence to "
+                "train on"
             )
-        try:
-            writer.add(item)
-        except WrongItem as wrong:
-            raise UserError(f"{_place(rollout, place)}{wrong}") from None
+        writer.add(one, tokens)
     samples = [one for one, trains in zip(writer.samples, writer.trains, strict=True) if trains]
     if not samples:
         raise NoTokens(
@@ -83,8 +76,60 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     return samples
 
 
-def _place(rollout: StoredRollout, place: int) -> str:
-    return f"{rollout.where}: {rollout.output_key}[{place}]"
+class TokenRead(NamedTuple):
+    """What a model call read.
+
+    Attributes:
+        prompt_length: how many tokens it read; None: not known.
+        held: how many tokens were known before it, read and sampled.
+        shared: how many of these its prompt begins with; 0 where it is not known.
+        known: all that it read, and behind it what it sampled; good until the next one.
+    """
+
+    call: ModelCall
+    prompt_length: int | None
+    held: int
+    shared: int
+    known: list[int]
+
+
+def token_reads(rollout: StoredRollout) -> Iterator[TokenRead]:
+    """What each call of the conversation read that has tokens, from those of all that are before
+    it.
+    """
+    before = _before(rollout)
+    known: list[int] = []
+    whole = False  # whether `known` is all that there is up to here
+    for number, call in enumerate(before + rollout.calls):
+        tokens, held = call.tokens, len(known)
+        if tokens is UNSET:
+            whole = False
+            continue
+        prefix = tokens.prompt_prefix_tokens
+        whole = not prefix or (whole and prefix <= held)
+        length, shared = None, 0
+        if whole:
+            shared = prefix + _common(known, prefix, tokens.prompt_token_ids)
+            known[prefix:] = tokens.prompt_token_ids
+            length = len(known)
+            known += tokens.output_token_ids
+        if number >= len(before):
+            yield TokenRead(call, length, held, shared, known)
+
+
+def _before(rollout: StoredRollout) -> list[ModelCall]:
+    """The calls that the first one of an actor's conversation goes on from."""
+    if rollout.spoken is None or not rollout.calls:
+        return []
+    return rollout.columns.path(rollout.calls[0])[:-1]
+
+
+def _common(known: list[int], begins: int, added: list[int]) -> int:
+    """How many of the ids added are those that stood there."""
+    most = min(len(known) - begins, len(added))
+    if known[begins : begins + most] == added[:most]:
+        return most
+    return next(n for n in range(most) if known[begins + n] != added[n])
 
 
 class _SampleWriter:
@@ -99,56 +144,27 @@ class _SampleWriter:
         self.samples: list[Sample] = []
         self.trains: list[bool] = []
         self.captured = True
-        # How a prompt begins, as JSON text, that goes on from the last sample.
-        self._beginning = b""
+        # How many ids of the last sample the calls since then still began with.
+        self._kept = 0
 
-    def add(self, item: Json) -> None:
+    def keep(self, shared: int) -> None:
+        """Note how many ids a call shares with what was there before it."""
+        self._kept = min(self._kept, shared)
+
+    def add(self, one: TokenRead, tokens: TokenCapture) -> None:
         """Put a call's tokens to the last sample, or to a new one where they do not follow it."""
-        prompt, sampled = item["prompt_token_ids"], item["generation_token_ids"]
-        read: Any = None  # what of the prompt is new; None where it does not follow
-        if type(prompt) is Raw:
-            text, sampled_text = bytes(prompt), bytes(sampled)
-            read, sampled = self._after_beginning(text), _decoded(sampled_text)
-            prompt = _decoded(text) if read is None else []
-            # Where one of them is empty no prompt begins like this, and ids are compared.
-            self._beginning = text[:-1] + b"," + sampled_text[1:-1]
-        if not isinstance(prompt, list):
-            raise WrongItem(".prompt_token_ids: must be a list of numbers")
-        sampled = _ids(sampled, "generation_token_ids")
-        logprobs = _logprobs(item.get("generation_log_probs", []))
-        if logprobs and len(logprobs) != len(sampled):
-            raise WrongItem(
-                f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
-                "generation_log_probs; they must be as many"
-            )
-        if logprobs and max(logprobs) > LOGPROB_ROUNDING:
-            raise WrongItem(f".generation_log_probs: {max(logprobs):g} is positive")
-        if read is None:
-            read = self._begun(prompt)
-        self._extend(_ids(read, "prompt_token_ids"), sampled, logprobs)
-
-    def _after_beginning(self, text: bytes) -> Any:
-        """The ids of a prompt after those of the last sample; None where it begins otherwise."""
-        held = len(self._beginning)
-        if not held or not text.startswith(self._beginning):
-            return None
-        end = text[held : held + 1]
-        if end == b",":
-            return _decoded(b"[" + text[held + 1 :])
-        return [] if end == b"]" else None
-
-    def _begun(self, prompt: list[Any]) -> list[Any]:
-        """As `_after_beginning`, by the ids themselves; begins a sample where they do not follow.
-
-        Of a prompt only what is new is looked at: the rest has been, and is as long as the rollout.
-        """
-        if self.samples:
-            held = len(self.samples[-1].input_ids)
-            if prompt[:held] == self.samples[-1].input_ids:
-                return prompt[held:]
-        self.samples.append(Sample())
-        self.trains.append(False)
-        return prompt
+        held = len(self.samples[-1].input_ids) if self.samples else 0
+        if not held or self._kept < held:
+            self.samples.append(Sample())
+            self.trains.append(False)
+            held = 0
+        sampled = tokens.output_token_ids
+        read = one.known[held : one.prompt_length]
+        logprobs = [each for each in tokens.logprobs if each is not None]
+        if len(logprobs) != len(sampled):
+            logprobs = []  # one that is not finite: there is nothing to compare a new one with
+        self._extend(read, sampled, logprobs)
+        self._kept = len(one.known)
 
     def _extend(self, read: list[int], sampled: list[int], logprobs: list[float]) -> None:
         sample = self.samples[-1]
@@ -164,45 +180,3 @@ class _SampleWriter:
             self.trains[-1] = True
         if len(logprobs) != len(sampled):
             self.captured = False
-
-
-def _decoded(text: bytes) -> Any:
-    """A JSON value; None for text that msgspec refuses, which is no list of numbers either."""
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def _logprobs(value: Any) -> list[Any]:
-    """Log probabilities; none where one was not finite, for which a row has null: there is nothing
-    to compare a new one with.
-    """
-    try:
-        return _numbers(value, _LOGPROBS, "generation_log_probs")
-    except WrongItem:
-        if not isinstance(value, list) or None not in value:
-            raise
-        known = [one for one in value if one is not None]
-        _numbers(known, _LOGPROBS, "generation_log_probs")
-        return []
-
-
-def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:
-    """A list, checked to have nothing but numbers by adding them up, which takes a fifth of what
-    looking at each does. true and false, which JSON has for no token, count as 1 and 0.
-    """
-    try:
-        if type(value) is list and type(sum(value)) in kinds:
-            return value
-    except TypeError:
-        pass
-    raise WrongItem(f".{key}: must be a list of numbers")
-
-
-def _ids(value: Any, key: str) -> list[Any]:
-    """Token ids, none of them negative."""
-    found = _numbers(value, _IDS, key)
-    if found and min(found) < 0:
-        raise WrongItem(f".{key}: has the negative id {min(found)}")
-    return found

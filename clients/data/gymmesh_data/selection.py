@@ -30,9 +30,9 @@ class Selection:
         """Why a rollout is left out, in a few words; empty when it is taken."""
         if rollout.failed:
             return "failed"
-        if self.environments and rollout.text("environment") not in self.environments:
+        if self.environments and rollout.environment not in self.environments:
             return "of another environment"
-        if self.whole and rollout.text("stop_reason") in CUT_SHORT:
+        if self.whole and rollout.stop_reason in CUT_SHORT:
             return "cut short"
         if self.min_reward is not None:
             if rollout.reward is None:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from gymmesh_client import open_run
-from gymmesh_data.rollout import StoredRollout, stored_rollout
+from gymmesh_data.rollout import StoredRollout, rollout_of_line
 from gymmesh_data.sources import failures_of, is_run, read_rollouts
 
 
@@ -35,16 +35,17 @@ def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
     if not is_run(path):
         return next(([one] for one in _all(path) if one.rollout_id == rollout_id), [])
     with open_run(path) as run:
-        row = run.get_rollout(rollout_id)
-    return [] if row is None else [stored_rollout(row, f"{path}: rollout {rollout_id}")]
+        line = run.line(rollout_id)
+    return [] if line is None else [rollout_of_line(line, f"{path}: rollout {rollout_id}")]
 
 
 def of_task(path: Path, task_id: str, repeat: int | None = None) -> list[StoredRollout]:
     """A task's rollouts in the order of their repeats, or one of them; as `of_id`."""
     if is_run(path):
         with open_run(path) as run:
-            rows = [run.get_rollout(name) for name in run.task_rollouts(task_id)]
-        found = [stored_rollout(row, f"{path}: task {task_id}") for row in rows if row is not None]
+            lines = [run.line(name) for name in run.task_rollouts(task_id)]
+        where = f"{path}: task {task_id}"
+        found = [rollout_of_line(line, where) for line in lines if line is not None]
     else:
         found = [one for one in _all(path) if one.task_id == task_id]
     found.sort(key=lambda one: one.repeat_index)

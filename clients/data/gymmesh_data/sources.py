@@ -14,28 +14,22 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client import OutputFiles, open_run
-from gymmesh_client.problems import UserError, unreadable
-from gymmesh_data.rollout import StoredRollout, stored_rollout
-from gymmesh_data.row_parts import ReadRow, RowParts, row_reader
-from gymmesh_responses import CodecError
+from gymmesh_client.problems import unreadable
+from gymmesh_data.rollout import StoredRollout, rollout_of_line
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_BYTES: Final = 128 * 1024
 
 
-def read_rollouts(paths: Iterable[Path], parts: RowParts = RowParts.ALL) -> Iterator[StoredRollout]:
+def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
     """The rollouts of some runs and files, in the order in which they stand there; a path that is
     given twice is read once.
-
-    Args:
-        parts: which parts of a row are decoded; its other keys are not in `StoredRollout.row`.
 
     Raises:
         UserError: a file cannot be read, or has a row that is no rollout's.
     """
-    read = row_reader(parts)
     for path in distinct(paths):
-        yield from _run(path, read) if is_run(path) else _file(path, read)
+        yield from _run(path) if is_run(path) else _file(path)
 
 
 def is_run(path: Path) -> bool:
@@ -78,16 +72,13 @@ def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
 
 def failures_of(path: Path) -> Iterator[StoredRollout]:
     """The current failures of a run. Raises UserError."""
-    yield from _run(path, row_reader(RowParts.ALL), failed=True)
+    yield from _run(path, failed=True)
 
 
-def _run(path: Path, read: ReadRow, *, failed: bool = False) -> Iterator[StoredRollout]:
+def _run(path: Path, *, failed: bool = False) -> Iterator[StoredRollout]:
     with open_run(path) as run:
         for row in run.stored(failed=failed):
-            try:
-                yield stored_rollout(read(row.line), row.where)
-            except CodecError as error:
-                raise UserError(f"{row.where}: is not a line of JSON: {error}") from None
+            yield rollout_of_line(row.line, row.where)
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -107,14 +98,10 @@ def say_unverified(path: Path) -> None:
     )
 
 
-def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
+def _file(path: Path) -> Iterator[StoredRollout]:
     say_unverified(path)
     try:
         for where, line in lines_of(path):
-            try:
-                row = read(line)
-            except CodecError as error:
-                raise UserError(f"{where}: is not a line of JSON: {error}") from None
-            yield stored_rollout(row, where)
+            yield rollout_of_line(line, where)
     except OSError as error:
         raise unreadable(path, error) from None

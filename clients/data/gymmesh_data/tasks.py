@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import Json, StoredRollout, object_of
+from gymmesh_rows import beside_columns
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
 _NOTES: Final = (
@@ -59,9 +59,7 @@ def corrections_of(row: Json) -> Json:
 def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
     """As `payload_of`, but as they were when the rollout was collected."""
     evidence = evidence_keys(row, known)
-    payload = {
-        key: value for key, value in row.items() if not is_own_key(row, key) and key not in evidence
-    }
+    payload = {key: value for key, value in beside_columns(row).items() if key not in evidence}
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
         own = {key: value for key, value in metadata.items() if key not in _NOTES}
@@ -83,9 +81,10 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
     places = {key: place for place, key in enumerate(evidence)}
     found: list[str] = []
     before = len(places)
+    beside = beside_columns(row)
     for key in reversed(row):
         place = places.get(key, before)
-        if is_own_key(row, key) or place >= before or row[key] != evidence[key]:
+        if key not in beside or place >= before or row[key] != evidence[key]:
             break
         before = place
         if key not in known and key not in _TRUTHS:

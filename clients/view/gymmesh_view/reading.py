@@ -12,14 +12,15 @@ import orjson
 from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
 from gymmesh_client.journal import RowPlace, read_line
-from gymmesh_data import StoredRollout, stored_rollout
+from gymmesh_data import StoredRollout
+from gymmesh_data.rollout import rollout_of_line
 from gymmesh_responses import dumps
 from gymmesh_view.index.store import Store
 from gymmesh_view.rollout.call_tokens import tokens_of
-from gymmesh_view.rollout.detail import detail_of, items_of_thread
+from gymmesh_view.rollout.detail import detail_of, thread_of
 from gymmesh_view.rollout.traced import traced
 from gymmesh_view.rows.sources import ViewSource
-from gymmesh_view.rows.summary import Json, actors_in, clean, row_of
+from gymmesh_view.rows.summary import Json, clean
 
 
 class Reading:
@@ -63,8 +64,8 @@ class Reading:
         """
         _, place = self.store.place(key)
         rollout = self._rollout(place)
-        output = items_of_thread(actors_in(rollout.row), thread) if thread else rollout.output
-        return tokens_of(output, call)
+        said = thread_of(rollout, thread) if thread else rollout
+        return tokens_of(rollout if said is None else said, call if said is not None else -1)
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
@@ -73,7 +74,7 @@ class Reading:
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"
-        rollout = stored_rollout(row_of(read_line(place), where), where)
+        rollout = rollout_of_line(read_line(place), where)
         if clean(rollout.rollout_id) != place.rollout_id:
             raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
         return rollout

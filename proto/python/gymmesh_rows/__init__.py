@@ -40,13 +40,15 @@ from gymmesh_rows.columns import (
     WeightsSpan,
     row_line,
 )
+from gymmesh_rows.earlier import TOKEN_KEYS
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
-from gymmesh_rows.reading import read_row
-from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, parsed
+from gymmesh_rows.reading import beside_columns, read_row
+from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, members_of, parsed
 
 __all__ = [
     "COLUMNS",
+    "TOKEN_KEYS",
     "Actor",
     "ActorConversation",
     "Annotation",
@@ -80,6 +82,8 @@ __all__ = [
     "Verification",
     "VerificationStage",
     "WeightsSpan",
+    "beside_columns",
+    "members_of",
     "nemo_row",
     "parsed",
     "read_row",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gymmesh_responses import LOGPROB_ROUNDING
 from gymmesh_rows.columns import RowMetadata
 from gymmesh_rows.row import COLUMNS, RowError
 
@@ -36,9 +37,12 @@ def is_earlier(document: Json) -> bool:
     calls = document.get("calls")
     if not isinstance(calls, list) or not calls:
         verdict = document.get("verification")
+        response = _object(document.get("response"))
         return (
-            bool(document["response"].get("output") or document.get("actors"))
+            bool(response.get("output") or document.get("actors"))
+            or "usage" not in response
             or any(key not in document for key in _ALWAYS)
+            or not isinstance(document["metadata"], dict)
             or (isinstance(verdict, dict) and "components" not in verdict)
         )
     return not all(isinstance(one, dict) and "item_count" in one for one in calls)
@@ -46,7 +50,23 @@ def is_earlier(document: Json) -> bool:
 
 def own_keys(row: Json) -> Json:
     """The keys that are no columns in an earlier form."""
-    return {key: value for key, value in row.items() if key in NEW_COLUMNS or key not in COLUMNS}
+    theirs = NEW_COLUMNS if are_actors(row.get("actors")) else (*NEW_COLUMNS, "actors")
+    return {key: value for key, value in row.items() if key in theirs or key not in COLUMNS}
+
+
+def are_actors(value: Any) -> bool:
+    """Whether `actors` is what version 0.1 had there, and no key of the task's."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict)
+            and isinstance(one.get("name"), str)
+            and isinstance(one.get("conversations"), list)
+            and all(isinstance(said, dict) and "items" in said for said in one["conversations"])
+            for one in value
+        )
+    )
 
 
 def own_metadata(row: Json) -> Json:
@@ -55,20 +75,22 @@ def own_metadata(row: Json) -> Json:
     return {key: metadata[key] for key in metadata if key not in _METADATA}
 
 
-def of_this_contract(row: Json) -> Json:
-    """The row with `calls`, and with whatever else this contract always has. Raises RowError."""
+def of_this_contract(row: Json) -> tuple[Json, dict[str, tuple[int, str]]]:
+    """The row with `calls`, and with whatever else this contract always has; and its
+    `Row.beginnings`. Raises RowError.
+    """
     given = row["response"]
     output = _items(given.get("output") or [], "response.output")
     made = {key: value for key, value in row.items() if key not in (*NEW_COLUMNS, "actors")}
     metadata = _object(row.get("metadata"))
     calls = _Calls(row, metadata)
     calls.add_root(output)
-    actors = [one for one in _list(row.get("actors")) if isinstance(one, dict)]
-    for actor in actors:
-        calls.add_actor(actor)
+    actors: list[Json] = row["actors"] if are_actors(row.get("actors")) else []
+    for number, actor in enumerate(actors):
+        calls.add_actor(actor, f"actors[{number}].conversations")
     made["response"] = _response(given, [_bare(item) for item in output])
     made["calls"] = calls.found
-    made["actors"] = [_actor(one) for one in actors if isinstance(one.get("name"), str)]
+    made["actors"] = [_actor(one) for one in actors]
     made["metadata"] = _metadata(metadata)
     if row.get("first_items") is not None:
         _items(row["first_items"], "first_items")
@@ -80,7 +102,7 @@ def of_this_contract(row: Json) -> Json:
         made[key] = value if type(value) is int and value >= 0 else least
     made["reward"] = row.get("reward")
     _keep_fitting(made)
-    return made
+    return made, calls.beginnings
 
 
 class _Calls:
@@ -88,6 +110,7 @@ class _Calls:
 
     def __init__(self, row: Json, metadata: Json) -> None:
         self.found: list[Json] = []
+        self.beginnings: dict[str, tuple[int, str]] = {}
         self._model = row["response"].get("model")
         versions = [one for one in _list(metadata.get("weights_versions")) if type(one) is int]
         self._version = min(versions, default=None)
@@ -108,23 +131,26 @@ class _Calls:
             place += part.count
             if named:
                 _put_timed(call, named[number], self.found)
-            whole = self._put_tokens(call, part, whole)
+            where = f"response.output[{part.last(call['first_item'])}]"
+            whole = self._put_tokens(call, part, whole, where)
             self.found.append(call)
             parent = call
 
-    def add_actor(self, actor: Json) -> None:
+    def add_actor(self, actor: Json, where: str) -> None:
         """An actor's calls."""
-        name = actor.get("name")
-        if not isinstance(name, str):
-            return
-        learned = actor.get("trainable") is True
-        said = [one for one in _list(actor.get("conversations")) if isinstance(one, dict)]
-        read = [_parts(_items(one.get("items") or [], f"actors {name}"), name) for one in said]
+        name, learned = actor["name"], actor.get("trainable") is True
+        said: list[Json] = actor["conversations"]
+        read = [
+            _parts(_items(one["items"], f"{where}[{number}].items"), name)
+            for number, one in enumerate(said)
+        ]
         captured = any(_tokens(part.answer) for parts in read for part in parts)
-        for conversation, parts in zip(said, read, strict=True):
-            before = _items(conversation.get("first_items") or [], f"actors {name}")
+        for number, (conversation, parts) in enumerate(zip(said, read, strict=True)):
+            place = f"{where}[{number}]"
+            before = _items(conversation.get("first_items") or [], f"{place}.first_items")
             parent: Json | None = None
             whole: list[int] | None = None
+            count = 0
             for part in parts:
                 trained = learned and (not captured or _tokens(part.answer) is not None)
                 call = self._call(part, parent, name, trained)
@@ -135,7 +161,10 @@ class _Calls:
                     call["items"] = [*before, *call["items"]]
                     call["context_count"] += len(before)
                     call["item_count"] += len(before)
-                whole = self._put_tokens(call, part, whole)
+                    beginning = len(before), _text(conversation.get("after"))
+                    self.beginnings[call["call_id"]] = beginning
+                whole = self._put_tokens(call, part, whole, f"{place}.items[{part.last(count)}]")
+                count += part.count
                 self.found.append(call)
                 parent = call
 
@@ -151,25 +180,28 @@ class _Calls:
             "answer_count": len(part.answer),
         }
 
-    def _put_tokens(self, call: Json, part: _Part, before: list[int] | None) -> list[int] | None:
+    def _put_tokens(
+        self, call: Json, part: _Part, before: list[int] | None, where: str
+    ) -> list[int] | None:
         """Give a call the tokens that it added; all ids up to here, None where not known.
 
         before: the same of its parent; None: it has none, or its ids are not known.
+        where: the place of the item that has them.
         """
         item = _tokens(part.answer)
         if item is None:
             return None
-        sampled = _ids(item["generation_token_ids"], "generation_token_ids")
+        sampled = _ids(item, "generation_token_ids", where)
         tokens: Json = {"output_token_ids": sampled, "prompt_token_ids": []}
         call["tokens"] = tokens
-        if logprobs := item.get("generation_log_probs"):
+        if logprobs := _logprobs(item, len(sampled), where):
             tokens["logprobs"] = logprobs
         if self._version is not None and call["trainable"]:
             tokens["weights"] = [{"version": self._version, "first_token": 0}]
-        if "prompt_token_ids" not in item:
+        if item.get("prompt_token_ids") is None:
             tokens["prompt_prefix_tokens"] = UNKNOWN_PREFIX
             return None
-        prompt = _ids(item["prompt_token_ids"], "prompt_token_ids")
+        prompt = _ids(item, "prompt_token_ids", where)
         if before is not None and prompt[: len(before)] == before:
             tokens["prompt_prefix_tokens"] = len(before)
             tokens["prompt_token_ids"] = prompt[len(before) :]
@@ -202,6 +234,10 @@ class _Part:
     @property
     def items(self) -> list[Json]:
         return [*self.context, *self.answer, *self.replies]
+
+    def last(self, begins: int) -> int:
+        """The place of the last item of its answer, in a conversation where it begins there."""
+        return begins + len(self.context) + len(self.answer) - 1
 
     @property
     def count(self) -> int:
@@ -236,13 +272,42 @@ def _bare(item: Json) -> Json:
 
 def _tokens(answer: Sequence[Json]) -> Json | None:
     """The item of an answer that has tokens: its last one."""
-    return answer[-1] if answer and "generation_token_ids" in answer[-1] else None
+    if not answer or answer[-1].get("generation_token_ids") is None:
+        return None
+    return answer[-1]
 
 
-def _ids(value: Any, key: str) -> list[int]:
-    if isinstance(value, list) and all(type(one) is int for one in value):
-        return value
-    raise RowError(f"{key}: must be a list of token ids")
+def _ids(item: Json, key: str, where: str) -> list[int]:
+    value = item[key]
+    # Adding up takes a fifth of what looking at each does; true and false count as 1 and 0.
+    try:
+        right = type(value) is list and type(sum(value)) is int
+    except TypeError:
+        right = False
+    if not right:
+        raise RowError(f"{where}.{key}: must be a list of numbers")
+    if value and min(value) < 0:
+        raise RowError(f"{where}.{key}: has the negative id {min(value)}, which is no token id")
+    ids: list[int] = value
+    return ids
+
+
+def _logprobs(item: Json, sampled: int, where: str) -> list[float | None]:
+    """Log probabilities, of which one that is not finite is None."""
+    value = item.get("generation_log_probs") or []
+    kinds = (int, float)
+    if type(value) is not list or not all(one is None or type(one) in kinds for one in value):
+        raise RowError(f"{where}.generation_log_probs: must be a list of numbers")
+    if value and len(value) != sampled:
+        raise RowError(
+            f"{where}: {sampled} token ids were sampled, but there are {len(value)} log "
+            "probabilities; they must be as many"
+        )
+    most = max((one for one in value if one is not None), default=0.0)
+    if most > LOGPROB_ROUNDING:
+        raise RowError(f"{where}.generation_log_probs: {most:g} is positive")
+    logprobs: list[float | None] = value
+    return logprobs
 
 
 def _put_timed(call: Json, timed: Json, known: Sequence[Json]) -> None:
@@ -351,17 +416,6 @@ def _keep_fitting(made: Json) -> None:
         }
     elif "failure" in made:
         del made["failure"]
-    tags = made.get("tags")
-    if not (isinstance(tags, dict) and all(isinstance(one, str) for one in tags.values())):
-        made.pop("tags", None)
-    if type(made.get("seed")) is not int:
-        made.pop("seed", None)
-    for key in ("stop_reason", "stop_detail"):
-        if not isinstance(made.get(key), str):
-            made.pop(key, None)
-    for key in ("final_state", "model_usage"):
-        if not isinstance(made.get(key), dict if key == "final_state" else list):
-            made.pop(key, None)
 
 
 def _items(value: Any, where: str) -> list[Json]:

@@ -11,13 +11,15 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads
 from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys, own_metadata
-from gymmesh_rows.row import Row, RowError
+from gymmesh_rows.row import COLUMNS, Row, RowError
 
 Json = dict[str, Any]
 _DECODER: Final = msgspec.json.Decoder(Row)
 _REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNSET_TYPES: Final = (UnsetType, NoneType)
 _SCALARS: Final = (int, str, float)
+# Columns that are made of an earlier row's items, or are checked: these must fit.
+_OF_EARLIER: Final = ("first_items", "calls", "actors")
 _ROWS_OF: Final = "this is no row of a rollout"
 
 
@@ -50,21 +52,55 @@ def _read_slowly(line: bytes) -> Row:
     try:
         document = loads(line)
     except CodecError as error:
-        raise RowError(f"not a JSON row: {error}") from None
+        raise RowError(f"is not a line of JSON: {error}") from None
     if type(document) is not dict:
         raise RowError("must be a JSON object, a row as gym-cli collect writes it")
     for key in ("responses_create_params", "response"):
         if type(document.get(key)) is not dict:
             said = "is missing" if key not in document else "must be an object"
             raise RowError(f"{key}: {said}; {_ROWS_OF}")
+    _check_reward(document.get("reward"))
     own: tuple[Json, Json] | None = None
+    beginnings: dict[str, tuple[int, str]] = {}
     if is_earlier(document):
         own = own_keys(document), own_metadata(document)
-        document = of_this_contract(document)
+        document, beginnings = of_this_contract(document)
+        _drop_what_does_not_fit(document)
     row: Row = _built(Row, document, "")
     if own is not None:
         row.__dict__["extras"], row.__dict__["own_metadata"] = own
+        row.__dict__["beginnings"] = beginnings
     return row
+
+
+def _drop_what_does_not_fit(document: Json) -> None:
+    """Drop what is another program's under the name of a column that rows need not have."""
+    for one in msgspec.structs.fields(Row):
+        key = one.encode_name
+        if one.required or key not in document or key in _OF_EARLIER:
+            continue
+        try:
+            _built(one.type, document[key], key)
+        except RowError:
+            del document[key]
+
+
+def _check_reward(reward: JsonValue) -> None:
+    if reward is None:
+        return
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
+        raise RowError("reward: must be a number or null")
+    try:
+        float(reward)
+    except OverflowError:
+        raise RowError("reward: is beyond the range of a number") from None
+
+
+def beside_columns(document: Json) -> Json:
+    """The keys of a parsed row that are no columns: the task's own, and those of the evidence."""
+    if is_earlier(document):
+        return own_keys(document)
+    return {key: value for key, value in document.items() if key not in COLUMNS}
 
 
 def _built(kind: Any, value: JsonValue, place: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw
 
-from gymmesh_responses import CodecError, JsonValue, loads
+from gymmesh_responses import CodecError, JsonValue, dumps_clean, loads
 from gymmesh_rows.columns import ModelCall, RowMetadata
 from gymmesh_rows.columns import Row as Columns
 
@@ -35,11 +35,14 @@ class ActorConversation(NamedTuple):
         before: what it read before, the first items where it went on from them included.
         after: the id of another's call that it goes on from, which stands last in `before`.
         calls: its own calls.
+        said_before: how many items of the first call's part stand in `before`, too: those that it
+            read before it spoke, of a row that does not say which calls they are of.
     """
 
     before: list[Raw]
     after: str
     calls: list[ModelCall]
+    said_before: int = 0
 
 
 class Row(Columns, dict=True):
@@ -61,15 +64,33 @@ class Row(Columns, dict=True):
         return params
 
     @cached_property
+    def members(self) -> Mapping[str, Raw]:
+        """The keys of the row as it stands in its file, not parsed."""
+        return members_of(self.line)
+
+    @cached_property
     def extras(self) -> Mapping[str, JsonValue]:
         """The keys that are no columns, parsed: the task's own, and those of the evidence."""
-        return _others(self.line, COLUMNS)
+        return _others(self.members, COLUMNS)
 
     @cached_property
     def own_metadata(self) -> Mapping[str, JsonValue]:
         """The members of `metadata` that are the task's own, parsed."""
-        metadata = members_of(self.line).get("metadata")
-        return {} if metadata is None else _others(bytes(metadata), _METADATA)
+        metadata = self.members.get("metadata")
+        return {} if metadata is None else _others(members_of(bytes(metadata)), _METADATA)
+
+    @property
+    def of_earlier_form(self) -> bool:
+        """Whether the line is NeMo Gym's, or of version 0.1."""
+        return "beginnings" in self.__dict__
+
+    @property
+    def beginnings(self) -> Mapping[str, tuple[int, str]]:
+        """Of calls that an actor began with, in rows of version 0.1: how many items it had read
+        before, which stand first in the call's part, and the call that it went on from.
+        """
+        beginnings: Mapping[str, tuple[int, str]] = self.__dict__.get("beginnings", {})
+        return beginnings
 
     @cached_property
     def by_id(self) -> Mapping[str, ModelCall]:
@@ -96,8 +117,12 @@ class Row(Columns, dict=True):
             return [Raw(b'{"type":"message","role":"user","content":%b}' % bytes(given))]
         try:
             return msgspec.json.decode(given, type=list[Raw])
-        except msgspec.DecodeError:
-            raise RowError("responses_create_params.input: must be a text or a list") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # unpaired surrogates, which msgspec does not read, or no list
+        items = parsed(given)
+        if type(items) is not list:
+            raise RowError("responses_create_params.input: must be a text or a list")
+        return [Raw(dumps_clean(item)) for item in items]
 
     def part(self, call: ModelCall) -> list[Raw]:
         """A call's items: what was put before its answer, the answer, and what came to it."""
@@ -177,7 +202,9 @@ class Row(Columns, dict=True):
             for one in path[:begins]:
                 before += self.part(one)
             after = path[begins - 1].call_id if begins else ""
-            yield ActorConversation(before, after, path[begins:])
+            said_before, named = self.beginnings.get(path[begins].call_id, (0, after))
+            before += self.part(path[begins])[:said_before]
+            yield ActorConversation(before, named, path[begins:], said_before)
 
 
 def parsed(text: Raw | bytes) -> JsonValue:
@@ -195,18 +222,16 @@ def members_of(text: bytes) -> Mapping[str, Raw]:
     try:
         return _MEMBERS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return raw_members(text)
+        return _members_slowly(text)
 
 
-def raw_members(text: bytes) -> Mapping[str, Raw]:
+def _members_slowly(text: bytes) -> Mapping[str, Raw]:
     """As `members_of`, for what msgspec does not read: unpaired surrogates."""
-    from gymmesh_responses import dumps
-
     value = parsed(text)
     if type(value) is not dict:
         raise RowError("must be a JSON object")
-    return {key: Raw(dumps(one)) for key, one in value.items()}
+    return {key: Raw(dumps_clean(one)) for key, one in value.items()}
 
 
-def _others(text: bytes, known: frozenset[str]) -> Mapping[str, JsonValue]:
-    return {key: parsed(value) for key, value in members_of(text).items() if key not in known}
+def _others(members: Mapping[str, Raw], known: frozenset[str]) -> Mapping[str, JsonValue]:
+    return {key: parsed(value) for key, value in members.items() if key not in known}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_agent.events import DEFAULT_BOUNDS
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 

@@ -11,7 +11,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli.stored.show_lines import ConversationView
-from gymmesh_client import UserError
+from gymmesh_client import UserError, completed_row, fold
 from gymmesh_data import (
     FORMATS,
     actors_of,
@@ -21,7 +21,9 @@ from gymmesh_data import (
     task_of,
 )
 from gymmesh_data.reverify.judged_row import judged_row, unjudged_row
+from gymmesh_responses import dumps, loads
 from gymmesh_runtime.errors import MeshError
+from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import read_records, row, text, write_rows
 
 TOKENS = {
@@ -119,7 +121,7 @@ def test_what_has_no_place_for_them_says_how_many_it_left_out(tmp_path: Path, na
 def test_a_mistake_names_the_actors_item(tmp_path: Path) -> None:
     made = debate()
     made["actors"][0]["conversations"][0]["items"][0] = {"role": 7}
-    with pytest.raises(UserError, match=r"actors\[0\]\.conversations\[0\]\.items\[0\]\.role"):
+    with pytest.raises(UserError, match=r"actor critic: conversation 0: items\[0\]\.role"):
         exported(tmp_path, "messages", made)
     made["actors"][0]["conversations"][0]["items"] = [7]
     with pytest.raises(UserError, match=r"actors\[0\]\.conversations\[0\]\.items\[0\]: must be an"):
@@ -140,16 +142,36 @@ def test_a_key_of_the_tasks_by_that_name_stays_the_tasks(tmp_path: Path, theirs:
 
 
 def test_a_new_verdict_brings_new_rewards_of_actors() -> None:
-    verdict = pb.Verification(status=pb.VERIFICATION_STATUS_VERIFIED, reward=0.5)
-    verdict.components.add(name="helper", value=0.75)
+    now = pb.Verification(status=pb.VERIFICATION_STATUS_VERIFIED, reward=0.5)
+    now.components.add(name="helper", value=0.75)
     made = debate()
-    critic, helper = judged_row(made, verdict, {}, frozenset())["actors"]
+    critic, helper = judged_row(made, now, {}, frozenset())["actors"]
     assert "reward" not in critic
     assert helper["reward"] == 0.75
     error = MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "broke")
     left = unjudged_row(made, error, "math", {})["actors"]
     assert not any("reward" in one for one in left)
     assert made == debate()
+
+
+def test_rows_of_this_contract_get_them_too_and_stay_rows() -> None:
+    said = answer("too long", "c1")
+    said.model_call_completed.actor = "critic"
+    told = verdict(1.0)
+    told.verified.verification.components.add(name="critic", value=0.25)
+    task = make_task()
+    events = make_events("ro", 1, answer("5", "c0"), said, told, completed(), task=task)
+    made = loads(dumps(completed_row(task, fold(events, "ro"))))
+    now = pb.Verification(status=pb.VERIFICATION_STATUS_VERIFIED, reward=0.5)
+    now.components.add(name="critic", value=0.75)
+    judged = judged_row(made, now, {}, frozenset())
+    (critic,) = actors_of(stored_rollout(judged, "x:1"))
+    assert (critic.name, critic.reward) == ("critic", 0.75)
+    error = MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "broke")
+    left = stored_rollout(unjudged_row(made, error, "math", {}), "x:1")
+    assert left.failed
+    assert left.reward is None
+    assert task_of(left).keys() == task_of(stored_rollout(made, "x:1")).keys()
 
 
 def test_show_has_a_part_for_each_actor() -> None:

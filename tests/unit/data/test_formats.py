@@ -140,7 +140,7 @@ def test_what_a_table_cannot_hold_is_said(tmp_path: Path) -> None:
     assert (first["attempt"], second["attempt"]) == (None, 2)
     assert json.loads(second["messages"][0]["parts"])[0]["type"] == "image_url"
     large = {"prompt_token_ids": [2**40], "generation_token_ids": [1], "generation_log_probs": [0]}
-    with pytest.raises(UserError, match="does not fit the columns"):
+    with pytest.raises(UserError, match=r"prompt_token_ids: holds a number that is no token id"):
         exported(tmp_path, "parquet", [row(text("x", **large))])
 
 
@@ -184,11 +184,14 @@ def test_atif(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["atif", "otel"])
-def test_token_ids_that_are_no_lists_are_counted(tmp_path: Path, name: str) -> None:
+def test_token_ids_that_are_null_are_none_and_others_are_named(tmp_path: Path, name: str) -> None:
     odd = row(text("5", prompt_token_ids=None, generation_token_ids=None))
     records, summary = exported(tmp_path, name, [odd])
     assert len(records) == 1
-    assert summary["losses"]["token ids that make no sequence"] == 1
+    assert "token ids that make no sequence" not in summary["losses"]
+    odd = row(text("5", prompt_token_ids=[1], generation_token_ids="2"))
+    with pytest.raises(UserError, match=r"generation_token_ids: must be a list of numbers"):
+        exported(tmp_path, name, [odd])
 
 
 def test_a_table_without_a_column_for_images_says_so(tmp_path: Path) -> None:

@@ -115,11 +115,11 @@ def test_what_was_exported_as_messages_comes_back(tmp_path: Path) -> None:
         assert conversation_of(other).messages == conversation_of(one).messages
         assert conversation_of(other).prompt_length == conversation_of(one).prompt_length
         assert conversation_of(other).tools == conversation_of(one).tools
-        assert (other.task_id, other.repeat_index, other.reward, other.text("environment")) == (
+        assert (other.task_id, other.repeat_index, other.reward, other.environment) == (
             one.task_id,
             one.repeat_index,
             one.reward,
-            one.text("environment"),
+            one.environment,
         )
     assert records[0]["tags"] == {"level": "easy"}
     assert records[0]["metadata"]["steps_taken"] == 2
@@ -340,11 +340,11 @@ def test_what_was_exported_for_inspect_comes_back(tmp_path: Path) -> None:
     before, after = list(read_rollouts([source])), list(read_rollouts([tmp_path / "out.jsonl"]))
     for one, other in zip(before, after, strict=True):
         assert conversation_of(other).messages[-1] == conversation_of(one).messages[-1]
-        assert (other.task_id, other.repeat_index, other.reward, other.text("stop_reason")) == (
+        assert (other.task_id, other.repeat_index, other.reward, other.stop_reason) == (
             one.task_id,
             one.repeat_index,
             one.reward,
-            one.text("stop_reason"),
+            one.stop_reason,
         )
 
 

@@ -17,7 +17,7 @@ from tests.unit.data.rows import row, text
         ({"responses_create_params": {}, "response": 1}, "response: must be an object"),
         (row(text("5")) | {"reward": "1"}, "reward: must be a number or null"),
         (row(text("5")) | {"reward": True}, "reward: must be a number or null"),
-        (row(text("5"), prompt=3), "responses_create_params.input: must be a list"),
+        (row(text("5"), prompt=3), "responses_create_params.input: must be a text or a list"),
         (row(text("5"), prompt=["x"]), "responses_create_params.input[0]: must be an object"),
         (row(text("5"), params={"instructions": 1}), "responses_create_params.instructions"),
         (row(text("5"), params={"tools": {}}) | {}, ""),

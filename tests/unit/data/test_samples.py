@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client import UserError
+from gymmesh_client import UserError, completed_row, fold
 from gymmesh_data import Sample, samples_of, stored_rollout
-from gymmesh_data.samples import NoTokens
+from gymmesh_data.samples import NoTokens, token_reads
+from gymmesh_responses import dumps, loads
+from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import row, text
 
 IDS = st.lists(st.integers(0, 99), min_size=1, max_size=5)
@@ -111,3 +114,45 @@ def test_log_probabilities_that_were_not_finite_are_none() -> None:
     wrong: Any = [None, "x"]
     with pytest.raises(UserError, match="generation_log_probs: must be a list of numbers"):
         samples_of(rollout_of(([1], [2, 3], wrong)))
+
+
+def test_a_call_that_another_actor_s_stands_before_goes_on_the_same_sample() -> None:
+    """Rows of this contract have of each call what it added; a frozen call is only read."""
+    events = []
+    for number, (actor, read, sampled) in enumerate((("", 2, 2), ("judge", 1, 3), ("", 1, 2))):
+        event = answer("x", f"c{number}")
+        call = event.model_call_completed
+        call.actor, call.trainable = actor, not actor
+        call.parent_call_id = f"c{number - 1}" if number else ""
+        call.tokens.prompt_prefix_tokens = (0, 4, 8)[number]
+        call.tokens.prompt_token_ids = array("i", [10 * number + 1] * read).tobytes()
+        call.tokens.output_token_ids = array("i", [10 * number + 2] * sampled).tobytes()
+        events.append(event)
+    task = make_task()
+    rollout = fold(make_events("ro", 1, *events, verdict(1.0), completed(), task=task), "ro")
+    made = loads(dumps(completed_row(task, rollout)))
+    (sample,) = samples_of(stored_rollout(made, "x"))
+    assert sample.input_ids == [1, 1, 2, 2, 11, 12, 12, 12, 21, 22, 22]
+    assert sample.mask == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1]
+
+
+def test_each_of_many_calls_adds_what_it_read_to_one_sample() -> None:
+    calls, read = 300, list(range(50))
+    events = []
+    for number in range(calls):
+        event = answer("x", f"c{number}")
+        call = event.model_call_completed
+        call.trainable = True
+        call.parent_call_id = f"c{number - 1}" if number else ""
+        call.tokens.prompt_prefix_tokens = number * 51
+        call.tokens.prompt_token_ids = array("i", read).tobytes()
+        call.tokens.output_token_ids = array("i", [7]).tobytes()
+        events.append(event)
+    task = make_task()
+    rollout = fold(make_events("ro", 1, *events, verdict(1.0), completed(), task=task), "ro")
+    stored = stored_rollout(loads(dumps(completed_row(task, rollout))), "x")
+    reads = [(one.prompt_length, one.held, one.shared) for one in token_reads(stored)]
+    assert reads == [(51 * n + 50, 51 * n, 51 * n) for n in range(calls)]
+    (sample,) = samples_of(stored)
+    assert (len(sample.input_ids), sum(sample.mask)) == (51 * calls, calls)
+    assert "prompt_token_ids" not in stored.output[-1]

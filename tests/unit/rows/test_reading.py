@@ -181,7 +181,7 @@ def _set(*path: Any, to: Any) -> Callable[[Json], None]:
     [
         (_set("response", to=3), "response: must be an object"),
         (_set("responses_create_params", to=None), "responses_create_params: must be an object"),
-        (_set("reward", to="1"), "reward: Expected"),
+        (_set("reward", to="1"), "reward: must be a number or null"),
         (_set("reward", to=10**400), "reward"),
         (_set("calls", 0, "item_count", to=99), r"calls\[0\]: its items are not all there"),
         (_set("calls", 0, "answer_count", to=7), r"calls\[0\]: its items are not all there"),
@@ -211,8 +211,8 @@ def test_damage_is_named(change: Callable[[Json], None], said: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"", "not a JSON row"),
-        (b"{", "not a JSON row"),
+        (b"", "is not a line of JSON"),
+        (b"{", "is not a line of JSON"),
         (b"[]", "must be a JSON object"),
         (b"{}", "responses_create_params: is missing"),
         (b'{"responses_create_params":{},"response":{"output":7}}', "response.output"),

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
-from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import object_of, objects_of
+from gymmesh_data.samples import token_reads
 from gymmesh_responses import dumps
 from gymmesh_runtime.text import one_line, shortened
 
@@ -98,28 +98,27 @@ class ConversationView:
 
     def document(self, rollout: StoredRollout, conversation: Conversation) -> dict[str, Any]:
         """The same as JSON values."""
-        row = rollout.row
         keys = ("run_id", "repeat_index", "attempt", "environment", "agent", "stop_reason")
+        told = {key: rollout.value(key) for key in (*keys, "failure", "verification")}
         return {
             "task_id": rollout.task_id,
             "rollout_id": rollout.rollout_id,
-            **{key: row[key] for key in keys if key in row},
+            **{key: told[key] for key in keys if told[key] is not None},
             "messages": conversation.messages,
             "prompt_length": conversation.prompt_length,
             "tools": conversation.tools,
             "reward": rollout.reward,
-            "verification": row.get("verification"),
-            "failure": row.get("failure"),
+            "verification": told["verification"],
+            "failure": told["failure"],
             "metadata": rollout.metadata,
             "not_shown": dict(conversation.losses),
             **({"actors": actors} if (actors := _actors(rollout)) else {}),
         }
 
     def _head(self, rollout: StoredRollout) -> Iterator[Line]:
-        row = rollout.row
         names = [("task", rollout.task_id), ("repeat", str(rollout.repeat_index))]
-        names += [(key, rollout.text(key)) for key in ("environment", "agent")]
-        names.append(("model", str(row["response"].get("model") or "")))
+        names += [("environment", rollout.environment), ("agent", rollout.agent)]
+        names.append(("model", rollout.model))
         text = "  ".join(f"{name} {one_line(value)}" for name, value in names if value)
         for piece in self._wrapped(text, ""):
             yield _line(piece, "head")
@@ -164,11 +163,11 @@ class ConversationView:
         ) or [""]
 
     def _token_counts(self, rollout: StoredRollout) -> Iterator[Line]:
-        for item in rollout.output:
-            sampled, read = item.get("generation_token_ids"), item.get("prompt_token_ids")
-            if isinstance(sampled, list):
-                known = f"{len(read)} read, " if isinstance(read, list) else ""
-                yield _line(f"tokens        {known}{len(sampled)} sampled", "quiet")
+        for one in token_reads(rollout):
+            tokens = rollout.tokens_of(one.call)
+            if tokens is not None:
+                known = "" if one.prompt_length is None else f"{one.prompt_length} read, "
+                yield _line(f"tokens        {known}{len(tokens.output_token_ids)} sampled", "quiet")
 
     def _end(self, rollout: StoredRollout) -> Iterator[Line]:
         for name, text in _ending(rollout):
@@ -180,14 +179,13 @@ class ConversationView:
 
 def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
     """What became of a rollout, a name and a text each."""
-    row = rollout.row
     if rollout.failed:
-        yield "failed", _failure(row["failure"])
-    if rollout.text("stop_reason"):
-        detail = rollout.text("stop_detail")
-        stopped = rollout.text("stop_reason") + (f": {detail}" if detail else "")
+        yield "failed", _failure(rollout.value("failure"))
+    if rollout.stop_reason:
+        detail = rollout.columns.stop_detail
+        stopped = rollout.stop_reason + (f": {detail}" if detail else "")
         yield "stopped", shortened(stopped, _LONGEST)
-    verdict = object_of(row, "verification")
+    verdict = rollout.verification
     if not rollout.failed:
         reward = _number(rollout.reward)
         status = f" ({verdict['status']})" if verdict.get("status") else ""
@@ -212,8 +210,8 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
     if isinstance(timings, dict):
         told = [f"{_seconds(timings.get(key))} {name}" for key, name in _TIMINGS.items()]
         yield "time", ", ".join(told)
-    for key, value in row.items():
-        if not is_own_key(row, key) and key not in evidence:
+    for key, value in rollout.columns.extras.items():
+        if key not in evidence:
             yield "task has", f"{key}: {_plain(value)}"
 
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from gymmesh_client.means import mean_of
 from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
-from gymmesh_data.rollout import TOKEN_KEYS, Json, StoredRollout
-from gymmesh_data.row_parts import RowParts
+from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_data.samples import NoTokens, samples_of
 from gymmesh_runtime.extras import Extra
 
@@ -54,7 +53,7 @@ class Taken:
                 for one in samples_of(self.rollout)
             ]
         except NoTokens:
-            if has_tokens(self.rollout):
+            if self.rollout.has_tokens:
                 self.said.losses[_NO_SEQUENCE] += 1
             return []
 
@@ -78,17 +77,33 @@ class Taken:
                 found.append(Taken(one, said, self.with_tokens, self.style))
             yield actor, found
 
-    def call_tokens(self, place: int) -> Json | None:
-        """The item with the token ids of the model call that made a message; None where they are
-        not asked for, were not captured, or are no lists. place: of the message.
+    def call_tokens(self, place: int) -> CallTokens | None:
+        """The token ids of the model call that made a message; None where they are not asked for,
+        or were not captured. place: of the message.
         """
-        item = self.said.token_items.get(place)
-        if item is None or not self.with_tokens:
+        call = self.said.token_calls.get(place)
+        if call is None or not self.with_tokens:
             return None
-        if all(isinstance(item[key], list) for key in TOKEN_KEYS if key in item):
-            return item
-        self.said.losses[_NO_SEQUENCE] += 1
-        return None
+        tokens = self.rollout.tokens_of(call)
+        if tokens is None:
+            return None
+        prompt = self.rollout.columns.prompt(call)
+        return CallTokens(
+            None if prompt is None else prompt.tolist(), tokens.output_token_ids, tokens.logprobs
+        )
+
+
+class CallTokens(NamedTuple):
+    """The token ids of a model call.
+
+    Attributes:
+        prompt: all that it read; None where they are not known.
+        logprobs: of `sampled`; None stands for one that is not finite; empty: not captured.
+    """
+
+    prompt: list[int] | None
+    sampled: list[int]
+    logprobs: list[float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +163,6 @@ class Format:
         pack: makes something else of the JSON lines; None where they are what it is.
         needs: the libraries of `pack`.
         suffixes: how a file of the format may be called.
-        reads: which parts of a row it is made of.
         actors: whether it has a place for what actors beside the root agent said.
     """
 
@@ -163,16 +177,4 @@ class Format:
     pack: Pack | None = None
     needs: Extra | None = None
     suffixes: tuple[str, ...] = (".jsonl", ".ndjson")
-    reads: RowParts = RowParts.ALL
     actors: bool = False
-
-    def parts(self, distinct: bool) -> RowParts:
-        """Which parts of a row an export reads. distinct: rollouts are told apart by messages."""
-        if self.reads is RowParts.TOKENS and distinct:
-            return RowParts.CHAT_AND_TOKENS
-        return self.reads
-
-
-def has_tokens(rollout: StoredRollout) -> bool:
-    """Whether a rollout's row has token ids."""
-    return any("generation_token_ids" in item for item in rollout.output)

@@ -8,10 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from gymmesh_data.actors import actors_of
-from gymmesh_data.conversation import Conversation, conversation_of, numbered_calls
+from gymmesh_data.conversation import Conversation, beginning_of, conversation_of, numbered_calls
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -22,13 +20,12 @@ from gymmesh_data.exports.format import (
     Taken,
     TaskFacts,
     TokenPlace,
-    has_tokens,
 )
 from gymmesh_data.exports.lines import line_of, read_line
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.pairs import choose_pairs, pair_of
-from gymmesh_data.rollout import StoredRollout, is_answer, text_of
+from gymmesh_data.rollout import StoredRollout
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.selection import share_of
 from gymmesh_responses import JsonValue, loads
@@ -82,9 +79,9 @@ class _Records:
             if refusal := self._options.selection.refusal(rollout):
                 summary.left_out[refusal] += 1
                 continue
-            summary.environments[rollout.text("environment") or "(none)"] += 1
-            if model := text_of(rollout.row["response"], "model"):
-                summary.models[model] += 1
+            summary.environments[rollout.environment or "(none)"] += 1
+            if rollout.model:
+                summary.models[rollout.model] += 1
             yield rollout
 
     def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
@@ -97,7 +94,7 @@ class _Records:
         in_words = distinct or form.tokens is not TokenPlace.ONLY
         for rollout in selected:
             said = conversation_of(rollout, self._style) if in_words else Conversation()
-            if not (said.answered if in_words else any(map(is_answer, rollout.output))):
+            if not (said.answered if in_words else any(rollout.answers())):
                 summary.left_out["without an answer"] += 1
                 continue
             if distinct:
@@ -106,7 +103,7 @@ class _Records:
                     summary.left_out["the same as another"] += 1
                     continue
                 known.add(digest)
-            if form.tokens is TokenPlace.NONE and said.token_items:
+            if form.tokens is TokenPlace.NONE and said.token_calls:
                 said.losses[_NOT_CARRIED] += 1
             if not form.actors:
                 for actor in actors_of(rollout):
@@ -143,11 +140,10 @@ class _Records:
                 if task > tasks:  # a new one
                     tasks = task
                     # What came after its beginning is none of its task's.
-                    begun = msgspec.structs.replace(rollout, output=[])
-                    taken = Taken(rollout, conversation_of(begun, self._style))
+                    taken = Taken(rollout, beginning_of(rollout, self._style))
                     content = line_of(keep(taken))
                     losses.update(taken.said.losses)
-                if has_tokens(rollout):
+                if rollout.has_tokens:
                     losses[_NOT_CARRIED] += 1
                 spool.add(task, _score(rollout), content)
             for number, scored in enumerate(spool.tasks()):
@@ -199,8 +195,8 @@ def _task_key(rollout: StoredRollout) -> str:
     """What tells a task from all others: ids are only unique within a task file, and the rollouts
     may be of several, so the environment and the prompt belong to it.
     """
-    given = _digest(rollout.row["responses_create_params"].get("input")).hex()
-    return "\0".join((rollout.text("environment"), given, rollout.task_id))
+    given = _digest(rollout.columns.params.get("input")).hex()
+    return "\0".join((rollout.environment, given, rollout.task_id))
 
 
 def _digest(value: JsonValue) -> bytes:

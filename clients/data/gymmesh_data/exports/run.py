@@ -74,7 +74,7 @@ def _export(
     file.refuse(overwrite=overwrite, resume=resume)
 
     def lines() -> Iterator[bytes]:
-        rollouts = read_rollouts(inputs, form.parts(options.selection.distinct))
+        rollouts = read_rollouts(inputs)
         made = records(rollouts, form, options, summary, file.spool)
         for some in _together(made):
             summary.records += some.count(b"\n")

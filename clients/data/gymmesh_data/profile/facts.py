@@ -50,36 +50,38 @@ class Facts:
     """One rollout, as far as it is counted. A reward that is too large for statistics is not."""
 
     def __init__(self, rollout: StoredRollout, fields: Fields, unread: Unread) -> None:
-        row, metadata, rollout_id = rollout.row, rollout.metadata, rollout.rollout_id
-        verdict, timings = object_of(row, "verification"), object_of(metadata, "timings")
-        self.environment = rollout.text("environment")
+        metadata, rollout_id = rollout.metadata, rollout.rollout_id
+        verdict, timings = rollout.verification, object_of(metadata, "timings")
+        self.environment = rollout.environment
         self.task_id = rollout.task_id
         # The groups that its task is in: pairs of a kind and a name.
         self.labels = _labels(rollout, fields)
         # None where it failed, was not judged, or has a reward that is too large.
         self.reward = None if rollout.failed else rollout.reward
         # Boundary, reason and component; None for a completed one.
-        self.failure = _failure(object_of(row, "failure")) if rollout.failed else None
-        self.stop_reason = rollout.text("stop_reason")
+        self.failure = _failure(rollout.value("failure")) if rollout.failed else None
+        self.stop_reason = rollout.stop_reason
         self.status = str(verdict.get("status") or "")
         self.judge = judge_of(self.environment, verdict)
         if self.reward is not None and abs(self.reward) > _GREATEST:
             unread["reward"] += 1
             self.reward, self.status = None, _TOO_LARGE
         # 8 bytes of the input that its task gave, and of its id; empty where the row has none.
-        self.prompt = _digest(dumps(row["responses_create_params"].get("input")))
+        self.prompt = _digest(dumps(rollout.columns.params.get("input")))
         self.identity = _digest(rollout_id.encode("utf-8", "surrogatepass")) if rollout_id else b""
         self.started_at = _number(timings, "started_at", "metadata.timings.started_at", unread)
-        answer = object_of(verdict, "evidence").get(fields.answer, row.get(fields.answer))
+        answer = object_of(verdict, "evidence").get(fields.answer)
+        if answer is None:
+            answer = rollout.value(fields.answer)
         self.answer = None if answer is None else _digest(dumps(answer))
         # By kind: input, cached, output, reasoning; those that the row has.
-        self.tokens = _tokens(object_of(row["response"], "usage"), unread)
+        self.tokens = _tokens(rollout.usage, unread)
         self.latency_s = _latency(timings, verdict, unread)
         # Tool calls by name and by outcome, where the row says it; they have those of other actors,
         # too, and not those that were not answered.
         self.answered = _answered(metadata, unread)
         # Model calls that were sent again, by reason.
-        self.model_retries = _model_retries(metadata, unread)
+        self.model_retries = _model_retries(rollout, unread)
         self.components = _components(verdict, unread)
         self._read_output(rollout)
         steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
@@ -149,9 +151,13 @@ def _answered(metadata: Json, unread: Unread) -> dict[str, Counter[str]]:
     return found
 
 
-def _model_retries(metadata: Json, unread: Unread) -> Counter[str]:
+def _model_retries(rollout: StoredRollout, unread: Unread) -> Counter[str]:
     found = Counter[str]()
-    for call in objects_of(metadata, "model_calls"):
+    if not rollout.columns.of_earlier_form:
+        for each in rollout.columns.calls:
+            found.update({one.reason: one.count for one in each.retries})
+        return found
+    for call in objects_of(rollout.metadata, "model_calls"):
         retries = object_of(call, "retries")
         for reason in retries:
             count = _number(retries, reason, "metadata.model_calls retries", unread)
@@ -160,16 +166,18 @@ def _model_retries(metadata: Json, unread: Unread) -> Counter[str]:
 
 
 def _labels(rollout: StoredRollout, fields: Fields) -> tuple[tuple[str, str], ...]:
-    tags = object_of(rollout.row, "tags")
-    labels = [("environment", rollout.text("environment") or "(none)")]
+    found = rollout.value("tags")
+    tags: Json = found if isinstance(found, dict) else {}
+    labels = [("environment", rollout.environment or "(none)")]
     labels += [(f"tag {key}", str(tags[key])) for key in sorted(tags) if key != fields.difficulty]
-    difficulty = tags.get(fields.difficulty, rollout.row.get(fields.difficulty))
+    difficulty = tags.get(fields.difficulty, rollout.value(fields.difficulty))
     if isinstance(difficulty, str | int | float):
         labels.append(("difficulty", str(difficulty)))
     return tuple(labels)
 
 
-def _failure(failure: Json) -> tuple[str, str, str]:
+def _failure(said: Any) -> tuple[str, str, str]:
+    failure: Json = said if isinstance(said, dict) else {}
     status = object_of(failure, "status")
     told = (failure.get("boundary"), status.get("reason"), failure.get("component"))
     boundary, reason, component = (shortened(str(one or ""), _LONGEST_NAME) for one in told)

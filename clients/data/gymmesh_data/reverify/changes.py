@@ -92,7 +92,7 @@ class VerdictChanges:
     def compare(self, rollout: StoredRollout, row: Json) -> None:
         """Keep both verdicts side by side where the reward changed; the first thousand."""
         if rollout.reward != row["reward"] and len(self.rollouts) < _MOST_ROLLOUTS:
-            before = text_of(object_of(rollout.row, "verification"), "explanation")
+            before = text_of(rollout.verification, "explanation")
             now = text_of(object_of(row, "verification"), "explanation")
             place = (rollout.task_id, rollout.repeat_index)
             self.rollouts.append(RewardChange(*place, rollout.reward, row["reward"], before, now))

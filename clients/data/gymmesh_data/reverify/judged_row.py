@@ -39,7 +39,7 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
     if isinstance(judged.get("metadata"), dict):
         judged["metadata"] = judged["metadata"] | {"verified": new["reward"] is not None}
     if "actors" in judged:
-        judged["actors"] = rewarded(judged["actors"], new["components"])
+        judged["actors"] = rewarded(row, new["components"])
     for key, value in new["evidence"].items():
         if key not in COLUMNS:
             judged.setdefault(key, value)
@@ -47,12 +47,12 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
 
 
 def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> Json:
-    """The row of a rollout that could not be judged: it has a failure and no reward, and keeps the
-    verdicts before under `failure.previous`.
+    """The row of a rollout that could not be judged: it has a failure and null for its
+    reward, and keeps the verdicts before under `failure.previous`.
     """
     left = {key: value for key, value in row.items() if key != "verification"} | {"reward": None}
     if "actors" in left:
-        left["actors"] = rewarded(left["actors"], [])
+        left["actors"] = rewarded(row, [])
     left["failure"] = {
         "boundary": "VERIFIER",
         "status": status_dict(to_status(error)),

@@ -85,7 +85,7 @@ class _RolloutJob:
     def group(self) -> _GroupKey:
         """Which rollouts it is judged together with, where that is done; each run by itself."""
         rollout = self.rollout
-        return (self.environment, str(rollout.row.get("run_id", "")), rollout.task_id)
+        return (self.environment, rollout.run_id, rollout.task_id)
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ class Reverification:
             raise _LeftOut(omitted_state(job.rollout) or _NO_STATE)
         if self.verifiers.takes_turns(name):
             raise _LeftOut("with turns of the environment, which are not replayed")
-        if job.rollout.row.get("actors"):
+        if job.rollout.columns.actors:
             raise _LeftOut("of several actors, whose calls have no order to replay them in")
         async with self.verifiers.replay(name, request) as session:
             what = session.what
@@ -307,7 +307,7 @@ class Reverification:
             origin |= {"tasks": str(self.options.tasks.path), "task": self._corrected(job, known)}
         elif before := corrections_of(job.rollout.row):
             origin |= {"task": before}
-        row = judged_row(job.rollout.stored, verdict, origin, known)
+        row = judged_row(job.rollout.row, verdict, origin, known)
         if self.output is not None:
             await self.output.completed(job.rollout_id, attempt, self._line(job, row))
         self.changes.add(job.environment, job.rollout.reward, row["reward"])
@@ -315,7 +315,7 @@ class Reverification:
 
     def _corrected(self, job: _RolloutJob, known: frozenset[str]) -> Json:
         """The task's keys that are not as its row has them."""
-        stored = collected_payload(job.rollout.stored, known)
+        stored = collected_payload(job.rollout.row, known)
         payload: Json = loads(self._task(job).payload_json)
         return {
             key: value
@@ -324,7 +324,7 @@ class Reverification:
         }
 
     async def _failed(self, job: _RolloutJob, attempt: int, error: MeshError) -> None:
-        row = unjudged_row(job.rollout.stored, error, job.environment, self._origin(job))
+        row = unjudged_row(job.rollout.row, error, job.environment, self._origin(job))
         if self.output is not None:
             line = self._line(job, row)
             await self.output.failed(job.rollout_id, attempt, pb.BOUNDARY_VERIFIER, line)

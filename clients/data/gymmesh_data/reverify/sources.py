@@ -56,7 +56,7 @@ class Source:
 
     def environment_of(self, rollout: StoredRollout) -> str:
         """The environment that judges a rollout. Raises UserError where there is none."""
-        name = rollout.text("environment") or self.default
+        name = rollout.environment or self.default
         if not name:
             raise UserError(
                 f"{rollout.where}: environment: names none; say with --env which one judges "

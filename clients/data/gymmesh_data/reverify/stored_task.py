@@ -11,7 +11,7 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import TOKEN_KEYS, StoredRollout, object_of, text_of
+from gymmesh_data.rollout import StoredRollout, object_of, text_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
@@ -31,7 +31,7 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
         task = pb.Task(
             task_id=rollout.task_id,
             environment=environment,
-            agent=rollout.text("agent"),
+            agent=rollout.agent,
             params=params_from_json(row["responses_create_params"]),
             payload_json=dumps(payload_of(row, known)),
             tags=row.get("tags") or {},
@@ -55,29 +55,25 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
     Raises:
         UserError: an item is none.
     """
-    plain = [
-        {key: value for key, value in item.items() if key not in TOKEN_KEYS}
-        for item in rollout.output
-    ]
     try:
-        return items_from_json(plain)
+        return items_from_json(rollout.output)
     except CodecError as error:
         raise UserError(f"{rollout.where}: response.output: {error}") from None
 
 
 def final_state_of(rollout: StoredRollout) -> pb.FinalState | None:
     """The state that the rollout's session left; None where none was kept."""
-    kept = object_of(rollout.row, "final_state")
+    kept = rollout.value("final_state") or {}
     return pb.FinalState(state_json=dumps(kept["state"])) if "state" in kept else None
 
 
 def omitted_state(rollout: StoredRollout) -> str:
     """Why the state was not kept, as the reason for which a rollout is left out; empty: unknown."""
-    why = text_of(object_of(rollout.row, "final_state"), "omitted")
+    why = text_of(rollout.value("final_state") or {}, "omitted")
     return f"whose state was not kept: {why}" if why else ""
 
 
 def stop_reason_of(rollout: StoredRollout) -> pb.StopReason.ValueType:
     """Why the rollout stopped; the model finished where the row does not say."""
     named: dict[str, pb.StopReason.ValueType] = dict(pb.StopReason.items())
-    return named.get(f"STOP_REASON_{rollout.text('stop_reason')}") or pb.STOP_REASON_MODEL_FINISHED
+    return named.get(f"STOP_REASON_{rollout.stop_reason}") or pb.STOP_REASON_MODEL_FINISHED

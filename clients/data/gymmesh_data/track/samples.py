@@ -10,8 +10,7 @@ from random import Random
 from typing import Final, Generic, TypeVar
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of, stored_rollout
-from gymmesh_responses import CodecError, loads
+from gymmesh_data.rollout import Json, StoredRollout, object_of, objects_of, rollout_of_line
 from gymmesh_runtime.text import mask_secrets, shortened
 
 T = TypeVar("T")
@@ -52,18 +51,18 @@ def sample_of(line: bytes) -> TableRow | None:
     None where it is no row that can be read.
     """
     try:
-        return sample_of_rollout(stored_rollout(loads(line), ""))
-    except (CodecError, UserError):
+        return sample_of_rollout(rollout_of_line(line, ""))
+    except UserError:
         return None
 
 
 def sample_of_rollout(rollout: StoredRollout) -> TableRow:
     """What the table shows of a rollout; see `sample_of`."""
-    tokens = object_of(rollout.row["response"], "usage").get("output_tokens")
+    tokens = rollout.usage.get("output_tokens")
     return [
         rollout.rollout_id,
         _shown(rollout.task_id),
-        _shown(rollout.text("environment")),
+        _shown(rollout.environment),
         rollout.repeat_index,
         None if rollout.failed else rollout.reward,
         _shown(_outcome(rollout)),
@@ -74,9 +73,9 @@ def sample_of_rollout(rollout: StoredRollout) -> TableRow:
 
 
 def _outcome(rollout: StoredRollout) -> str:
-    failure = rollout.row.get("failure")
+    failure = rollout.value("failure")
     if not isinstance(failure, dict):
-        return rollout.text("stop_reason")
+        return rollout.stop_reason
     told = object_of(failure, "status")
     reason = told.get("reason") or told.get("message") or ""
     return shortened(f"failed: {failure.get('boundary')} {reason}".rstrip(), _LONGEST_OUTCOME)

@@ -44,7 +44,7 @@ def set_aside_unreadable(files: OutputFiles) -> list[str]:
     tests = _tests(files)
     has_rows = partial(_has_rows, known=True)
     for path in files.beside():
-        if path.is_file() and not tests.get(path, has_rows)(path):
+        if path.is_file() and path.stat().st_size and not tests.get(path, has_rows)(path):
             aside = path.with_name(f"{path.name}.damaged")
             path.replace(aside)
             notices.append(f"{path} cannot be read and is written anew; it is now {aside.name}")

@@ -35,14 +35,14 @@ from gymmesh_client import (
     UserError,
     run_attempt,
 )
-from gymmesh_client.collect.outcomes import Outcomes
-from gymmesh_client.collect.requests import repeat_seed
-from gymmesh_client.collect.worker import ended_by
+from gymmesh_client.collector.outcomes import Outcomes
+from gymmesh_client.collector.requests import repeat_seed
+from gymmesh_client.collector.worker import ended_by
 from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
-from gymmesh_mesh.described import environment_versions
+from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig

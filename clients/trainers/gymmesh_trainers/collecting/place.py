@@ -16,7 +16,7 @@ from gymmesh_client import UserError
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.authoring.task_checks import TaskChecks
-from gymmesh_mesh.models import set_weights
+from gymmesh_mesh.model_checks import set_weights
 from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.config import ModelConfig

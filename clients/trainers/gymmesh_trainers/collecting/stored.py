@@ -1,29 +1,26 @@
 """Rollouts of an earlier session, read from the rows of its files: for a step that is resumed.
 
-A row holds what a trainer reads (tokens, reward, parts of it, how it ended), not every event. The
-calls of each actor come one after another, and all are trained where any is; of several versions of
-the weights the oldest counts.
+A row holds what a trainer reads (calls with their tokens, reward, parts of it, how it ended), not
+every event.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import UNSET
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data import actors_of, stored_rollout
-from gymmesh_responses import dumps_sorted, item_from_json, loads, params_to_dict
-from gymmesh_rows import COLUMNS
+from gymmesh_responses import dumps, dumps_sorted, item_from_json, loads, params_to_dict
+from gymmesh_rows import ModelCall, Row, RowError, TokenCapture, ToolCall, parsed, read_row
 from gymmesh_runtime.errors import MeshError, to_status
 
 Json = dict[str, Any]
-_OTHERS: Final = ("user", "system", "developer")
-# More tokens than any call before has: of a prompt that could not be put together.
-_UNKNOWN: Final = 2**31 - 1
 
 
 class KeptRollouts:
@@ -45,19 +42,23 @@ class KeptRollouts:
         self.whole: list[tuple[pb.Task, list[pb.Rollout]]] = []
         self.versions = set[int]()
 
-    def completed(self, row: Any) -> None:
-        """Take a completed row."""
-        self._add(completed_of_row(row, f"rollout {row.get('rollout_id')}"), row)
+    def completed(self, row: Mapping[str, Any]) -> None:
+        """Take a completed row. Raises UserError for what is none."""
+        read = _read(row)
+        self._add(completed_of_row(read), read)
 
-    def failed(self, row: Any) -> None:
-        """Take a failed row."""
-        self._add(failed_of_row(row), row)
+    def failed(self, row: Mapping[str, Any]) -> None:
+        """Take a failed row. Raises UserError for what is none."""
+        read = _read(row)
+        self._add(failed_of_row(read), read)
 
-    def _add(self, rollout: pb.Rollout, row: Json) -> None:
-        said = {key: value for key, value in row.items() if key not in COLUMNS}
-        said |= row.get("task_extras") or {}
-        said["input"] = (row.get("responses_create_params") or {}).get("input")
-        self.versions.update((row.get("metadata") or {}).get("weights_versions") or ())
+    def _add(self, rollout: pb.Rollout, row: Row) -> None:
+        said = dict(row.extras)
+        if row.task_extras is not UNSET:
+            extras: Any = parsed(row.task_extras)
+            said |= extras
+        said["input"] = row.params.get("input")
+        self.versions.update(row.metadata.weights_versions)
         self._rollouts.setdefault(rollout.task_id, []).append(rollout)
         self._said.setdefault(rollout.task_id, []).append(said)
 
@@ -97,108 +98,124 @@ def _asked(task: pb.Task) -> Json:
     return asked | {"input": params_to_dict(task.params).get("input")}
 
 
-def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:
-    """A completed rollout. Raises UserError for a row that is none."""
-    read = stored_rollout(dict(row), where)
+def _read(row: Mapping[str, Any]) -> Row:
+    try:
+        return read_row(dumps(dict(row)))
+    except RowError as error:
+        raise UserError(f"rollout {row.get('rollout_id')}: {error}") from None
+
+
+def completed_of_row(row: Row) -> pb.Rollout:
+    """A completed rollout."""
     rollout = _opening(row)
     verdict = rollout.verified.verification
-    said = row.get("verification") or {}
-    status = str(said.get("status") or "SKIPPED")
-    verdict.status = pb.VerificationStatus.Value(f"VERIFICATION_STATUS_{status}")
-    if read.reward is not None:
-        verdict.reward = read.reward
-    for one in said.get("components") or ():
-        verdict.components.add(name=one["name"], value=one["value"])
-    rollout.completed.stop_reason = pb.StopReason.Value(f"STOP_REASON_{row['stop_reason']}")
-    versions = read.metadata.get("weights_versions") or []
-    oldest = min(versions) if versions else None
-    _put_calls(rollout, read.output, oldest, pb.ModelCallCompleted(trainable=True))
-    for actor in actors_of(read):
-        for spoken in actor.conversations:
-            like = pb.ModelCallCompleted(actor=actor.name, trainable=actor.trainable)
-            _put_calls(rollout, spoken.output, oldest, like)
+    verdict.status = pb.VERIFICATION_STATUS_SKIPPED
+    if row.verification is not UNSET:
+        status = f"VERIFICATION_STATUS_{row.verification.status}"
+        if status in pb.VerificationStatus.DESCRIPTOR.values_by_name:
+            verdict.status = pb.VerificationStatus.Value(status)
+        for one in row.verification.components:
+            verdict.components.add(name=one.name, value=one.value)
+    if row.reward is not None:
+        verdict.reward = row.reward
+    stopped = f"STOP_REASON_{row.stop_reason}"
+    if stopped in pb.StopReason.DESCRIPTOR.values_by_name:
+        rollout.completed.stop_reason = pb.StopReason.Value(stopped)
+    else:
+        rollout.completed.SetInParent()
+    tools = {(one.model_call_id, one.call_id): one for one in row.tool_calls}
+    for call in row.calls:
+        _put_call(rollout, row, call)
+        _put_tools(rollout, row, call, tools)
+    for turn in row.turns:
+        put = rollout.turns.add(turn=turn.turn, model_call_id=turn.model_call_id, done=turn.done)
+        if turn.reward is not UNSET:
+            put.reward = turn.reward
     return rollout
 
 
-def failed_of_row(row: Mapping[str, Any]) -> pb.Rollout:
+def failed_of_row(row: Row) -> pb.Rollout:
     """A failed rollout."""
     rollout = _opening(row)
-    said = row.get("failure") or {}
-    name = f"BOUNDARY_{said.get('boundary')}"
     failure = rollout.failed.failure
+    said = row.failure
+    if said is UNSET:
+        failure.status.CopyFrom(to_status(MeshError(errors_pb2.ERROR_REASON_INTERNAL_FAULT, "")))
+        return rollout
+    name = f"BOUNDARY_{said.boundary}"
     if name in pb.Boundary.DESCRIPTOR.values_by_name:
         failure.boundary = pb.Boundary.Value(name)
-    failure.retry_safe = said.get("retry_safe") is True
-    failure.component = str(said.get("component") or "")
-    failure.call_id = str(said.get("call_id") or "")
-    status = said.get("status") or {}
-    reason = f"ERROR_REASON_{status.get('reason')}"
+    failure.retry_safe = said.retry_safe
+    failure.component = said.component
+    failure.call_id = said.call_id
+    reason = f"ERROR_REASON_{said.status.reason}"
     known = reason in errors_pb2.ErrorReason.DESCRIPTOR.values_by_name
-    value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL")
-    metadata = {str(key): str(one) for key, one in (status.get("metadata") or {}).items()}
-    error = MeshError(value, str(status.get("message") or ""), metadata=metadata)
+    value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL_FAULT")
+    error = MeshError(value, said.status.message, metadata=said.status.metadata)
     failure.status.CopyFrom(to_status(error))
     return rollout
 
 
-def _opening(row: Mapping[str, Any]) -> pb.Rollout:
+def _opening(row: Row) -> pb.Rollout:
     return pb.Rollout(
-        run_id=str(row.get("run_id") or ""),
-        task_id=str(row.get("task_id") or ""),
-        repeat_index=int(row.get("repeat_index") or 0),
-        rollout_id=str(row.get("rollout_id") or ""),
-        attempt=int(row.get("attempt") or 1),
+        run_id=row.run_id,
+        task_id=row.task_id,
+        repeat_index=row.repeat_index,
+        rollout_id=row.rollout_id,
+        attempt=row.attempt,
     )
 
 
-def _put_calls(
-    rollout: pb.Rollout, output: Sequence[Json], oldest: int | None, like: pb.ModelCallCompleted
+def _put_call(rollout: pb.Rollout, row: Row, call: ModelCall) -> None:
+    put = rollout.model_calls.add(
+        call_id=call.call_id,
+        parent_call_id=call.parent_call_id,
+        detached=call.detached,
+        actor=call.actor,
+        model=call.model,
+        trainable=call.trainable,
+    )
+    put.response.output.extend(item_from_json(bytes(item)) for item in row.answer(call))
+    if call.tokens is not UNSET:
+        _put_tokens(put.tokens, call.tokens)
+
+
+def _put_tokens(put: tokens_pb2.TokenCapture, tokens: TokenCapture) -> None:
+    put.prompt_token_ids = array("i", tokens.prompt_token_ids).tobytes()
+    put.prompt_prefix_tokens = tokens.prompt_prefix_tokens
+    put.output_token_ids = array("i", tokens.output_token_ids).tobytes()
+    known = [one for one in tokens.logprobs if one is not None]
+    if len(known) == len(tokens.logprobs):  # null stands for one that is not finite
+        put.logprobs = array("f", known).tobytes()
+    for span in tokens.weights:
+        put.weights.add(version=span.version, first_token=span.first_token)
+    if tokens.fork is not UNSET:
+        put.fork.common_tokens = tokens.fork.common_tokens
+        reason = f"FORK_REASON_{tokens.fork.reason}"
+        if reason in tokens_pb2.ForkReason.DESCRIPTOR.values_by_name:
+            put.fork.reason = tokens_pb2.ForkReason.Value(reason)
+
+
+def _put_tools(
+    rollout: pb.Rollout, row: Row, call: ModelCall, tools: dict[tuple[str, str], ToolCall]
 ) -> None:
-    """The model calls and the tool calls that the items after the first ones of a conversation tell
-    of. like: what all of these model calls have.
-    """
-    items: list[Json] = []
-    names: dict[Any, str] = {}
-    for item in [*output, None]:
-        theirs = item is None or "output" in item or item.get("role") in _OTHERS
-        if items and theirs:
-            like = _put_call(rollout, items, oldest, like)
-            items = []
-        if item is None or theirs:
-            if item is not None and item.get("type") == "function_call_output":
-                record = rollout.tool_calls.add().completed
-                record.call_id = str(item.get("call_id") or "")
-                record.name = names.get(item.get("call_id"), "")
-                record.output.CopyFrom(item_from_json(item))
+    """What the tools answered that a call called."""
+    asked: list[Any] = [parsed(item) for item in row.answer(call)]
+    names = {one.get("call_id"): one.get("name") for one in asked if "name" in one}
+    replies: list[Any] = [parsed(item) for item in row.replies(call)]
+    for item in replies:
+        if item.get("type") != "function_call_output":
             continue
-        items.append(item)
-        if item.get("type") == "function_call":
-            names[item.get("call_id")] = str(item.get("name") or "")
-        if "generation_token_ids" in item:
-            like = _put_call(rollout, items, oldest, like)
-            items = []
-
-
-def _put_call(
-    rollout: pb.Rollout, items: Sequence[Json], version: int | None, before: pb.ModelCallCompleted
-) -> pb.ModelCallCompleted:
-    """The call that goes on from `before`, which has no id where it is the first."""
-    last = items[-1]
-    call = rollout.model_calls.add(
-        call_id=f"call-{len(rollout.model_calls)}",
-        parent_call_id=before.call_id,
-        actor=before.actor,
-        trainable=before.trainable,
-    )
-    call.response.output.extend(map(item_from_json, items))
-    if "generation_token_ids" in last:
-        call.tokens.prompt_token_ids = array("i", last.get("prompt_token_ids") or []).tobytes()
-        if "prompt_token_ids" not in last:
-            call.tokens.prompt_prefix_tokens = _UNKNOWN
-        call.tokens.output_token_ids = array("i", last["generation_token_ids"]).tobytes()
-        logprobs = last.get("generation_log_probs") or []
-        if None not in logprobs:  # which stands for one that is not finite
-            call.tokens.logprobs = array("f", logprobs).tobytes()
-        if version is not None:
-            call.tokens.weights.append(tokens_pb2.WeightsSpan(version=version, first_token=0))
-    return call
+        name = str(item.get("call_id") or "")
+        record = rollout.tool_calls.add().completed
+        record.call_id, record.name = name, str(names.get(name) or "")
+        record.model_call_id, record.actor = call.call_id, call.actor
+        record.output.CopyFrom(item_from_json(item))
+        tool = tools.get((call.call_id, name))
+        if tool is None:
+            continue
+        outcome = f"TOOL_OUTCOME_{tool.outcome}"
+        if outcome in pb.ToolOutcome.DESCRIPTOR.values_by_name:
+            record.outcome = pb.ToolOutcome.Value(outcome)
+        if tool.reward is not UNSET:
+            record.reward = tool.reward

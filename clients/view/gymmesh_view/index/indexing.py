@@ -43,7 +43,7 @@ from gymmesh_view.index.tables import (
     insert,
 )
 from gymmesh_view.rows.sources import ViewSource, labels
-from gymmesh_view.rows.summary import Summary, row_of, summary_of
+from gymmesh_view.rows.summary import Summary, summary_of
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400
@@ -199,7 +199,7 @@ class _Work:
         for path, placed in batch.rows:
             where = f"{path}: byte {placed.offset + placed.inner}"
             try:
-                one: Summary = summary_of(row_of(placed.line, where), where)
+                one: Summary = summary_of(placed.line, where)
             except UserError as error:
                 self._problems.append(str(error)[:500])
                 continue

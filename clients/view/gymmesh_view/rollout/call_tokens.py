@@ -6,67 +6,68 @@ as `logprobs` of the Responses API do.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
-from gymmesh_data.rollout import list_of, objects_of
-from gymmesh_view.rows.summary import Json, call_numbers, clean
+from gymmesh_data import StoredRollout
+from gymmesh_data.rollout import objects_of, parsed_items
+from gymmesh_data.samples import token_reads
+from gymmesh_view.rows.summary import Json, clean
 
 _MOST: Final = 20_000
 
 
-def calls_of(output: list[Json]) -> list[Json]:
+def calls_of(rollout: StoredRollout, most: int | None = None) -> list[Json]:
     """Of each model call with tokens: `call`, `prompt` and `sampled` (how many ids), `shared` (how
     many ids of the prompt are those that the call before it read and wrote), `fork` (whether it
     did not go on from them), `mean_logprob` and `least_logprob`.
+
+    Args:
+        most: of so many calls; of all where it is not given.
     """
+    numbers = {call.call_id: number for number, (_, _, call) in enumerate(rollout.answers())}
     found: list[Json] = []
-    held: list[Any] = []
-    for number, item in _calls(output):
-        prompt, sampled = list_of(item, "prompt_token_ids"), list_of(item, "generation_token_ids")
-        logprobs = [one for one in list_of(item, "generation_log_probs") if _number(one)]
-        shared = _common(held, prompt)
+    for one in token_reads(rollout):
+        if len(found) == most:
+            break
+        tokens = rollout.tokens_of(one.call)
+        if tokens is None or one.call.call_id not in numbers:
+            continue
+        logprobs = [each for each in tokens.logprobs if each is not None]
         found.append(
             {
-                "call": number,
-                "prompt": len(prompt),
-                "sampled": len(sampled),
-                "shared": shared,
-                "fork": bool(held) and shared < len(held),
+                "call": numbers[one.call.call_id],
+                "prompt": one.prompt_length or 0,
+                "sampled": len(tokens.output_token_ids),
+                "shared": one.shared,
+                "fork": bool(one.held) and one.shared < one.held,
                 "mean_logprob": sum(logprobs) / len(logprobs) if logprobs else None,
                 "least_logprob": min(logprobs, default=None),
             }
         )
-        held = prompt + sampled
     return found
 
 
-def tokens_of(output: list[Json], call: int) -> Json:
+def tokens_of(rollout: StoredRollout, call: int) -> Json:
     """The sampled tokens of a call: `ids`, `logprobs` (None where not captured), `texts` (None
     where the row has none), `left`: how many more there are.
     """
-    for number, item in _calls(output):
-        if number != call:
+    for number, (begin, end, one) in enumerate(rollout.answers()):
+        tokens = rollout.tokens_of(one)
+        if number != call or tokens is None:
             continue
-        sampled = list_of(item, "generation_token_ids")
-        logprobs = list_of(item, "generation_log_probs")
-        texts = _texts(item)
+        sampled = tokens.output_token_ids
+        (last,) = parsed_items(rollout.unparsed_output[max(begin, end - 1) : end])
+        texts = _texts(last)
         return {
-            "ids": [one if type(one) is int else None for one in sampled[:_MOST]],
-            "logprobs": [one if _number(one) else None for one in logprobs[:_MOST]] or None,
+            "ids": sampled[:_MOST],
+            "logprobs": tokens.logprobs[:_MOST] or None,
             "texts": texts[:_MOST] if len(texts) == len(sampled) else None,
             "left": max(0, len(sampled) - _MOST),
         }
     return {"ids": [], "logprobs": None, "texts": None, "left": 0}
 
 
-def _calls(output: list[Json]) -> list[tuple[int, Json]]:
-    """The last item of each model call with tokens, with the call's number among all calls."""
-    numbered = zip(call_numbers(output), output, strict=True)
-    return [(number, item) for number, item in numbered if "generation_token_ids" in item]
-
-
-def _texts(item: Json) -> list[str]:
+def _texts(item: Any) -> list[str]:
     """The text of each token, from the `logprobs` of the item's parts."""
     return [
         clean(one["token"])
@@ -74,15 +75,3 @@ def _texts(item: Json) -> list[str]:
         for one in objects_of(part, "logprobs")
         if isinstance(one.get("token"), str)
     ]
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _common(before: list[Any], after: list[Any]) -> int:
-    if after[: len(before)] == before:
-        return len(before)
-    pairs = enumerate(zip(before, after, strict=False))
-    apart = (place for place, (left, right) in pairs if left != right)
-    return next(apart, min(len(before), len(after)))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gymmesh_data.rollout import TOKEN_KEYS
+from gymmesh_data import StoredRollout
+from gymmesh_data.rollout import parsed_items
 from gymmesh_responses import CodecError, loads
 from gymmesh_view.rollout.images import shown_image
 from gymmesh_view.rows.summary import Json, clean, text_of
@@ -27,25 +28,33 @@ def laid_out(value: Any) -> str:
         return clean(str(value))
 
 
-def items_of(first: list[Json], output: list[Json]) -> list[Json]:
+def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = True) -> list[Json]:
     """What was said, in order, each a dict.
 
     `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
     the model first answered; `call`: the number of the model call that wrote it, from 0; `parts`;
     `name`, `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known.
+
+    Args:
+        most: so many items; all where it is not given.
+        first: whether what the conversation began with is among them.
     """
-    found = [shown_item(item) | {"prompt": True} for item in first]
-    number, inside = -1, False
-    for item in output:
-        shown = shown_item(item) | {"prompt": False}
-        own = shown["kind"] in ("reasoning", "call") or shown["role"] == "assistant"
-        if own:
-            number += not inside
-            shown["call"] = number
-        shown["tokens"] = "generation_token_ids" in item
+    found = [shown_item(one) | {"prompt": True} for one in rollout.first_items if first][:most]
+    left = None if most is None else most - len(found)
+    output = parsed_items(rollout.unparsed_output[:left])
+    numbers: list[int | None] = [None] * len(output)
+    ends = set[int]()
+    for number, (begin, end, call) in enumerate(rollout.answers()):
+        if begin >= len(output):
+            break
+        numbers[begin:end] = [number] * (min(end, len(output)) - begin)
+        if rollout.tokens_of(call) is not None:
+            ends.add(end - 1)
+    for place, (item, of_call) in enumerate(zip(output, numbers, strict=True)):
         # Only the last item of a model call has its tokens.
-        inside = own and not shown["tokens"]
-        found.append(shown)
+        shown = shown_item(item) | {"prompt": False, "tokens": place in ends}
+        own = shown["kind"] in ("reasoning", "call") or shown["role"] == "assistant"
+        found.append(shown | {"call": of_call} if own and of_call is not None else shown)
     return found
 
 
@@ -75,8 +84,7 @@ def shown_item(item: Json) -> Json:
         if not parts:
             parts = [_text("(no readable text: it is encrypted, or was left out)")]
         return {"kind": "reasoning", "role": "assistant", "parts": parts}
-    rest = {key: value for key, value in item.items() if key not in TOKEN_KEYS}
-    return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(rest)]}
+    return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(item)]}
 
 
 def parts_of(content: Any) -> list[Json]:

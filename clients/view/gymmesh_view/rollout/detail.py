@@ -2,56 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from gymmesh_data import StoredRollout
-from gymmesh_data.rollout import list_of, object_of, objects_of
+from msgspec import UNSET
+
+from gymmesh_data import Actor, StoredRollout, actors_of
+from gymmesh_data.rollout import list_of, object_of, objects_of, parsed_items
+from gymmesh_rows import parsed
 from gymmesh_view.rollout.call_tokens import calls_of
 from gymmesh_view.rollout.conversation import items_of, laid_out
-from gymmesh_view.rows.summary import Json, actors_in, clean, conversations_of, text_of
+from gymmesh_view.rows.summary import Json, clean, text_of
 
 _SHOWN: Final = frozenset(
     (
         "responses_create_params", "first_items", "response", "reward", "verification", "failure",
         "metadata", "task_id", "rollout_id", "run_id", "repeat_index", "attempt", "environment",
-        "agent", "tags", "stop_reason", "stop_detail", "actors",
+        "agent", "tags", "stop_reason", "stop_detail", "actors", "calls", "tool_calls", "turns",
+        "annotations", "media",
         # May hold expected answers, and a page may be published.
         "final_state",
     )
 )  # fmt: skip
+# A page has so many items, calls and the like; the rest of a row is in its file.
+_MOST: Final = 2_000
 
 
 def detail_of(rollout: StoredRollout) -> Json:
     """What a row says of a rollout, in the parts that a page has for it."""
-    row, metadata = rollout.row, rollout.metadata
+    row, metadata = rollout.columns, rollout.metadata
     params = {
         key: value
-        for key, value in row["responses_create_params"].items()
+        for key, value in row.params.items()
         if key not in ("input", "tools", "instructions")
     }
-    others = {key: value for key, value in row.items() if key not in _SHOWN}
+    others = {
+        key: rollout.value(key) for key in row.members if key in row.extras or key not in _SHOWN
+    }
+    actors = actors_of(rollout)
+    spoken = [rollout, *(one for actor in actors for one in actor.conversations)]
+    count = sum(len(one.first_items) + len(one.unparsed_output) for one in spoken)
     return {
         "where": clean(rollout.where),
-        "run_id": clean(rollout.text("run_id")),
-        "stop_detail": clean(rollout.text("stop_detail")),
+        "run_id": clean(rollout.run_id),
+        "stop_detail": clean(row.stop_detail),
         "instructions": clean(rollout.instructions),
         "tools": [_tool(tool) for tool in rollout.tools],
-        "items": items_of(rollout.first_items, rollout.output),
-        "actors": actors_shown(actors_in(row)),
-        "calls": calls_of(rollout.output),
-        "forks": [
-            _texts(fork, "call_id", "reason") | {"common_tokens": _whole(fork.get("common_tokens"))}
-            for fork in objects_of(metadata, "token_forks")
-        ],
-        "weights": [one for one in list_of(metadata, "weights_versions") if type(one) is int],
-        "verification": _verification(row),
-        "failure": _failure(row),
+        "items": items_of(rollout, _MOST),
+        "items_left": max(0, len(rollout.first_items) + len(rollout.unparsed_output) - _MOST),
+        "actors": actors_shown(actors, _MOST if count <= _MOST else max(1, _MOST // len(spoken))),
+        "calls": calls_of(rollout, _MOST),
+        "forks": forks_of(rollout)[:_MOST],
+        "weights": row.metadata.weights_versions,
+        "side_calls": _listed(_side_calls(rollout)),
+        "tool_rewards": _listed(
+            {"tool": one.name, "call_id": one.call_id, "reward": one.reward}
+            for one in row.tool_calls
+            if one.reward is not UNSET
+        ),
+        "turns": _listed(
+            {"turn": one.turn, "done": one.done}
+            | ({} if one.reward is UNSET else {"reward": one.reward})
+            for one in row.turns
+        ),
+        "annotations": _listed(
+            {"key": one.key, "value": parsed(one.value)}
+            | ({"model_call_id": one.model_call_id} if one.model_call_id else {})
+            for one in row.annotations
+        ),
+        "verification": _verification(rollout),
+        "failure": _failure(rollout.value("failure")),
         "timeline": timeline_of(rollout),
         "params": laid_out(params),
         "metadata": laid_out(metadata),
         "others": laid_out(others) if others else "",
     }
+
+
+def forks_of(rollout: StoredRollout) -> list[Json]:
+    """Where a conversation's tokens did not go on from those before: `call_id`, `reason` and
+    `common_tokens`.
+    """
+    told = [
+        {
+            "call_id": call.call_id,
+            "reason": call.tokens.fork.reason,
+            "common_tokens": call.tokens.fork.common_tokens,
+        }
+        for call in rollout.columns.calls
+        if call.tokens is not UNSET and call.tokens.fork is not UNSET
+    ]
+    if rollout.columns.of_earlier_form:
+        told = objects_of(rollout.metadata, "token_forks")
+    return [
+        _texts(fork, "call_id", "reason") | {"common_tokens": _whole(fork.get("common_tokens"))}
+        for fork in told
+    ]
+
+
+def _side_calls(rollout: StoredRollout) -> Iterator[Json]:
+    """The root agent's calls that are not in its conversation: what for, and what was answered."""
+    for call in rollout.columns.calls:
+        if not call.actor and call.first_item is UNSET:
+            named = {"call_id": call.call_id, "model": call.model}
+            why = {"for": call.side_call} if call.side_call else {}
+            yield named | why | {"answer": parsed_items(rollout.columns.answer(call))}
+
+
+def _listed(told: Iterator[Json]) -> str:
+    """The first of some objects, laid out; empty where there are none."""
+    found = list(islice(told, _MOST))
+    return laid_out(found) if found else ""
 
 
 def timeline_of(rollout: StoredRollout) -> Json:
@@ -65,7 +127,7 @@ def timeline_of(rollout: StoredRollout) -> Json:
     for name in ("model", "tools", "verify"):
         if duration := _whole(timings.get(f"{name}_us")):
             stages.append({"name": name, "kind": name, "duration_us": duration, "note": ""})
-    for stage in objects_of(object_of(rollout.row, "verification"), "stages"):
+    for stage in objects_of(rollout.verification, "stages"):
         duration = _whole(stage.get("duration_us"))
         told = {"kind": "stage", "duration_us": duration, "note": text_of(stage, "note")}
         stages.append({"name": text_of(stage, "name")} | told)
@@ -80,42 +142,37 @@ def _tool(tool: Json) -> Json:
     return {"name": name, "description": about, "parameters": laid_out(shown)}
 
 
-def actors_shown(actors: Mapping[str, Json]) -> list[Json]:
+def actors_shown(actors: Sequence[Actor], most: int) -> list[Json]:
     """Actors as a page has them: `name`, `reward`, `about`, and `conversations`, each with `thread`
-    (its number among all of the rollout, from 1), `after`, `items` and `calls`. What one goes on
-    from is not said again.
+    (its number among all of the rollout, from 1), `after`, `items` (so many at most, and how many
+    more there are under `items_left`) and `calls`. What one goes on from is not said again.
     """
     found: list[Json] = []
     thread = 0
-    for name, said in actors.items():
+    for actor in actors:
         conversations = []
-        for one in conversations_of(said):
+        for one, after in zip(actor.conversations, actor.after, strict=True):
             thread += 1
-            after = text_of(one, "after")
-            conversations.append(
-                {
-                    "thread": thread,
-                    "after": after,
-                    "items": items_of([] if after else one["first_items"], one["items"]),
-                    "calls": calls_of(one["items"]),
-                }
-            )
+            items = items_of(one, most, first=not after)
+            left = len(one.unparsed_output) + len(one.first_items) * (not after) - len(items)
+            told = {"thread": thread, "after": clean(after), "items": items}
+            told |= {"items_left": left} if left else {}
+            conversations.append(told | {"calls": calls_of(one, most)})
         found.append(
             {
-                "name": name,
-                "reward": _float(said.get("reward")),
-                "about": _about(said),
+                "name": clean(actor.name),
+                "reward": _float(actor.said.get("reward")),
+                "about": _about(actor.said),
                 "conversations": conversations,
             }
         )
     return found
 
 
-def items_of_thread(actors: Mapping[str, Json], thread: int) -> list[Json]:
-    """The items of an actor's conversation by its number; empty where there is none."""
-    said = [one for actor in actors.values() for one in conversations_of(actor)]
-    items: list[Json] = said[thread - 1]["items"] if thread <= len(said) else []
-    return items
+def thread_of(rollout: StoredRollout, thread: int) -> StoredRollout | None:
+    """An actor's conversation by its number; None where there is none of this number."""
+    said = [one for actor in actors_of(rollout) for one in actor.conversations]
+    return said[thread - 1] if thread <= len(said) else None
 
 
 def _about(actor: Json) -> str:
@@ -129,9 +186,9 @@ def _about(actor: Json) -> str:
     return " · ".join(facts)
 
 
-def _verification(row: Json) -> Json | None:
-    said = row.get("verification")
-    if not isinstance(said, dict):
+def _verification(rollout: StoredRollout) -> Json | None:
+    said = rollout.verification
+    if not said:
         return None
     evidence = said.get("evidence")
     texts = _texts(said, "status", "reason", "verifier", "version")
@@ -147,10 +204,10 @@ def _verification(row: Json) -> Json | None:
     }
 
 
-def _failure(row: Json) -> Json | None:
-    if "failure" not in row:
+def _failure(failure: Any) -> Json | None:
+    if failure is None:
         return None
-    said = object_of(row, "failure")
+    said: Json = failure if isinstance(failure, dict) else {}
     status = object_of(said, "status")
     metadata = status.get("metadata")
     return (

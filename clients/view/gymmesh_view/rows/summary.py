@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data import StoredRollout, stored_rollout
-from gymmesh_data.rollout import is_answer, list_of, object_of, objects_of
+from gymmesh_data import StoredRollout, actors_of
+from gymmesh_data.rollout import list_of, object_of, rollout_of_line
 from gymmesh_responses import dumps, loads
 
 Json = dict[str, Any]
@@ -32,28 +32,28 @@ class Summary:
     """A row of the table; what the row does not say is empty, 0, or None for `started_at`."""
 
     def __init__(self, rollout: StoredRollout) -> None:
-        row, metadata = rollout.row, rollout.metadata
-        response, failure = row["response"], object_of(row, "failure")
-        timings, usage = object_of(metadata, "timings"), object_of(response, "usage")
+        metadata, failed = rollout.metadata, rollout.value("failure")
+        failure: Json = failed if isinstance(failed, dict) else {}
+        timings, usage = object_of(metadata, "timings"), rollout.usage
         status, turns = object_of(failure, "status"), metadata.get("steps_taken")
         calls = [one for one in rollout.output if one.get("type") == "function_call"]
         self.rollout_id = clean(rollout.rollout_id)
         self.task = clean(rollout.task_id)
-        self.repeat = _whole(row.get("repeat_index"))
-        self.attempt = _whole(row.get("attempt"))
+        self.repeat = _whole(rollout.repeat_index)
+        self.attempt = _whole(rollout.value("attempt"))
         self.outcome = FAILED if rollout.failed else COMPLETED
-        self.environment = text_of(row, "environment")
-        self.agent = text_of(row, "agent")
-        self.model = text_of(response, "model")
+        self.environment = clean(rollout.environment)
+        self.agent = clean(rollout.agent)
+        self.model = clean(rollout.model)
         self.reward = rollout.reward if math.isfinite(rollout.reward or 0.0) else None
-        self.verdict = text_of(object_of(row, "verification"), "status")
-        self.stop = text_of(row, "stop_reason")
+        self.verdict = text_of(rollout.verification, "status")
+        self.stop = clean(rollout.stop_reason)
         self.boundary = text_of(failure, "boundary")
         self.cause = text_of(status, "reason")
         #: Model calls of the root agent.
         self.turns = _whole(turns)
         if type(turns) is not int:
-            self.turns = max(call_numbers(rollout.output), default=-1) + 1
+            self.turns = sum(1 for _ in rollout.answers())
         self.tool_calls = len(calls)
         self.input_tokens = _whole(usage.get("input_tokens"))
         self.output_tokens = _whole(usage.get("output_tokens"))
@@ -61,20 +61,21 @@ class Summary:
         started: Any = timings.get("started_at")
         known = type(started) in (int, float) and 0 < started < 1e12
         self.started_at = float(started) if known else None  # seconds since 1970
-        self.flags = _flags(rollout.first_items, rollout.output)
-        self.tags = _tags(row)  # `key=value` each
+        self.flags = _flags(rollout)
+        self.tags = _tags(rollout)  # `key=value` each
         self.tools = tuple(sorted({text_of(one, "name") for one in calls} - {""}))
-        self.actors = tuple(sorted(actors_in(row)))
+        names = (clean(one.name) for one in rollout.columns.actors)
+        self.actors = tuple(sorted(set(names) - {""}))
         self.title = _title(rollout.first_items)
         #: The text that a search looks in.
         self.words = _words(rollout, status)
 
 
-def summary_of(row: Any, where: str) -> Summary:
-    """The summary of a row, one JSON value. Raises UserError where it is no rollout's row; the text
+def summary_of(line: bytes, where: str) -> Summary:
+    """The summary of a line of a file. Raises UserError where it is no rollout's row; the text
     names `where` and the key.
     """
-    return Summary(stored_rollout(row, where))
+    return Summary(rollout_of_line(line, where))
 
 
 def text_of(value: Json, key: str) -> str:
@@ -86,19 +87,6 @@ def text_of(value: Json, key: str) -> str:
 def clean(text: str) -> str:
     """Text that UTF-8 can carry: unpaired surrogates are replaced."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def actors_in(row: Json) -> dict[str, Json]:
-    """A row's actors by name; see gymmesh_client.rows.actors."""
-    return {name: one for one in objects_of(row, "actors") if (name := text_of(one, "name"))}
-
-
-def conversations_of(actor: Json) -> list[Json]:
-    """An actor's conversations, each with `first_items` and `items`."""
-    return [
-        one | {key: objects_of(one, key) for key in ("first_items", "items")}
-        for one in objects_of(actor, "conversations")
-    ]
 
 
 def texts_of(content: Any) -> Iterator[str]:
@@ -114,21 +102,6 @@ def texts_of(content: Any) -> Iterator[str]:
         yield dumps(content).decode("utf-8", "replace")
 
 
-def call_numbers(output: list[Json]) -> list[int]:
-    """Of each item, the number of the last model call up to it, from 0; -1 before the first.
-
-    The model's items in a row are one call, of which only the last item has tokens.
-    """
-    numbers: list[int] = []
-    number, inside = -1, False
-    for item in output:
-        own = is_answer(item)
-        number += own and not inside
-        inside = own and "generation_token_ids" not in item
-        numbers.append(number)
-    return numbers
-
-
 def row_of(line: bytes, where: str) -> Any:
     """The JSON value of a line. Raises UserError, which names `where`."""
     try:
@@ -141,19 +114,18 @@ def _whole(value: Any) -> int:
     return value if type(value) is int and 0 <= value <= _MOST_INT else 0
 
 
-def _flags(*lists: list[Json]) -> int:
-    flags = 0
-    for item in chain.from_iterable(lists):
-        if "generation_token_ids" in item:
-            flags |= HAS_TOKENS
+def _flags(rollout: StoredRollout) -> int:
+    flags = HAS_TOKENS if rollout.has_tokens else 0
+    for item in chain(rollout.first_items, rollout.output):
         for part in (*list_of(item, "content"), *list_of(item, "output")):
             if isinstance(part, dict) and part.get("type") == "input_image":
                 flags |= HAS_IMAGES
     return flags
 
 
-def _tags(row: Json) -> tuple[str, ...]:
-    tags = object_of(row, "tags")
+def _tags(rollout: StoredRollout) -> tuple[str, ...]:
+    told = rollout.value("tags")
+    tags: Json = told if isinstance(told, dict) else {}
     found = [clean(f"{key}={value}") for key, value in tags.items() if isinstance(value, str)]
     return tuple(sorted(found)[:_MOST_TAGS])
 
@@ -169,28 +141,18 @@ def _title(first_items: list[Json]) -> str:
 
 
 def _words(rollout: StoredRollout, status: Json) -> str:
-    row = rollout.row
     pieces = [rollout.task_id, rollout.rollout_id, rollout.instructions]
-    pieces += [text_of(status, "message"), text_of(object_of(row, "verification"), "reason")]
-    pieces += _tags(row)
+    pieces += [text_of(status, "message"), text_of(rollout.verification, "reason")]
+    pieces += _tags(rollout)
     left = _WORDS_CHARS
-    params = row["responses_create_params"].get("input")
-    first = row.get("first_items", params)
-    if isinstance(first, str):
-        pieces.append(first)
-        first = []
-    spoken = [
-        conversation["items"]
-        for actor in actors_in(row).values()
-        for conversation in conversations_of(actor)
-    ]
-    for items in (first, rollout.output, *spoken):
-        for item in items if isinstance(items, list) else []:
-            if left <= 0:
-                break
-            for piece in _said(item):
-                pieces.append(piece[:left])
-                left -= len(piece)
+    actors = actors_of(rollout)
+    spoken = (one.output for actor in actors for one in actor.conversations)
+    for item in chain(rollout.first_items, rollout.output, chain.from_iterable(spoken)):
+        if left <= 0:
+            break
+        for piece in _said(item):
+            pieces.append(piece[:left])
+            left -= len(piece)
     return clean("\n".join(piece for piece in pieces if piece))
 
 

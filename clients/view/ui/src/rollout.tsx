@@ -94,13 +94,16 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
         {shown ? (
           <ActorView key={`${rollout} ${actor}`} actor={shown} rollout={rollout} folded={folded} />
         ) : (
-          <Conversation
-            key={rollout}
-            items={value.items}
-            calls={value.calls}
-            rollout={rollout}
-            folded={folded}
-          />
+          <>
+            <Conversation
+              key={rollout}
+              items={value.items}
+              calls={value.calls}
+              rollout={rollout}
+              folded={folded}
+            />
+            <ItemsLeft count={value.items_left} />
+          </>
         )}
       </section>
       <aside aria-label="About this rollout">
@@ -142,10 +145,15 @@ function ActorView(props: { actor: Actor; rollout: string; folded: boolean }) {
             thread={one.thread}
             folded={folded}
           />
+          <ItemsLeft count={one.items_left ?? 0} />
         </section>
       ))}
     </>
   );
+}
+
+function ItemsLeft({ count }: { count: number }) {
+  return count > 0 ? <p class="dim">{number(count)} more items are in the row.</p> : null;
 }
 
 function Head(props: {
@@ -310,6 +318,10 @@ function About({ detail }: { detail: Detail }) {
 
 function More({ detail, raw }: { detail: Detail; raw: string | null }) {
   const blocks: [string, string][] = [
+    ["calls beside the conversation", detail.side_calls],
+    ["rewards of tool calls", detail.tool_rewards],
+    ["turns", detail.turns],
+    ["annotations", detail.annotations],
     ["parameters", detail.params],
     ["metadata", detail.metadata],
     ["other keys of the row", detail.others],

@@ -85,6 +85,7 @@ export interface Thread {
   thread: number;
   after: string;
   items: Item[];
+  items_left?: number;
   calls: Call[];
 }
 
@@ -115,9 +116,14 @@ export interface Detail {
   instructions: string;
   tools: { name: string; description: string; parameters: string }[];
   items: Item[];
+  items_left: number;
   actors: Actor[];
   calls: Call[];
   forks: { call_id: string; reason: string; common_tokens: number }[];
+  side_calls: string;
+  tool_rewards: string;
+  turns: string;
+  annotations: string;
   weights: number[];
   verification: Verification | null;
   failure: Failure | null;

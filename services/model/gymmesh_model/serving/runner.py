@@ -18,10 +18,10 @@ from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
+from gymmesh_model.serving.call_state import CallCounts, CallState
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.serving.work import CallCounts, CallState
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_responses import CodecError, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext

@@ -15,6 +15,8 @@ from gymmesh_client.dispatch.causes import Cause
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource import Task
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_responses import dumps
+from gymmesh_rows import read_row
 from gymmesh_trainers import (
     FailedRollout,
     Generation,
@@ -30,7 +32,7 @@ from gymmesh_trainers import (
     collect_sync,
     run_one,
 )
-from gymmesh_trainers.collecting.stored import completed_of_row
+from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
 from tests.unit.data.rows import row as rollout_row
 from tests.unit.data.rows import text
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
@@ -349,9 +351,20 @@ def test_a_stored_answer_is_the_model_s_alone() -> None:
         {"role": "user", "content": "And then?"},
         text("second", **ids),
     )
-    stored = Rollout(completed_of_row(found, "rows.jsonl:1"), Task.of(rows(1)[0]))
+    stored = Rollout(completed_of_row(read_row(dumps(found))), Task.of(rows(1)[0]))
     assert stored.text == "second"
     assert [one.tokens for one in stored.samples] == [[1, 7, 8]]
+
+
+@pytest.mark.parametrize("reason", ["", "OF_A_LATER_CONTRACT"])
+def test_a_failure_of_no_known_reason_is_one(reason: str) -> None:
+    status = {"code": 13, "message": "broke", "reason": reason, "metadata": {"a": "b"}}
+    cause = {"boundary": "MODEL", "status": status, "retry_safe": True}
+    kept = FailedRollout(
+        failed_of_row(read_row(dumps(rollout_row(reward=None, failure=cause)))), Task.of(rows(1)[0])
+    )
+    assert (kept.boundary, kept.reason, kept.why) == ("MODEL", "INTERNAL_FAULT", "broke")
+    assert not kept.message.HasField("completed")
 
 
 async def test_a_task_may_be_called_like_the_copy_of_another_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from gymmesh_cli.collect.collect import collect as command
-from gymmesh_client.collect import CollectOptions
+from gymmesh_client.collector import CollectOptions
 from gymmesh_trainers.collecting.settings import Settings
 from tests.support.docs import ROOT
 

@@ -19,6 +19,7 @@ from gymmesh_data import StoredRollout, actors_of, stored_rollout
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.samples import samples_of as stored_samples_of
 from gymmesh_responses import dumps, loads, new_message
+from gymmesh_rows import read_row
 from gymmesh_trainers import samples_of
 from gymmesh_trainers.collecting.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
@@ -149,4 +150,4 @@ def test_each_call_is_trained_once_and_as_its_actors(actors: list[str], frozen: 
         tree.check(live(tree.rollout))
         row = loads(dumps(completed_row(tree.task, tree.rollout)))
         tree.check(stored(stored_rollout(row, "x:1")), root=tree.judged())
-        tree.check(live(completed_of_row(row, "x:1")), root=tree.judged())
+        tree.check(live(completed_of_row(read_row(dumps(row)))))

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, Taken, TokenPlace
+from gymmesh_data.exports.format import TEMPLATE_STYLE, CallTokens, Format, Taken, TokenPlace
 from gymmesh_data.exports.formats.chat import metadata_of
-from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
+from gymmesh_data.rollout import Json, StoredRollout
 
 _VERSION: Final = "ATIF-v1.8"
 _UNKNOWN: Final = "unknown"
@@ -27,19 +27,17 @@ _IMAGES: Final = {"jpg": "image/jpeg"} | {
 def trajectory(taken: Taken) -> Iterator[Json]:
     """A rollout as a trajectory."""
     rollout, said = taken.rollout, taken.said
-    row = rollout.row
-    response = row["response"]
     steps = _Steps(taken)
     for place, message in enumerate(said.messages):
         steps.add(place, message)
-    agent: Json = {"name": rollout.text("agent") or _UNKNOWN, "version": _UNKNOWN}
-    if model := text_of(response, "model"):
+    agent: Json = {"name": rollout.agent or _UNKNOWN, "version": _UNKNOWN}
+    if model := rollout.model:
         agent["model_name"] = model
     if said.tools:
         agent["tool_definitions"] = said.tools
     extra = metadata_of(rollout, said) | {"reward": rollout.reward}
-    if isinstance(row.get("verification"), dict):
-        extra["verification"] = row["verification"]
+    if rollout.verification:
+        extra["verification"] = rollout.verification
     record: Json = {
         "schema_version": _VERSION,
         "agent": agent,
@@ -49,14 +47,14 @@ def trajectory(taken: Taken) -> Iterator[Json]:
     }
     if rollout.rollout_id:
         record["trajectory_id"] = rollout.rollout_id
-    if rollout.text("run_id"):
-        record["session_id"] = rollout.text("run_id")
+    if rollout.run_id:
+        record["session_id"] = rollout.run_id
     yield record
 
 
 def _final_metrics(rollout: StoredRollout, steps: int) -> Json:
     metrics: Json = {"total_steps": steps, "extra": {"reward": rollout.reward}}
-    usage = object_of(rollout.row["response"], "usage")
+    usage = rollout.usage
     names = {"input_tokens": "total_prompt_tokens", "output_tokens": "total_completion_tokens"}
     return metrics | {
         theirs: usage[ours] for ours, theirs in names.items() if type(usage.get(ours)) is int
@@ -96,9 +94,9 @@ class _Steps:
             step["is_copied_context"] = True
             return
         step["llm_call_count"] = 1
-        item = self._taken.call_tokens(place)
-        if item is not None:
-            step["metrics"] = _metrics(item)
+        tokens = self._taken.call_tokens(place)
+        if tokens is not None:
+            step["metrics"] = _metrics(tokens)
 
     def _result(self, message: Json) -> None:
         result: Json = {"content": _content(message["content"], self._losses)}
@@ -122,14 +120,13 @@ def _tool_call(call: Json) -> Json:
     return written | {"arguments": {}, "extra": {"arguments_text": function["arguments"]}}
 
 
-def _metrics(item: Json) -> Json:
-    sampled = item["generation_token_ids"]
-    metrics: Json = {"completion_tokens": len(sampled), "completion_token_ids": sampled}
-    if "prompt_token_ids" in item:
-        prompt = item["prompt_token_ids"]
-        metrics |= {"prompt_tokens": len(prompt), "prompt_token_ids": prompt}
-    if item.get("generation_log_probs"):
-        metrics["logprobs"] = item["generation_log_probs"]
+def _metrics(tokens: CallTokens) -> Json:
+    count = len(tokens.sampled)
+    metrics: Json = {"completion_tokens": count, "completion_token_ids": tokens.sampled}
+    if tokens.prompt is not None:
+        metrics |= {"prompt_tokens": len(tokens.prompt), "prompt_token_ids": tokens.prompt}
+    if tokens.logprobs:
+        metrics["logprobs"] = tokens.logprobs
     return metrics
 
 

@@ -10,7 +10,6 @@ from gymmesh_data.conversation import ChatStyle, Conversation
 from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, PairFacts, Taken, TokenPlace
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import samples_of
 from gymmesh_responses import dumps_clean
 
@@ -53,7 +52,7 @@ def _actor(actor: Actor, spoken: list[Taken]) -> Json:
 
 def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
     """What trainers filter and group by. A row of another program says less of itself."""
-    told, row = rollout.metadata, rollout.row
+    told, tags = rollout.metadata, rollout.value("tags")
     steps, used = told.get("steps_taken"), told.get("tools_used")
     answers = said.messages[said.prompt_length :] if steps is None or used is None else []
     if steps is None:
@@ -65,8 +64,8 @@ def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
         "task_id": rollout.task_id,
         "rollout_id": rollout.rollout_id,
         "repeat_index": rollout.repeat_index,
-        "environment": rollout.text("environment"),
-        "stop_reason": rollout.text("stop_reason"),
+        "environment": rollout.environment,
+        "stop_reason": rollout.stop_reason,
         "steps_taken": steps,
         "tools_used": used,
         "verified": rollout.reward is not None,
@@ -75,8 +74,8 @@ def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
         metadata["tool_outcomes"] = told["tool_outcomes"]
     if "weights_versions" in told:
         metadata["weights_versions"] = told["weights_versions"]
-    if isinstance(row.get("tags"), dict):
-        metadata["tags"] = row["tags"]
+    if isinstance(tags, dict):
+        metadata["tags"] = tags
     return metadata
 
 
@@ -110,7 +109,7 @@ def openai(taken: Taken) -> Iterator[Json]:
     record: Json = {"messages": taken.said.messages}
     if taken.said.tools:
         record["tools"] = taken.said.tools
-        params = taken.rollout.row["responses_create_params"]
+        params = taken.rollout.columns.params
         record["parallel_tool_calls"] = params.get("parallel_tool_calls") is not False
     yield record
 
@@ -153,7 +152,6 @@ MADE: Final = (
         name="messages",
         about="every rollout: prompt, messages, tools, reward, metadata, token ids",
         of_rollout=messages,
-        reads=RowParts.CHAT_AND_TOKENS,
         tokens=TokenPlace.BESIDE,
         actors=True,
     ),
@@ -161,7 +159,6 @@ MADE: Final = (
         name="tokens",
         about="exact token ids: input_ids, labels, mask, logprobs, reward",
         of_rollout=tokens,
-        reads=RowParts.TOKENS,
         tokens=TokenPlace.ONLY,
     ),
     Format(
@@ -170,14 +167,12 @@ MADE: Final = (
         style=TEMPLATE_STYLE,
         demonstrations=True,
         of_rollout=sft,
-        reads=RowParts.CHAT,
     ),
     Format(
         name="dpo",
         about="preference pairs for TRL's DPOTrainer",
         style=TEMPLATE_STYLE,
         of_pair=dpo,
-        reads=RowParts.CHAT,
     ),
     Format(
         name="openai",
@@ -185,14 +180,12 @@ MADE: Final = (
         style=_OPENAI_STYLE,
         demonstrations=True,
         of_rollout=openai,
-        reads=RowParts.CHAT,
     ),
     Format(
         name="openai-dpo",
         about="preference pairs for OpenAI's fine-tuning",
         style=_OPENAI_STYLE,
         of_pair=openai_dpo,
-        reads=RowParts.CHAT,
     ),
 )
 """The formats of this module."""

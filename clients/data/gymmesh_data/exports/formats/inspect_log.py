@@ -41,12 +41,11 @@ _SUMMARY: Final = ("id", "epoch", "input", "target", "scores", "model_usage", "s
 def sample(taken: Taken) -> Iterator[Json]:
     """A rollout as a sample."""
     rollout, said = taken.rollout, taken.said
-    response = rollout.row["response"]
-    model = text_of(response, "model")
+    model = rollout.model
     messages = [_message(one, model, taken) for one in said.messages]
     last = next(one for one in reversed(messages) if one["role"] == "assistant")
     target = answer_of(task_of(rollout))
-    usage = _usage(response.get("usage"))
+    usage = _usage(rollout.usage)
     metadata = metadata_of(rollout, said)
     if samples := taken.samples():
         metadata["tokens"] = samples
@@ -66,7 +65,7 @@ def sample(taken: Taken) -> Iterator[Json]:
         "output": {
             "model": model,
             "choices": [
-                {"message": last, "stop_reason": _STOPS.get(rollout.text("stop_reason"), "unknown")}
+                {"message": last, "stop_reason": _STOPS.get(rollout.stop_reason, "unknown")}
             ],
             "usage": usage,
         },
@@ -175,7 +174,7 @@ def _summary(one: Json) -> Json:
 def _scores(taken: Taken) -> Json:
     """The reward, where there is one, and its components."""
     rollout, scores = taken.rollout, Json()
-    verification = object_of(rollout.row, "verification")
+    verification = rollout.verification
     for part in objects_of(verification, "components"):
         if isinstance(part.get("value"), int | float):
             scores[str(part.get("name"))] = {"value": part["value"]}
@@ -235,8 +234,8 @@ def _content(content: Any) -> Any:
     ]
 
 
-def _usage(usage: Any) -> Json | None:
-    if not isinstance(usage, dict):
+def _usage(usage: Json) -> Json | None:
+    if not usage:
         return None
     keys = ("input_tokens", "output_tokens", "total_tokens")
     return {key: usage[key] for key in keys if type(usage.get(key)) is int}

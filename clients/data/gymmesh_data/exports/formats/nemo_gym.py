@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gymmesh_client import UserError
 from gymmesh_data.exports.format import Format, Taken, TokenPlace
-from gymmesh_data.rollout import TOKEN_KEYS, Json
+from gymmesh_data.rollout import Json
+from gymmesh_rows import TOKEN_KEYS, RowError, nemo_row
 
 
 def row(taken: Taken) -> Iterator[Json]:
     """The row, without the state of its session, which may hold expected answers."""
-    made = {key: value for key, value in taken.rollout.row.items() if key != "final_state"}
+    try:
+        made = nemo_row(taken.rollout.columns)
+    except RowError as error:
+        raise UserError(f"{taken.rollout.where}: {error}") from None
+    made.pop("final_state", None)
     if taken.with_tokens and taken.style.keep_reasoning:
         yield made
         return
     made["response"] = _without(made["response"], taken, "output")
-    if "actors" in made:
+    if taken.rollout.columns.actors:
         made["actors"] = [
             actor
             | {"conversations": [_without(one, taken, "items") for one in actor["conversations"]]}

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gymmesh_data.exports.format import Format, Taken, TokenPlace
 from gymmesh_data.exports.formats.chat import as_text
-from gymmesh_data.rollout import TOKEN_KEYS, Json, object_of, text_of
+from gymmesh_data.rollout import Json, object_of
 
 _INTERNAL, _CLIENT = 1, 3  # SpanKind of OTLP
 _SCOPE: Final = {"name": "gymmesh"}
@@ -49,9 +49,9 @@ class _Spans:
         rollout, said = taken.rollout, taken.said
         name = rollout.rollout_id or rollout.where
         self._trace_id = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self._model = text_of(rollout.row["response"], "model")
+        self._model = rollout.model
         self._start, self._end = _times(object_of(rollout.metadata, "timings"))
-        reason = rollout.text("stop_reason")
+        reason = rollout.stop_reason
         self._finish = _FINISH.get(reason, reason.lower() or "stop")
         self._told = 0  # messages that an earlier span has
         if said.messages:
@@ -60,8 +60,8 @@ class _Spans:
     def root(self) -> None:
         """The span of the rollout."""
         rollout, said = self._taken.rollout, self._taken.said
-        usage = object_of(rollout.row["response"], "usage")
-        agent = rollout.text("agent")
+        usage = rollout.usage
+        agent = rollout.agent
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": "gymmesh",
@@ -73,9 +73,9 @@ class _Spans:
             "gen_ai.usage.output_tokens": usage.get("output_tokens"),
             "gen_ai.tool.definitions": as_text(said.tools) if said.tools else None,
             "gymmesh.task_id": rollout.task_id,
-            "gymmesh.environment": rollout.text("environment"),
+            "gymmesh.environment": rollout.environment,
             "gymmesh.repeat_index": rollout.repeat_index,
-            "gymmesh.stop_reason": rollout.text("stop_reason"),
+            "gymmesh.stop_reason": rollout.stop_reason,
         }
         versions = rollout.metadata.get("weights_versions")
         if isinstance(versions, list):
@@ -103,12 +103,13 @@ class _Spans:
             "gen_ai.input.messages": as_text([_message(one) for one in read]),
             "gen_ai.output.messages": as_text([_message(message) | {"finish_reason": finish}]),
         }
-        item = self._taken.call_tokens(place)
-        if item is not None:
-            attributes["gen_ai.usage.output_tokens"] = len(item["generation_token_ids"])
-            attributes |= {
-                f"gymmesh.{key}": as_text(item[key]) for key in TOKEN_KEYS if key in item
-            }
+        tokens = self._taken.call_tokens(place)
+        if tokens is not None:
+            attributes["gen_ai.usage.output_tokens"] = len(tokens.sampled)
+            if tokens.prompt is not None:
+                attributes["gymmesh.prompt_token_ids"] = as_text(tokens.prompt)
+            attributes["gymmesh.generation_token_ids"] = as_text(tokens.sampled)
+            attributes["gymmesh.generation_log_probs"] = as_text(tokens.logprobs)
         self._span(f"chat {self._model}".strip(), _CLIENT, attributes)
         for call in message.get("tool_calls", ()):
             function, name = call["function"], call["function"]["name"]

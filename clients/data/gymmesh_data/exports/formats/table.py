@@ -18,18 +18,17 @@ MISFIT: Final = "values that are not of their column's type"
 def table_row(taken: Taken) -> Iterator[Json]:
     """A rollout; what no column has a type for is JSON text in `task` and `verification`."""
     rollout, losses = taken.rollout, taken.said.losses
-    row, told = rollout.row, metadata_of(rollout, taken.said)
-    timings, usage = object_of(rollout.metadata, "timings"), object_of(row["response"], "usage")
-    verification = object_of(row, "verification")
+    told, usage = metadata_of(rollout, taken.said), rollout.usage
+    timings, verification = object_of(rollout.metadata, "timings"), rollout.verification
     yield {
         "task_id": rollout.task_id,
         "rollout_id": rollout.rollout_id,
-        "run_id": rollout.text("run_id"),
+        "run_id": rollout.run_id,
         "repeat_index": rollout.repeat_index,
-        "attempt": _whole(row, "attempt", losses),
+        "attempt": _whole({"attempt": rollout.value("attempt")}, "attempt", losses),
         "environment": told["environment"],
-        "agent": rollout.text("agent"),
-        "model": text_of(row["response"], "model"),
+        "agent": rollout.agent,
+        "model": rollout.model,
         "stop_reason": told["stop_reason"],
         "reward": rollout.reward,
         "verified": told["verified"],

@@ -16,7 +16,6 @@ from gymmesh_data.exports.format import Format, PairFacts, Taken, TaskFacts
 from gymmesh_data.exports.formats.chat import as_text, tools_as_text
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json
-from gymmesh_data.row_parts import RowParts
 from gymmesh_data.tasks import answer_of, task_of
 
 _UNNAMED: Final = "gymmesh"
@@ -149,7 +148,6 @@ MADE: Final = (
         about="demonstrations for veRL, as Parquet",
         demonstrations=True,
         of_rollout=verl_sft,
-        reads=RowParts.CHAT,
         pack=pack_verl,
         suffixes=PARQUET_SUFFIXES,
         needs=EXTRA,
@@ -167,13 +165,11 @@ MADE: Final = (
         about="demonstrations for OpenRLHF",
         demonstrations=True,
         of_rollout=openrlhf_sft,
-        reads=RowParts.CHAT,
     ),
     Format(
         name="openrlhf-dpo",
         about="preference pairs for OpenRLHF",
         of_pair=openrlhf_dpo,
-        reads=RowParts.CHAT,
     ),
 )
 """The formats of this module."""
