@@ -130,11 +130,7 @@ class TrlRollouts:
             engine = self._engine or TransformersEngine(
                 trainer.accelerator.unwrap_model(trainer.model), tokenizer
             )
-            params = {
-                "temperature": args.temperature,
-                "top_p": args.top_p,
-                "max_output_tokens": args.max_completion_length,
-            }
+            params = sampling_of(args)
             # TRL's limit is of a whole completion, not of a call.
             limit = {"max_total_output_tokens": args.max_completion_length}
             settings = limit | self._settings
@@ -143,6 +139,28 @@ class TrlRollouts:
             self._collector = SyncCollector(self._place, model=model, **settings)
             self._collector.__enter__()
         return self._collector
+
+
+def sampling_of(args: Any) -> dict[str, Any]:
+    """The sampling parameters of a GRPOConfig. Raises UserError for those that no engine gets."""
+    refused = ["generation_kwargs"] if args.generation_kwargs else []
+    if args.repetition_penalty != 1.0:
+        refused.append("repetition_penalty")
+    if refused:
+        raise UserError(
+            f"{', '.join(refused)}: TrlRollouts can't pass this on to the engine; "
+            "remove it from the GRPOConfig"
+        )
+    params = {
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "max_output_tokens": args.max_completion_length,
+    }
+    if args.top_k and args.top_k > 0:  # all tokens else
+        params["top_k"] = args.top_k
+    if args.min_p is not None:
+        params["min_p"] = args.min_p
+    return params
 
 
 def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
