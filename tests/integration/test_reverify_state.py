@@ -360,7 +360,7 @@ async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None
     formats = (
         *("messages", "sft", "dpo", "trl", "verl", "nemo-rl", "openrlhf", "openrlhf-sft"),
         *("openrlhf-dpo", "openai", "openai-dpo", "atif", "inspect", "otel", "hf"),
-        *("tokens", "verl-sft", "parquet", "arrow"),
+        *("tokens", "verl-sft", "parquet", "arrow", "nemo-gym"),
     )
     assert set(formats) == {*FORMATS, HUB}
     for number, name in enumerate(formats):
