@@ -18,5 +18,6 @@ step "dashboards and alerts: what is in the repository is what is made" $bin/pyt
 step "buf: lint" $bin/python tools/buf_check.py lint
 step "buf: breaking" $bin/python tools/buf_check.py breaking
 step "stubs: regenerating leaves no diff" $bin/python tools/generate.py --check
+step "stubs of clients: of the contract as it is" $bin/python tools/client_stubs.py
 step "rows: columns and their page are what is made" $bin/python -m tools.rows --check
 echo "== all checks passed"

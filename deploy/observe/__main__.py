@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from deploy.observe.written import differing, write
+from deploy.observe.generated_files import differing, write
 
 
 def main(arguments: list[str]) -> int:

@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, MultipleLocator
 
-from deploy.observe.asking import Series, Server, filled_in
-from deploy.observe.compact import compact
+from deploy.observe.compact_svg import compact
+from deploy.observe.prometheus_api import Series, Server, filled_in
 
 _COLUMN_IN: Final = 0.62  # a column of Grafana's grid
 _LINE_IN: Final = 0.27

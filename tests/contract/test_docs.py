@@ -5,8 +5,10 @@ How blocks are marked stands in tests/support/docs.py.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -23,7 +25,7 @@ import pytest
 from deploy.observe.families import declared
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
 from gymmesh_cli.terminal import exits
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader
@@ -33,7 +35,8 @@ from gymmesh_conformance.suites import load_profile
 from gymmesh_data import EXPORTS
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
-from gymmesh_model.backends.facts import backend_kinds
+from gymmesh_model import backends
+from gymmesh_model.backends.facts import backend_class, backend_kinds
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
@@ -326,7 +329,8 @@ def test_every_key_is_documented_with_its_default(
     assert found
     table = rest[rest.index("|---") :].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| `([^`]*)` \| \S", table, re.MULTILINE)
-    assert rows == [(one.name, _spelled(one)) for one in msgspec.structs.fields(schema)]
+    real = [(one.name, _spelled(one)) for one in msgspec.structs.fields(schema)]
+    assert rows == real, f"docs/configuration.md, {heading}: list the keys, in order, with defaults"
 
 
 def _spelled(field: msgspec.structs.FieldInfo) -> str:
@@ -344,7 +348,7 @@ def test_every_collect_option_is_documented() -> None:
     options = {option for parameter in context.command.params for option in parameter.opts}
     missing = {option for option in options if option.startswith("--")}
     missing -= BY_NAME["collecting.md"].options()
-    assert missing == set()
+    assert not missing, f"docs/collecting.md does not say what these are: {sorted(missing)}"
 
 
 def _command(name: str) -> click.Command:
@@ -360,20 +364,54 @@ def test_every_key_of_the_rows_is_documented() -> None:
     tasks, _, rows = text.partition("\n## Output rows")
     for key in ("responses_create_params", *TASK_KEYS):
         assert f"`{key}`" in tasks
-    for key in ROW_KEYS - {"failure"}:
-        assert f"`{key}`" in rows
+    missing = sorted(key for key in ROW_KEYS - {"failure"} if f"`{key}`" not in rows)
+    assert not missing, f"docs/collecting.md, Output rows, does not say what these are: {missing}"
     assert "part failure of" in rows
 
 
-def test_every_backend_is_documented() -> None:
-    rows = BY_NAME["configuration.md"].text.splitlines()
-    row = next(line for line in rows if line.startswith("| `backend` | text | `auto`"))
-    assert set(backend_kinds()) <= set(re.findall(r"`(\w+)`", row))
+def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
+    table = BY_NAME["models.md"].text.partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE))
+    kinds = backend_kinds()
+    gone, missing = sorted({*rows} - {*kinds}), sorted({*kinds} - {*rows})
+    assert not missing, f"the table at the top of docs/models.md has no row of {missing}"
+    assert not gone, f"the table at the top of docs/models.md has {gone}, which no backend is"
+    for kind in kinds:
+        facts = backend_class(kind)
+        needed = {
+            "url": facts.calls_endpoint and facts.needs_url,
+            "urls": facts.several_urls,
+            "model": bool(facts.needs_model),
+            "path": bool(facts.needs_path),
+            "serve": facts.starts_vllm,
+            "engine": facts.starts_vllm,
+        }
+        keys = {key for key, needs in needed.items() if needs}
+        told = needed.keys() & set(re.findall(r"`(\w+)`", rows[kind]))
+        assert told == keys, (
+            f"docs/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its class, and "
+            f"the row says {sorted(told)}"
+        )
+
+
+def test_every_option_of_a_backend_is_documented() -> None:
+    """Of the structs in the folder of backends whose name says that they are options."""
+    pages = BY_NAME["models.md"].text + BY_NAME["configuration.md"].text
+    documented = set(re.findall(r"[`{ ](\w+)(?=[`:])", pages))
+    found = set()
+    for module in pkgutil.walk_packages(backends.__path__, f"{backends.__name__}."):
+        for name, one in vars(importlib.import_module(module.name)).items():
+            if name.endswith("Options") and issubclass(one, msgspec.Struct):
+                found |= {f"{field} ({name})" for field in one.__struct_fields__}
+    assert len(found) > 10
+    missing = sorted(one for one in found if one.split()[0] not in documented)
+    assert not missing, f"neither docs/models.md nor docs/configuration.md has {missing}"
 
 
 def test_every_export_is_documented() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| ", BY_NAME["export.md"].text, re.MULTILINE)
-    assert set(rows) >= set(EXPORTS)
+    missing = sorted({*EXPORTS} - {*rows})
+    assert not missing, f"the table of formats in docs/export.md has no row of {missing}"
 
 
 def test_every_permission_is_documented_with_what_it_lets_call() -> None:
@@ -398,7 +436,10 @@ def test_every_stop_reason_is_documented() -> None:
     row = next(
         line for line in BY_NAME["collecting.md"].text.splitlines() if "| `stop_reason`" in line
     )
-    assert re.findall(r"`([A-Z_]+)`", row) == names
+    listed = re.findall(r"`([A-Z_]+)`", row)
+    assert listed == names, (
+        "docs/collecting.md, row `stop_reason`: list those of the enum, in order"
+    )
 
 
 def test_every_metric_is_documented() -> None:
@@ -414,7 +455,9 @@ def test_every_metric_is_documented() -> None:
         name = about.name + ("_total" if about.type == "counter" else "")
         real[name] = (about.type, set(metric.label_names))
     assert len(real) > 10
-    assert documented == real
+    names = sorted(name for name in {*documented, *real} if documented.get(name) != real.get(name))
+    right = {name: (real[name][0], sorted(real[name][1])) for name in names if name in real}
+    assert not names, f"docs/observability.md is not right about {names}; what there is: {right}"
 
 
 def test_every_boundary_is_documented() -> None:

@@ -11,6 +11,7 @@ from google.protobuf import json_format
 import gymmesh_responses as codec
 from tests.contract.write_vectors import FOLDER, READERS, texts
 from tests.unit.codec.equality import same_json
+from tools.rows.contract import ROW, Column, Contract, Message
 
 WRITERS: dict[str, Any] = {
     "response": codec.response_to_json,
@@ -38,3 +39,43 @@ def test_messages_give_the_documents_back(case: dict[str, Any]) -> None:
 
 def test_cases_are_told_apart() -> None:
     assert len({(case["noun"], case["json"]) for case in CASES}) == len(CASES)
+
+
+def written(value: Any, column: Column) -> bool:
+    """Whether a column has something to say, so that a client which leaves it out is found."""
+    if column.has_presence or column.proto.proto3_optional:
+        return value is not None
+    return value not in (None, "", [], {}, 0, False)
+
+
+def columns_written(contract: Contract, message: Message, value: Any) -> set[str]:
+    """The columns of a message, and of the messages in it, that a part of a row has."""
+    found: set[str] = set()
+    for column in message.columns:
+        holder = value.get(column.options.within, {}) if column.options.within else value
+        told = holder.get(column.key)
+        if written(told, column):
+            found.add(f"{message.name}.{column.name}")
+        if column.is_message and not column.is_coded:
+            for one in told if isinstance(told, list) else [told] if told else []:
+                found |= columns_written(contract, contract.messages[column.type_name], one)
+    return found
+
+
+def test_every_column_is_in_a_row_that_all_languages_write() -> None:
+    contract = Contract()
+    row = contract.messages[ROW]
+    found: set[str] = set()
+    for case in json.loads((FOLDER / "rows.json").read_text())["rows"]:
+        found |= columns_written(contract, row, case["row"])
+    columns = {
+        f"{message.name}.{column.name}"
+        for message in contract.rows()
+        for column in message.columns
+        if not column.is_overlay
+    }
+    missing = ", ".join(sorted(columns - found))
+    assert not missing, (
+        f"no row of tests/contract/vectors/rows.json has {missing}: set the field in a file of "
+        "tests/contract/fold_vectors, then run python -m tests.contract.write_vectors"
+    )

@@ -19,7 +19,7 @@ from google.rpc import code_pb2
 
 import gymmesh_responses as codec
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client.collect.requests import repeat_seed
+from gymmesh_client.collector.requests import repeat_seed
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
 from gymmesh_client.tasks import TaskDefaults, TaskReader, TaskRow
 from gymmesh_runtime.errors import RULES, reason_name

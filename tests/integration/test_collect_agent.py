@@ -12,7 +12,7 @@ import pytest
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent import plan
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
 from gymmesh_client.collect_stream import CollectStream

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_client import AgentLoad, CollectOptions, Collector
 from gymmesh_client.collect_stream import AgentPool
 from tests.support.collecting import CollectAgent, directory_of, serve_agent

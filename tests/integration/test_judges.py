@@ -15,7 +15,7 @@ import pytest
 
 from gymmesh_cli.main import cli
 from gymmesh_model.service import ModelService
-from gymmesh_resource.models import client, metrics
+from gymmesh_resource.model_access import client, metrics
 
 Row = dict[str, Any]
 VERIFY_S, TURN_S = 27.0, 91.0

@@ -18,7 +18,7 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_cli.main import cli
 from gymmesh_mesh import MeshConfig, MeshSettings, up
-from gymmesh_mesh.models import check as check_models
+from gymmesh_mesh.model_checks import check as check_models
 from gymmesh_mesh.processes import StartError
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.vllm import ServeConfig

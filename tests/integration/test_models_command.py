@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gymmesh.model.v1 import model_pb2
 from gymmesh_cli.main import cli
 from gymmesh_mesh import MeshConfig
-from gymmesh_mesh.models import check, named, shown_url
+from gymmesh_mesh.model_checks import check, named, shown_url
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.local import weights
 from gymmesh_model.local.weights import PinnedWeights

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_mesh import models
+from gymmesh_mesh import model_checks
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.endpoint.http import HttpEndpoint, sendable
@@ -183,8 +183,10 @@ def test_a_configuration_is_checked_by_its_facts(raw: dict[str, Any], words: str
 
 
 async def test_a_check_tries_it(endpoint: Endpoint) -> None:
-    (found,) = await models.check({"policy": configured(endpoint)}, timeout=BOUND_S)
+    (found,) = await model_checks.check({"policy": configured(endpoint)}, timeout=BOUND_S)
     assert found.ok, found
     assert found.endpoint_model == "small-1"
-    (found,) = await models.check({"policy": configured(endpoint, api_key=None)}, timeout=BOUND_S)
+    (found,) = await model_checks.check(
+        {"policy": configured(endpoint, api_key=None)}, timeout=BOUND_S
+    )
     assert found.reason == "MODEL_CREDENTIAL_REFUSED"

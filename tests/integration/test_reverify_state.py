@@ -357,13 +357,7 @@ async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None
     plain = folder / "plain.jsonl"  # without a journal, so that it may be edited
     plain.write_text("".join(json.dumps(row) + "\n" for row in changed))
     assert secret in plain.read_text()
-    formats = (
-        *("messages", "sft", "dpo", "trl", "verl", "nemo-rl", "openrlhf", "openrlhf-sft"),
-        *("openrlhf-dpo", "openai", "openai-dpo", "atif", "inspect", "otel", "hf"),
-        *("tokens", "verl-sft", "parquet", "arrow", "nemo-gym"),
-    )
-    assert set(formats) == {*FORMATS, HUB}
-    for number, name in enumerate(formats):
+    for number, name in enumerate((*FORMATS, HUB)):
         suffix = "" if name == HUB else FORMATS[name].suffixes[0]
         asked = ("--format", name, "--output", f"export-{number}{suffix}")
         done = await gym("export", "plain.jsonl", *asked, cwd=folder)

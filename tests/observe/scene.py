@@ -28,9 +28,9 @@ from typing import Any, Final
 import yaml
 from google.rpc import status_pb2
 
-from deploy.observe.asking import Server
+from deploy.observe.generated_files import rules_text
+from deploy.observe.prometheus_api import Server
 from deploy.observe.rules import Times
-from deploy.observe.written import rules_text
 from gymmesh_client.control import RemoteRun, open_runs
 from gymmesh_discovery.xds.names import ENDPOINTS, LISTENER
 from gymmesh_mesh import MeshConfig, up

@@ -16,10 +16,10 @@ import pytest_asyncio
 from aiohttp import web
 
 from deploy.observe.alerts import alerts
-from deploy.observe.asking import Series, Server, filled_in
 from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
 from deploy.observe.picture import View, draw
+from deploy.observe.prometheus_api import Series, Server, filled_in
 from deploy.observe.rules import recordings
 from tests.observe.conftest import program
 from tests.observe.scene import BOTH_AT_WORK, TIMES, WINDOW, Stage, scene, until

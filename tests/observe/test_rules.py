@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from deploy.observe.alerts import alerts
+from deploy.observe.generated_files import rules_text
 from deploy.observe.rules import Times
-from deploy.observe.written import rules_text
 
 HERE = Path(__file__).parent
 TESTS = HERE / "rules_test.yaml"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from deploy.observe.alerts import alerts
-from deploy.observe.asking import Server
+from deploy.observe.prometheus_api import Server
 from deploy.observe.rules import recordings
 from tests.observe.scene import until
 from tests.support.cli import BOUND_S, ended, gym, start, sums, write_tasks

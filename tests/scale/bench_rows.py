@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect.row_maker import RowMaker
+from gymmesh_client.collector.row_maker import RowMaker
 from gymmesh_client.rollout import Fold
 from gymmesh_responses import function_call_output, new_message
 from gymmesh_rows import read_row

@@ -12,8 +12,8 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.server import CollectServer
+from gymmesh_agent.collect_stream.config import CollectConfig
+from gymmesh_agent.collect_stream.server import CollectServer
 from gymmesh_agent.events import EventQueue, EventSink
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext

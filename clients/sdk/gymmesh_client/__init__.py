@@ -2,7 +2,7 @@
 
 tasks           task files
 dispatch        decides what runs next, and what follows from how it ended (pure)
-collect         the collector: runs what the dispatcher assigns, records how it ends
+collector       the collector: runs what the dispatcher assigns, records how it ends
 collect_stream  many rollouts over one connection to an agent
 rollout         a rollout, made of its events (pure)
 groups          all repeats of a task: judged together, handed to a trainer
@@ -22,7 +22,7 @@ from gymmesh_client.agents import (
     StreamingAgent,
 )
 from gymmesh_client.attempt import run_attempt
-from gymmesh_client.collect import (
+from gymmesh_client.collector import (
     CollectOptions,
     Collector,
     Figures,

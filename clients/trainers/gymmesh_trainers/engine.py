@@ -22,7 +22,7 @@ __all__ = ["TransformersEngine"]
 _kind: Final = attrgetter("temperature", "top_p", "top_k", "min_p")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     prompt: list[int]
     params: SamplingParams
@@ -38,12 +38,12 @@ class TransformersEngine:
     Args:
         model: a causal language model of transformers.
         tokenizer: its tokenizer, for the ids that end an answer and that pad.
-        most: the most sequences sampled together.
+        most: the most sequences sampled together, where memory is short; None: all that wait.
         max_tokens: the most answer tokens of a call that sets no limit.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, most: int = 64, max_tokens: int = 256
+        self, model: Any, tokenizer: Any, *, most: int | None = None, max_tokens: int = 256
     ) -> None:
         self._model = model
         self._stop = int(tokenizer.eos_token_id)
@@ -85,7 +85,8 @@ class TransformersEngine:
         """The longest waiting call and all that are sampled alike."""
         kind = _kind(self._waiting[0].params)
         alike = [one for one in self._waiting if _kind(one.params) == kind][: self._most]
-        self._waiting = [one for one in self._waiting if one not in alike]
+        taken = set(alike)
+        self._waiting = [one for one in self._waiting if one not in taken]
         return alike
 
     def _sample(self, batch: Sequence[_Waiting]) -> Sequence[Generation | Exception]:

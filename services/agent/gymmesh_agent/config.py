@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_agent.events import DEFAULT_BOUNDS
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 
@@ -30,7 +30,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         params: Responses parameters under those of the task, which win.
         default_environment: the environment of tasks that name none, which collectors ask for.
         models: the model service for each role; a role not named is served by its namesake.
-        model_timeout_s: seconds that one model call may take.
+        model_timeout_s: seconds that one model call may take; null: what the model service
+            allows, within the rollout's time.
         tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.
         verify_timeout_s: seconds after which an environment that says nothing is given up. The
             environment limits its verdicts itself, without what they wait for a processor.
@@ -54,7 +55,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     params: dict[str, Any] = {}
     default_environment: str = ""
     models: dict[str, str] = {}
-    model_timeout_s: float = 120.0
+    model_timeout_s: float | None = None
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 600.0
     capture_tokens: bool = False
@@ -70,6 +71,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"{key}: must be at least 1, not {getattr(self, key)}")
         for key in ("max_wall_s", "model_timeout_s", "tool_timeout_s", "verify_timeout_s"):
             seconds = getattr(self, key)
+            if seconds is None:
+                continue
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ValueError(f"{key}: must be a positive number of seconds, not {seconds}")
         _check_params(self.params)

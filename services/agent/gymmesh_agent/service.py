@@ -11,9 +11,9 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.agent import find_agent
 from gymmesh_agent.attempt import AgentContext, RunningAttempt
-from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.errors import draining
-from gymmesh_agent.collect.server import CollectServer
+from gymmesh_agent.collect_stream.config import CollectConfig
+from gymmesh_agent.collect_stream.errors import draining
+from gymmesh_agent.collect_stream.server import CollectServer
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.events import EventQueue, EventSink

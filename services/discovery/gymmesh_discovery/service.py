@@ -12,7 +12,7 @@ from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.backends.watchers import Watcher
 from gymmesh_discovery.edges import Edge
-from gymmesh_discovery.view import Change, matches
+from gymmesh_discovery.registry_view import Change, matches
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.names import check_name

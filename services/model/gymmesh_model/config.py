@@ -98,6 +98,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     path: the recording (JSONL) for `replay`.
     options: what only the backend knows; see its module.
 
+    A backend that a program made and hands over has its own bounds: `timeout_s`, `max_concurrency`
+    and `max_queue` are not applied to it.
+
     Raises ValueError for values that cannot work; the loader adds file and line.
     """
 

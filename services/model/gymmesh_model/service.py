@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from typing import Final
@@ -18,6 +19,8 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving import (
+    UNBOUNDED,
+    CallBounds,
     CallRunner,
     ConversationCache,
     CreatedResponse,
@@ -42,7 +45,8 @@ class ModelService(Service):
     """One model of the mesh: its life cycle (the runtime's Service) and its RPCs.
 
     config: the backend and its bounds. name: the model's in the mesh, such as `policy`.
-    backend: one that the caller made itself; otherwise `config` says which.
+    backend: one that the caller made itself; otherwise `config` says which. Such a backend has its
+        own bounds: those of `config` (`max_concurrency`, `max_queue`, `timeout_s`) are not applied.
     """
 
     kind = KIND
@@ -59,14 +63,17 @@ class ModelService(Service):
         self._conversations = ConversationCache(
             config.max_conversations, config.max_conversation_bytes
         )
-        self._limiter = ConcurrencyLimiter(name, config.max_concurrency, config.max_queue)
+        self._bounds = CallBounds.of(config) if backend is None else UNBOUNDED
+        self._limiter = ConcurrencyLimiter(name, self._bounds.concurrency, self._bounds.queue)
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry lists: `capacity`, the most calls at a time for its endpoints,
+        """What the registry lists: `capacity`, the most calls at a time where there is a limit,
         and the `weights_version` once one is known.
         """
-        said = {"capacity": str(self._config.max_concurrency)}
+        said: dict[str, str] = {}
+        if math.isfinite(self._bounds.concurrency):
+            said["capacity"] = f"{self._bounds.concurrency:.0f}"
         version = self._weights.version
         return said if version is None else {**said, "weights_version": str(version)}
 
@@ -104,6 +111,7 @@ class ModelService(Service):
             backend,
             cache,
             self._limiter,
+            self._bounds.timeout_s,
             self._weights,
             self._conversations,
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gymmesh_resource.errors import TaskInvalid as TaskInvalid
     from gymmesh_resource.errors import ToolError as ToolError
     from gymmesh_resource.expected import Expected as Expected
-    from gymmesh_resource.models import ModelAnswer as ModelAnswer
+    from gymmesh_resource.model_access import ModelAnswer as ModelAnswer
     from gymmesh_resource.rewards import reward as reward
     from gymmesh_resource.rollout import Member as Member
     from gymmesh_resource.rollout import Rollout as Rollout
@@ -37,7 +37,7 @@ _NAMES = {
     "environment": ("Environment", "Turn"),
     "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
     "expected": ("Expected",),
-    "models": ("ModelAnswer",),
+    "model_access": ("ModelAnswer",),
     "rewards": ("reward",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     "service": ("ResourceService",),

@@ -12,7 +12,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource.models import ModelAccess, Models, UsageCounter
+from gymmesh_resource.model_access import ModelAccess, Models, UsageCounter
 from gymmesh_resource.session import JudgedSession
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Stage

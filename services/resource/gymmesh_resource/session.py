@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from gymmesh_resource.models import ModelAccess, Models
+from gymmesh_resource.model_access import ModelAccess, Models
 from gymmesh_resource.task import Task
 
 S = TypeVar("S")

@@ -8,7 +8,7 @@ import pytest
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect_stream.config import CollectConfig
 from gymmesh_client.collect_stream import metrics
 from gymmesh_runtime.errors import MeshError
 from tests.integration.collect_stream.runs import (

@@ -32,11 +32,11 @@ FLOORS = (
 
 
 def imports() -> dict[str, set[str]]:
-    """The files of the room, and what each imports of it; `collect` is a room of its own."""
+    """The files of the room, and what each imports of it; `collect_stream` is a room of its own."""
     files = {
         ".".join(file.relative_to(ROOM).with_suffix("").parts): file
         for file in ROOM.rglob("*.py")
-        if file.stem != "__init__" and file.parent.name != "collect"
+        if file.stem != "__init__" and file.parent.name != "collect_stream"
     }
     found = {}
     for name, file in files.items():

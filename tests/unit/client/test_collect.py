@@ -26,7 +26,7 @@ from gymmesh_client import (
     open_run,
     open_trace,
 )
-from gymmesh_client.collect.requests import repeat_seed
+from gymmesh_client.collector.requests import repeat_seed
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     NoGroups,
@@ -375,7 +375,7 @@ async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
 async def test_an_agent_that_ignores_its_cancellation_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_client.collect.collector.CANCEL_S", 0.05)
+    monkeypatch.setattr("gymmesh_client.collector.collector.CANCEL_S", 0.05)
     release = asyncio.Event()
 
     class Stubborn(NoGroups):

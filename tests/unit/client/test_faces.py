@@ -14,7 +14,7 @@ import gymmesh_client
     "package",
     [
         "gymmesh_client",
-        "gymmesh_client.collect",
+        "gymmesh_client.collector",
         "gymmesh_client.collect_stream",
         "gymmesh_client.control",
         "gymmesh_client.dispatch",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_client import Order, TaskDefaults, TaskReader, UserError
-from gymmesh_client.collect.order import arrange, length_from, prompt_length
+from gymmesh_client.collector.order import arrange, length_from, prompt_length
 from gymmesh_client.tasks import TaskFile
 from tests.support.rollouts import ScriptedAgent, make_task
 from tests.unit.client.test_collect import collector, good, tasks

@@ -66,13 +66,13 @@ class Unreachable(Deaf):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymmesh_client.collect.collector._SAMPLE_S", 0.02)
+    monkeypatch.setattr("gymmesh_client.collector.collector._SAMPLE_S", 0.02)
     _slack(monkeypatch, 0.05)
 
 
 def _slack(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """How long after its deadline a rollout may still end by itself."""
-    for module in ("collect.worker", "attempt"):
+    for module in ("collector.worker", "attempt"):
         monkeypatch.setattr(f"gymmesh_client.{module}.DEADLINE_SLACK_S", seconds)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect.requests import RolloutRequest, agent_request, repeat_seed
+from gymmesh_client.collector.requests import RolloutRequest, agent_request, repeat_seed
 
 
 def test_repeats_are_asked_for_in_messages_of_their_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, Fold, fold
-from gymmesh_client.collect.row_maker import RowMaker
+from gymmesh_client.collector.row_maker import RowMaker
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import completed_line, failure_line
 from gymmesh_responses import loads

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gymmesh_client.collect.row_maker import Turns
+from gymmesh_client.collector.row_maker import Turns
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 3), (3, 3), (10, 3), (7, 1)])

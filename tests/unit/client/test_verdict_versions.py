@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_client.collect.outcomes import MemoryOutput
-from gymmesh_client.collect.recorder import Recorder
+from gymmesh_client.collector.outcomes import MemoryOutput
+from gymmesh_client.collector.recorder import Recorder
 from gymmesh_client.rollout import RolloutParts, fold
 from gymmesh_client.run_file import EnvironmentVersion
 from gymmesh_client.run_file.environment_versions import (

@@ -19,7 +19,7 @@ from gymmesh_discovery.backends.consul.entry import (
     unfit_meta,
 )
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
-from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.consul.registry_view import ConsulView
 from gymmesh_discovery.backends.entry import EntryError
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError, Secret

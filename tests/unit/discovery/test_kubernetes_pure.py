@@ -17,8 +17,8 @@ from gymmesh_discovery.backends.kubernetes.objects import (
     UnreadableError,
     read,
 )
-from gymmesh_discovery.backends.kubernetes.view import KubernetesView
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.backends.kubernetes.registry_view import KubernetesView
+from gymmesh_discovery.registry_view import Change
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.compose import registry_spec
 from tests.unit.discovery.kubernetes_slices import AGENT, MODEL, RESOURCE, endpoint, slice_of

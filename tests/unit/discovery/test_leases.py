@@ -5,7 +5,7 @@ from __future__ import annotations
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.memory import MemoryRegistry
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.registry_view import Change
 
 
 async def test_leases_that_run_out_are_counted_and_others_are_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import Instance, RegistryView
+from gymmesh_discovery.registry_view import Instance, RegistryView
 
 
 class Counting(dict[str, Any]):

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_discovery.view import (
+from gymmesh_discovery.registry_view import (
     DEFAULT_LEASE_S,
     LONGEST_LEASE_S,
     SHORTEST_LEASE_S,

@@ -11,7 +11,7 @@ import pytest
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.backends import watchers
 from gymmesh_discovery.backends.memory import MemoryRegistry
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.registry_view import Change
 from gymmesh_discovery.xds import feed as module
 from gymmesh_discovery.xds.feed import RegistryFeed
 from tests.unit.runtime.probe import until

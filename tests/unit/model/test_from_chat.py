@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_model.convert import from_chat, items_from_message, messages_from_input, to_chat
-from gymmesh_model.convert.sent import sent_arguments
+from gymmesh_model.convert.endpoint_text import sent_arguments
 from gymmesh_model.errors import AnswerInvalid
 from gymmesh_responses import dumps, loads, response_from_json, response_to_dict
 from gymmesh_runtime.errors import MeshError

@@ -14,9 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from deploy.observe.asking import Series, Server, filled_in
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, to_json
 from deploy.observe.picture import View, draw, figure_of, written
+from deploy.observe.prometheus_api import Series, Server, filled_in
 
 _METHODS = [f"gymmesh.discovery.v1.DiscoveryService/Method{n:02} CANCELLED" for n in range(26)]
 

@@ -14,7 +14,7 @@ ROOMS = (
     "gymmesh_resource",
     "gymmesh_resource.checks",
     "gymmesh_resource.mcp_server",
-    "gymmesh_resource.models",
+    "gymmesh_resource.model_access",
     "gymmesh_resource.registry",
     "gymmesh_resource.sandbox",
     "gymmesh_resource.serving",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_resource.models import UsageCounter, in_call
+from gymmesh_resource.model_access import UsageCounter, in_call
 from gymmesh_resource.serving import Method
 from gymmesh_resource.workers import Threads
 

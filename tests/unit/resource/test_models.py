@@ -27,7 +27,7 @@ from gymmesh_resource import (
     Verdict,
     tool,
 )
-from gymmesh_resource.models import client
+from gymmesh_resource.model_access import client
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext

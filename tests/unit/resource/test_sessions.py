@@ -14,7 +14,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Session, Task, TaskInvalid
 from gymmesh_resource.service import RESOURCE_SERVICE
-from gymmesh_resource.serving.once import KEPT_ANSWERS, Once
+from gymmesh_resource.serving.request_repeats import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError

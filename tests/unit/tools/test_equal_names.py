@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[3]
 #: Names that more than one file may define, and why.
 EQUAL = {
     "EventSink": "takes a rollout's events: in an agent one may be awaited, in a collector not",
-    "Row": "public in one: of a rollout; in the environment of SQL one of a table",
     "Rollout": "public in both: what a verifier judges, and what a trainer gets",
 }
 #: The stubs have the contract's names, and the suites those of the other side of a wire.

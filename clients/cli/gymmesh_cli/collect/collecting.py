@@ -38,8 +38,8 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.collect import metrics
-from gymmesh_client.collect.order import length_from
+from gymmesh_client.collector import metrics
+from gymmesh_client.collector.order import length_from
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
@@ -49,7 +49,7 @@ from gymmesh_client.replacing import write_whole
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
-from gymmesh_mesh.described import describe_services, environment_versions
+from gymmesh_mesh.service_descriptions import describe_services, environment_versions
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint, heartbeat

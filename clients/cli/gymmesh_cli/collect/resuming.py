@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options.kept import KEPT_CONFIGURATION
+from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION
 
 if TYPE_CHECKING:
     from gymmesh_cli.options.shared import MeshOptions

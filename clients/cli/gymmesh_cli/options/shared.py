@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.groups import F, grouped, together
-from gymmesh_cli.options.kept import KEPT_CONFIGURATION, refuse_masked
+from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION, refuse_masked
 
 if TYPE_CHECKING:
     from gymmesh_client.journal.format.layout import OutputFiles

@@ -14,7 +14,7 @@ from gymmesh_cli.terminal import echo, echo_json, one_line, report
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, WITH_FAILURES
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.models import ModelCheck
+    from gymmesh_mesh.model_checks import ModelCheck
 
 _WORDS_SHOWN: Final = 60
 
@@ -36,7 +36,7 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
     \b
       gym-cli models list --config mesh.yaml
     """
-    from gymmesh_mesh.models import shown_url
+    from gymmesh_mesh.model_checks import shown_url
 
     config = mesh.load()
     rows: list[dict[str, Any]] = [
@@ -75,7 +75,7 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
     """
     import asyncio
 
-    from gymmesh_mesh.models import named, pull
+    from gymmesh_mesh.model_checks import named, pull
 
     rows = []
     for name, model in named(mesh.load(), names).items():
@@ -120,7 +120,7 @@ def check_models(
     """
     import asyncio
 
-    from gymmesh_mesh.models import PROMPT, check, named
+    from gymmesh_mesh.model_checks import PROMPT, check, named
 
     chosen = named(mesh.load(), names)
     checks = asyncio.run(check(chosen, prompt=prompt or PROMPT, timeout=timeout))
@@ -155,7 +155,7 @@ def set_weights(
     """
     import asyncio
 
-    from gymmesh_mesh.models import set_weights as tell
+    from gymmesh_mesh.model_checks import set_weights as tell
 
     before = asyncio.run(tell(addresses, version, security.over()))
     rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]

@@ -29,7 +29,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.verifying import remote_environments
 from gymmesh_resource import Environment
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_resource.made_up import CannotMakeUp, made_up
+from gymmesh_resource.sample_arguments import CannotMakeUp, made_up
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.collect import Collector
+from gymmesh_client.collector import Collector
 from gymmesh_client.run_file import RunIdentity
 from gymmesh_runtime.errors import MeshError
 

@@ -99,7 +99,7 @@ class RunReader:
 
     def tasks(self) -> Iterator[str]:
         """The ids of the tasks whose first repeat has an outcome, in the order in which these were
-        begun: that of the input, unless the run had another one (`gymmesh_client.collect.order`).
+        begun: that of the input, unless the run had another one (`gymmesh_client.collector.order`).
 
         Memory does not grow with the run. Raises UserError where the journal is damaged.
         """

@@ -35,14 +35,14 @@ from gymmesh_client import (
     UserError,
     run_attempt,
 )
-from gymmesh_client.collect.outcomes import Outcomes
-from gymmesh_client.collect.requests import repeat_seed
-from gymmesh_client.collect.worker import ended_by
+from gymmesh_client.collector.outcomes import Outcomes
+from gymmesh_client.collector.requests import repeat_seed
+from gymmesh_client.collector.worker import ended_by
 from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.groups.store import weights_of
 from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
-from gymmesh_mesh.described import environment_versions
+from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
@@ -95,7 +95,7 @@ class TrainerCollector:
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
         self._runs: set[_Run] = set()
-        self._queue: asyncio.Queue[_Run | _Came] = asyncio.Queue(2 * self.settings.concurrency)
+        self._queue: asyncio.Queue[_Run | _Came] = asyncio.Queue(2 * self.settings.in_step)
         self._newest: int | None = None
         self._step = 0
         self._id = uuid.uuid4().hex[:12]
@@ -105,7 +105,12 @@ class TrainerCollector:
     async def __aenter__(self) -> TrainerCollector:
         place, model, name, addresses, security = self._open
         opened = open_place(
-            place, model, model_name=name, model_addresses=addresses, security=security
+            place,
+            model,
+            model_name=name,
+            model_addresses=addresses,
+            security=security,
+            timeout_s=self.settings.timeout_s,
         )
         self._policy = await self._stack.enter_async_context(opened)
         return self
@@ -195,10 +200,10 @@ class TrainerCollector:
         return FailedRollout(failed.partial, Task(message))
 
     async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
-        """A rollout of each, in their order, `concurrency` at a time; a task that is there several
-        times in a row gets repeats 0, 1, 2 … See `one`.
+        """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
+        set. A task that is there several times in a row gets repeats 0, 1, 2 … See `one`.
         """
-        places = asyncio.Semaphore(self.settings.concurrency)
+        places = asyncio.Semaphore(self.settings.concurrency or max(1, len(tasks)))
         repeats = [0] * len(tasks)
         for place in range(1, len(tasks)):
             if _same(tasks[place], tasks[place - 1]):
@@ -220,10 +225,10 @@ class TrainerCollector:
             self._see(version)
         options = CollectOptions(
             repeats=settings.repeats,
-            concurrency=settings.concurrency,
+            concurrency=settings.in_step,
             timeout_s=settings.timeout_s,
             max_attempts=settings.max_attempts,
-            hand_out=max(1, 2 * settings.concurrency // settings.repeats),
+            hand_out=max(1, 2 * settings.in_step // settings.repeats),
             hand_out_parts=True,
             rollout=settings.rollout_options(policy.role),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from gymmesh_client import UserError
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.authoring.task_checks import TaskChecks
-from gymmesh_mesh.models import set_weights
+from gymmesh_mesh.model_checks import set_weights
 from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.config import ModelConfig
@@ -45,6 +46,7 @@ configuration, or the base URL of a vLLM server. For a mesh elsewhere: the name 
 
 _MODEL: Final = "gymmesh.model.v1.ModelService"
 _SET_S: Final = 30.0
+_ATTEMPT_S: Final = 900.0  # seconds of an attempt where the caller does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +84,19 @@ async def open_place(
     model_name: str = "",
     model_addresses: Sequence[str] = (),
     security: SecurityConfig | None = None,
+    timeout_s: float = _ATTEMPT_S,
 ) -> AsyncIterator[Policy]:
     """Open the mesh.
+
+    timeout_s: seconds that the caller gives to an attempt of a rollout. Where the place is an
+    environment, and no configuration says more, nothing in the mesh ends it earlier.
 
     Raises UserError for a place or model that cannot be meant, ConfigError and MeshError for one
     that cannot be opened.
     """
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
-        config, objects = _embedded(place, model, model_name)
+        config, objects = _embedded(place, model, model_name, timeout_s)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
             yield Policy(mesh, "", model_addresses, security, checks)
@@ -157,8 +163,10 @@ def _addresses(place: MeshPlace) -> list[str]:
     return []
 
 
-def _embedded(place: MeshPlace, model: Model | None, name_there: str) -> tuple[MeshConfig, Objects]:
-    config, environments = _config(place)
+def _embedded(
+    place: MeshPlace, model: Model | None, name_there: str, timeout_s: float = _ATTEMPT_S
+) -> tuple[MeshConfig, Objects]:
+    config, environments = _config(place, timeout_s)
     backends: dict[str, Backend] = {}
     if name_there and not isinstance(model, str):
         raise UserError("model_name: is the name of a model at a URL; give model='http://…', too")
@@ -176,7 +184,9 @@ def _embedded(place: MeshPlace, model: Model | None, name_there: str) -> tuple[M
     return msgspec.structs.replace(config, models=models), Objects(backends, environments)
 
 
-def _config(place: MeshPlace) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
+def _config(
+    place: MeshPlace, timeout_s: float = _ATTEMPT_S
+) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
     if isinstance(place, MeshConfig):
         return place, {}
     if isinstance(place, Path) or (isinstance(place, str) and place.endswith((".yaml", ".yml"))):
@@ -187,17 +197,29 @@ def _config(place: MeshPlace) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
         place = function_environment(place)()
     if isinstance(place, Environment):
         name = type(place).__name__.removesuffix("Environment").lower() or "environment"
-        return _with(name, EnvironmentConfig()), {name: place}
+        return _with(name, EnvironmentConfig(), timeout_s), {name: place}
     if isinstance(place, str):
         name = place.rpartition(":")[2].removesuffix("Environment").lower()
-        return _with(name, EnvironmentConfig(use=place)), {}
+        return _with(name, EnvironmentConfig(use=place), timeout_s), {}
     raise UserError(
         "what collects must be an environment, a configuration or an address, "
         f"not {type(place).__name__}"
     )
 
 
-def _with(name: str, environment: EnvironmentConfig) -> MeshConfig:
+def _with(name: str, environment: EnvironmentConfig, timeout_s: float) -> MeshConfig:
+    """The configuration of one environment, with no limit below what the trainer asks for."""
     base = MeshConfig()
-    defaults = msgspec.structs.replace(base.defaults, environment=name)
-    return msgspec.structs.replace(base, environments={name: environment}, defaults=defaults)
+    replace = msgspec.structs.replace
+    environment = replace(
+        environment,
+        session_limit=0,  # as many as there are rollouts in flight
+        session_idle_s=max(environment.session_idle_s, math.ceil(timeout_s)),
+    )
+    agents = {one: replace(agent, max_wall_s=timeout_s) for one, agent in base.agents.items()}
+    return replace(
+        base,
+        agents=agents,
+        environments={name: environment},
+        defaults=replace(base.defaults, environment=name),
+    )

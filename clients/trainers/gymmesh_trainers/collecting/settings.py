@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
@@ -14,6 +14,8 @@ from gymmesh_responses import dumps
 from gymmesh_runtime.config.errors import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_IN_STEP: Final = 64
 
 Stale = Literal["drop", "flag"]
 """What becomes of rollouts whose weights are too old."""
@@ -26,7 +28,8 @@ class Settings:
     Attributes:
         repeats: rollouts per task: the group's size. `gym-cli collect` has 1: one rollout alone has
             no advantage.
-        concurrency: the most rollouts in flight, of each step.
+        concurrency: the most rollouts in flight, of each step; None: 64. Of `many`, where the
+            trainer says how many it wants, None is all of them at once.
         max_staleness: versions that a rollout's oldest weights may be behind the newest; None: any.
         stale: what becomes of those that are older: dropped from their group, or only flagged.
             Either way they are counted.
@@ -43,7 +46,7 @@ class Settings:
     """
 
     repeats: int = 8
-    concurrency: int = 64
+    concurrency: int | None = None
     max_staleness: int | None = None
     stale: Stale = "drop"
     params: dict[str, Any] = field(default_factory=dict)
@@ -66,10 +69,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         for key in ("repeats", "concurrency", "max_attempts"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1, not {getattr(self, key)}")
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise ValueError(f"{key}: must be at least 1, not {value}")
+        if not 0 < self.timeout_s < float("inf"):
+            raise ValueError(
+                f"timeout_s: must be a positive number of seconds, not {self.timeout_s}"
+            )
         if self.stale not in ("drop", "flag"):
             raise ValueError(f"stale: must be 'drop' or 'flag', not {self.stale!r}")
+
+    @property
+    def in_step(self) -> int:
+        """The most rollouts in flight of a step."""
+        return _IN_STEP if self.concurrency is None else self.concurrency
 
     def rollout_options(self, model: str) -> agent_pb2.RolloutOptions:
         """What is sent with each rollout. model: the policy's service; empty: the default."""

@@ -29,7 +29,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.plan import AttemptId
 from gymmesh_client import TaskDefaults, UserError
-from gymmesh_client.collect.requests import repeat_seed
+from gymmesh_client.collector.requests import repeat_seed
 from gymmesh_mesh.verifying import RESOURCE
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig

@@ -130,8 +130,7 @@ class TrlRollouts:
                 "top_p": args.top_p,
                 "max_output_tokens": args.max_completion_length,
             }
-            settings = {"concurrency": 256} | self._settings
-            settings["params"] = params | settings.get("params", {})
+            settings = {**self._settings, "params": params | self._settings.get("params", {})}
             model = TokenBackend(tokenizer, engine, **self._backend)
             self._collector = SyncCollector(self._place, model=model, **settings)
             self._collector.__enter__()

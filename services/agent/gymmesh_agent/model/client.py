@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, cast
@@ -66,12 +67,12 @@ class ModelServices:
     """The model services that all attempts of one agent call.
 
     Args:
-        call_s: seconds that one model call may take.
+        call_s: seconds that one model call may take; None: the rest of the attempt's time.
     """
 
-    def __init__(self, directory: PeerDirectory, call_s: float) -> None:
+    def __init__(self, directory: PeerDirectory, call_s: float | None) -> None:
         self.directory = directory
-        self.call_s = call_s
+        self.call_s = math.inf if call_s is None else call_s
         # By instance: constant while a server runs, so asked once.
         self._capabilities: dict[str, model_pb2.ModelCapabilities] = {}
 

@@ -12,7 +12,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
-from gymmesh_discovery.view import Listing
+from gymmesh_discovery.registry_view import Listing
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
 

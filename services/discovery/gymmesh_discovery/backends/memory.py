@@ -12,7 +12,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import RegistryBackend, count_instances, instance_exists
-from gymmesh_discovery.view import (
+from gymmesh_discovery.registry_view import (
     Change,
     InstanceExistsError,
     LeaseNotFoundError,

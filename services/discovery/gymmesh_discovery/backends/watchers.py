@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.registry_view import Change
 
 _QUEUE: Final = 1024
 

@@ -10,7 +10,7 @@ from typing import Final
 from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.watchers import Watcher
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.registry_view import Change
 from gymmesh_discovery.xds.catalog import Catalog
 from gymmesh_runtime.text import one_line
 from gymmesh_runtime.waits import cancel_and_wait

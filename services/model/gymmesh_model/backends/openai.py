@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.secret_texts import secret_texts
 from gymmesh_model.backends.responses import ResponsesBackend, ResponsesOptions
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured

@@ -6,9 +6,9 @@ for is refused by name; `to_chat` says what has no effect there, and why.
 """
 
 from gymmesh_model.convert.arrange import has_several_calls, one_call_each
+from gymmesh_model.convert.endpoint_text import whole, with_sent_calls, write_whole
 from gymmesh_model.convert.from_chat import from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
-from gymmesh_model.convert.sent import whole, with_sent_calls, write_whole
 from gymmesh_model.convert.thinking import lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 

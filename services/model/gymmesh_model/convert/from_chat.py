@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gymmesh_model.convert.content import content_pieces
-from gymmesh_model.convert.sent import is_object
+from gymmesh_model.convert.endpoint_text import is_object
 from gymmesh_model.errors import AnswerInvalid, spelled_out
 from gymmesh_responses import Finish, finish_of, promises_calls
 

@@ -21,8 +21,8 @@ import msgspec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_model.convert.arrange import SystemMessages, with_system_messages
+from gymmesh_model.convert.endpoint_text import sent_arguments, sent_name
 from gymmesh_model.convert.parts import check_keys, content_of, text_content
-from gymmesh_model.convert.sent import sent_arguments, sent_name
 from gymmesh_model.errors import unreadable, unsupported
 from gymmesh_responses import CodecError, items_to_list
 from gymmesh_runtime.errors import field_invalid

@@ -23,13 +23,14 @@ from gymmesh_runtime.errors import queue_full
 class ConcurrencyLimiter:
     """Places for calls; `queue` more may wait for one. For the tasks of one event loop.
 
-    name: appears in errors only. limit: how many places there are, see `resize`. running: how many
-    are taken; more than `limit` for a while after that was lowered.
+    name: appears in errors only. limit: how many places there are, see `resize`; infinity is no
+    limit, as for `queue`. running: how many are taken; more than `limit` for a while after that was
+    lowered.
     """
 
     __slots__ = ("_name", "_queue", "_waiters", "limit", "running")
 
-    def __init__(self, name: str, running: int, queue: int) -> None:
+    def __init__(self, name: str, running: float, queue: float) -> None:
         self._name = name
         self._queue = queue
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -40,7 +41,7 @@ class ConcurrencyLimiter:
     def waiting(self) -> int:
         return len(self._waiters)
 
-    def resize(self, limit: int) -> None:
+    def resize(self, limit: float) -> None:
         """Sets the number of places. Places that are taken stay so until they are left."""
         self.limit = limit
         self._hand_out()
@@ -78,7 +79,7 @@ class ConcurrencyLimiter:
                 f"model '{self._name}' is busy and {self._queue} calls are waiting already; "
                 "call again later",
                 self._name,
-                self._queue,
+                int(self._queue),
             )
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()

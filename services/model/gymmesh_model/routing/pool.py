@@ -152,6 +152,7 @@ class Pool:
     def govern(self, limiter: ConcurrencyLimiter) -> None:
         """From now on sets the limiter's places to what the endpoints can take."""
         self._limiter = limiter
+        self._resize()
 
     def home(self, key: str) -> PoolEndpoint:
         """The endpoint where the calls of the rollout `key` belong at present."""

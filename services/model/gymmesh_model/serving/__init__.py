@@ -1,5 +1,6 @@
 """How the model service answers calls, and what it keeps of them."""
 
+from gymmesh_model.serving.bounds import UNBOUNDED, CallBounds
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache, OpenCall
 from gymmesh_model.serving.deltas import DeltaQueue
@@ -7,6 +8,8 @@ from gymmesh_model.serving.runner import CallRunner
 from gymmesh_model.serving.weights import WeightsClock, spans
 
 __all__ = [
+    "UNBOUNDED",
+    "CallBounds",
     "CallRegistry",
     "CallRunner",
     "ConversationCache",

@@ -18,10 +18,10 @@ from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
+from gymmesh_model.serving.call_state import CallCounts, CallState
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.weights import WeightsClock, spans
-from gymmesh_model.serving.work import CallCounts, CallState
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_responses import CodecError, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext
@@ -36,7 +36,8 @@ _MARGIN_SECONDS: Final = 0.15
 class CallRunner:
     """Runs the calls of one model over its opened backend.
 
-    name: the model's in the mesh. cache: where answers are kept, if anywhere. calls: those that
+    name: the model's in the mesh. cache: where answers are kept, if anywhere. timeout_s: the most
+    seconds of one call, waiting included; the caller's deadline may be shorter. calls: those that
     run, by request_id, which is their caller's own. keep_aborted: whether a call that can be
     aborted needs a `CallProgress`, so that what had come is kept.
     """
@@ -48,6 +49,7 @@ class CallRunner:
         backend: Backend,
         cache: AnswerCache | None,
         limiter: ConcurrencyLimiter,
+        timeout_s: float,
         weights: WeightsClock,
         conversations: ConversationCache,
     ) -> None:
@@ -56,6 +58,7 @@ class CallRunner:
         # The model's name at the endpoint, put in place of the request's.
         self._model = config.model if backend.names_model else None
         self._limiter = limiter
+        self._timeout_s = timeout_s
         self._weights = weights
         self._conversations = conversations
         self._counts = CallCounts(name)
@@ -88,7 +91,7 @@ class CallRunner:
             "" if self.backend.endpoint_model else request.params.model,
             seed,
             request.HasField("conversation"),
-            _seconds_for(context, self._config.timeout_s),
+            _seconds_for(context, self._timeout_s),
             progress,
             context.identity,
         )

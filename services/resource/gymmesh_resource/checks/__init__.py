@@ -2,6 +2,6 @@
 
 from gymmesh_resource.checks.calls import Finding
 from gymmesh_resource.checks.trial import try_out
-from gymmesh_resource.made_up import CannotMakeUp, made_up
+from gymmesh_resource.sample_arguments import CannotMakeUp, made_up
 
 __all__ = ["CannotMakeUp", "Finding", "made_up", "try_out"]

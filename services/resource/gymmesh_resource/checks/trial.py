@@ -31,7 +31,7 @@ from gymmesh_resource.checks.calls import (
     Flaw,
     Warned,
 )
-from gymmesh_resource.made_up import CannotMakeUp, made_up
+from gymmesh_resource.sample_arguments import CannotMakeUp, made_up
 from gymmesh_resource.service import ResourceService
 from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError

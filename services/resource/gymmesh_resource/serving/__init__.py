@@ -3,7 +3,7 @@
 from gymmesh_resource.serving.audit_servicer import AuditServicer
 from gymmesh_resource.serving.method import Method
 from gymmesh_resource.serving.resource_servicer import ResourceServicer
-from gymmesh_resource.serving.served import CLOSE_S, ServedEnvironment
+from gymmesh_resource.serving.served_environment import CLOSE_S, ServedEnvironment
 from gymmesh_resource.serving.sessions import OpenSession, SessionStore
 from gymmesh_resource.serving.verify_servicer import VerifyServicer
 from gymmesh_resource.serving.watchdog import watch

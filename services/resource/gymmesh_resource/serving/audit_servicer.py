@@ -11,7 +11,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource.expected import AnswerKind, Expected, as_list
 from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
-from gymmesh_resource.serving.served import ServedEnvironment
+from gymmesh_resource.serving.served_environment import ServedEnvironment
 from gymmesh_resource.task import Task
 from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.context import CallContext

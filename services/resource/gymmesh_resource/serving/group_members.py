@@ -10,7 +10,7 @@ from typing import Any
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource.rollout import Member, Rollout
 from gymmesh_resource.serving.final_state import kept_state, state_gone
-from gymmesh_resource.serving.served import ServedEnvironment, seed_of
+from gymmesh_resource.serving.served_environment import ServedEnvironment, seed_of
 from gymmesh_resource.session import JudgedSession
 from gymmesh_resource.task import Task
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from gymmesh_resource.errors import TookTooLong
-from gymmesh_resource.models import CallScope, UsageCounter, in_call
+from gymmesh_resource.model_access import CallScope, UsageCounter, in_call
 from gymmesh_resource.serving.step_timer import StepTimer
 from gymmesh_resource.workers import CallTimer, Threads, ThreadsBusy
 from gymmesh_runtime.errors import queue_full

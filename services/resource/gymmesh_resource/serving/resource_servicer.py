@@ -15,10 +15,10 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Said, Turn
 from gymmesh_resource.errors import WrongResult
-from gymmesh_resource.models import UsageCounter, merged
+from gymmesh_resource.model_access import UsageCounter, merged
 from gymmesh_resource.rollout import Transcript
 from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
-from gymmesh_resource.serving.served import ServedEnvironment, seed_of
+from gymmesh_resource.serving.served_environment import ServedEnvironment, seed_of
 from gymmesh_resource.serving.sessions import OpenSession
 from gymmesh_resource.serving.tool_calls import ToolCalls
 from gymmesh_resource.session import Session

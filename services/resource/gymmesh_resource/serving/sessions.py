@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_resource.serving.once import Once, digest_of, session_not_found
+from gymmesh_resource.serving.request_repeats import Once, digest_of, session_not_found
 from gymmesh_resource.session import Session
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import may_use, owned

@@ -20,7 +20,7 @@ from gymmesh_resource.errors import DefinitionError, TookTooLong, ToolError, Wro
 from gymmesh_resource.serving import metrics
 from gymmesh_resource.serving.faults import environment_fault, raise_from
 from gymmesh_resource.serving.method import Method
-from gymmesh_resource.serving.served import ServedEnvironment
+from gymmesh_resource.serving.served_environment import ServedEnvironment
 from gymmesh_resource.serving.sessions import OpenSession
 from gymmesh_resource.session import Session
 from gymmesh_resource.tools import BadArguments, answer_of, read_arguments, read_object

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gymmesh_resource.errors import WrongResult
-from gymmesh_resource.models import UsageCounter
+from gymmesh_resource.model_access import UsageCounter
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.serving.served import ServedEnvironment
+from gymmesh_resource.serving.served_environment import ServedEnvironment
 from gymmesh_resource.session import Session
 
 

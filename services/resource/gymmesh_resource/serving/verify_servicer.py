@@ -18,14 +18,14 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource.errors import TookTooLong, WrongResult
-from gymmesh_resource.models import UsageCounter, merged
+from gymmesh_resource.model_access import UsageCounter, merged
 from gymmesh_resource.rollout import Member, Rollout
 from gymmesh_resource.serving import metrics
 from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
 from gymmesh_resource.serving.final_state import final_state, kept_state, state_gone
 from gymmesh_resource.serving.group_members import group_members
-from gymmesh_resource.serving.once import session_not_found
-from gymmesh_resource.serving.served import ServedEnvironment, seed_of
+from gymmesh_resource.serving.request_repeats import session_not_found
+from gymmesh_resource.serving.served_environment import ServedEnvironment, seed_of
 from gymmesh_resource.serving.verifier import Verifier
 from gymmesh_resource.session import JudgedSession, Session
 from gymmesh_resource.task import Task

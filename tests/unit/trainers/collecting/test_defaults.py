@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from gymmesh_cli.collect.collect import collect as command
-from gymmesh_client.collect import CollectOptions
+from gymmesh_client.collector import CollectOptions
 from gymmesh_trainers.collecting.settings import Settings
 from tests.support.docs import ROOT
 
@@ -13,6 +13,8 @@ from tests.support.docs import ROOT
 def test_defaults_are_those_of_the_command() -> None:
     # CollectOptions has what Settings leaves to it.
     python = {one.name: one.default for kind in (CollectOptions, Settings) for one in fields(kind)}
+    # Without a number, that of a step; `many` has all of its tasks in flight.
+    python["concurrency"] = Settings().in_step
     shown = {one.name: one.default for one in command.params if type(one.default) in (int, float)}
     assert shown.keys() >= {"concurrency", "max_attempts", "timeout_s", "patience_s", "max_alike"}
     differing = {name for name, default in shown.items() if python[name] != default}

@@ -27,11 +27,11 @@ from gymmesh_discovery.backends.consul.entry import (
     registration,
     unfit_meta,
 )
-from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.consul.registry_view import ConsulView
 from gymmesh_discovery.backends.consul.watch import ConsulWatch
 from gymmesh_discovery.backends.entry import Warnings, printable
 from gymmesh_discovery.config import ConsulConfig, split_address
-from gymmesh_discovery.view import lease_length
+from gymmesh_discovery.registry_view import lease_length
 from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra

@@ -15,11 +15,11 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import count_instances
 from gymmesh_discovery.backends.consul.entry import read_entry, read_service_name
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
-from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.consul.registry_view import ConsulView
 from gymmesh_discovery.backends.entry import EntryError, Warnings
 from gymmesh_discovery.backends.watchers import Watchers
 from gymmesh_discovery.config import ConsulConfig
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.registry_view import Change
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait
 

@@ -1,6 +1,6 @@
 """The registry that Kubernetes keeps: access.py finds the API server and the credentials, client.py
-asks it, objects.py reads its answers; entry.py (what a slice's endpoints are) and view.py are pure;
-registry.py puts them together.
+asks it, objects.py reads its answers; entry.py (what a slice's endpoints are) and registry_view.py
+are pure; registry.py puts them together.
 """
 
 from gymmesh_discovery.backends.kubernetes.client import problem_of

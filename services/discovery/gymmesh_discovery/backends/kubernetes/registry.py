@@ -23,10 +23,10 @@ from gymmesh_discovery.backends.kubernetes.access import find_access
 from gymmesh_discovery.backends.kubernetes.client import GoneError, KubernetesClient, refusal
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
-from gymmesh_discovery.backends.kubernetes.view import KubernetesView
+from gymmesh_discovery.backends.kubernetes.registry_view import KubernetesView
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.config import KubernetesConfig
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.registry_view import Change
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.waits import cancel_and_wait, doubled_s

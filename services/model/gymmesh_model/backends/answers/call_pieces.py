@@ -20,8 +20,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from gymmesh_model.backends.calls.progress import GrowingText
+from gymmesh_model.convert.endpoint_text import is_object
 from gymmesh_model.convert.from_chat import as_written
-from gymmesh_model.convert.sent import is_object
 from gymmesh_model.errors import AnswerInvalid
 
 Json = dict[str, Any]

@@ -12,9 +12,9 @@ from gymmesh_model.backends.calls.progress import CallProgress, StreamReader
 from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
-from gymmesh_model.backends.endpoint.concealed import secret_texts
 from gymmesh_model.backends.endpoint.load_poll import follow_load
 from gymmesh_model.backends.endpoint.remedies import excerpt, explain
+from gymmesh_model.backends.endpoint.secret_texts import secret_texts
 from gymmesh_model.backends.endpoint.sse import read_events
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.config import AdaptConfig, ModelConfig

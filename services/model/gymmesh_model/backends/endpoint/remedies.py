@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.endpoint.concealed import MASK
+from gymmesh_model.backends.endpoint.secret_texts import MASK
 from gymmesh_responses import TOOL_NAME_RULE
 from gymmesh_runtime.errors import MeshError
 

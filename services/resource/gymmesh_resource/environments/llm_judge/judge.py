@@ -19,7 +19,7 @@ from gymmesh_resource.environments.llm_judge.control import judged
 from gymmesh_resource.environments.llm_judge.fences import fence
 from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt, reminder
 from gymmesh_resource.environments.llm_judge.verdicts import read_equivalence
-from gymmesh_resource.models import ModelAnswer
+from gymmesh_resource.model_access import ModelAnswer
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Row: TypeAlias = "tuple[Any, ...]"
+ResultRow: TypeAlias = "tuple[Any, ...]"
 
 
 class QueryError(Exception):
@@ -52,9 +52,11 @@ def any_rows(connection: Any, tables: Iterable[str]) -> bool:
     )
 
 
-def fetch(rows_of: Iterable[Row], limits: QueryLimits, cut: bool) -> tuple[Sequence[Row], bool]:
+def fetch(
+    rows_of: Iterable[ResultRow], limits: QueryLimits, cut: bool
+) -> tuple[Sequence[ResultRow], bool]:
     """The rows, all of them or, where they are too many and `cut`, the first; QueryError else."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     size = 0
     for row in rows_of:
         size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)

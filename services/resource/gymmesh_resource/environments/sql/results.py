@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Row: TypeAlias = "tuple[Any, ...]"
+ResultRow: TypeAlias = "tuple[Any, ...]"
 
 # Orders of columns that are tried; results with more that look alike are compared by position.
 _ORDERS = 200
@@ -28,7 +28,7 @@ class QueryResult:
     """A result: names of columns, rows, and whether that is all of it."""
 
     columns: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[ResultRow]
     complete: bool = True
 
 
@@ -94,18 +94,20 @@ def _assignments(choices: list[list[int]], taken: tuple[int, ...]) -> Iterator[t
             yield from _assignments(choices, (*taken, place))
 
 
-def _column(result: QueryResult, place: int) -> list[Row]:
+def _column(result: QueryResult, place: int) -> list[ResultRow]:
     return [(row[place],) for row in result.rows]
 
 
-def _same_rows(expected: Sequence[Row], answer: Sequence[Row], how: ComparisonRules) -> bool:
+def _same_rows(
+    expected: Sequence[ResultRow], answer: Sequence[ResultRow], how: ComparisonRules
+) -> bool:
     if not how.ordered:
         return _same_bag(expected, answer, how.tolerance)
     pairs = zip(expected, answer, strict=True)
     return all(_same_row(left, right, how.tolerance) for left, right in pairs)
 
 
-def _same_bag(expected: Iterable[Row], answer: Iterable[Row], tolerance: float) -> bool:
+def _same_bag(expected: Iterable[ResultRow], answer: Iterable[ResultRow], tolerance: float) -> bool:
     """Whether rows are the same, however ordered: exactly first, then what is left by floats."""
     left, right = Counter(expected), Counter(answer)
     missing, surplus = left - right, right - left
@@ -117,16 +119,16 @@ def _same_bag(expected: Iterable[Row], answer: Iterable[Row], tolerance: float) 
     )
 
 
-def _by_exact_part(rows: Counter[Row]) -> dict[Row, list[Row]]:
+def _by_exact_part(rows: Counter[ResultRow]) -> dict[ResultRow, list[ResultRow]]:
     """Rows by what of them is no number."""
-    groups: defaultdict[Row, list[Row]] = defaultdict(list)
+    groups: defaultdict[ResultRow, list[ResultRow]] = defaultdict(list)
     for row in rows.elements():
         key = tuple("#" if _is_number(value) else (value,) for value in row)
         groups[key].append(row)
     return groups
 
 
-def _match(expected: list[Row], answer: list[Row], tolerance: float) -> bool:
+def _match(expected: list[ResultRow], answer: list[ResultRow], tolerance: float) -> bool:
     """Match rows one by one; so many that this would take long are matched in sorted order."""
     if len(expected) != len(answer):
         return False
@@ -144,11 +146,11 @@ def _match(expected: list[Row], answer: list[Row], tolerance: float) -> bool:
     return True
 
 
-def _numbers(row: Row) -> tuple[float, ...]:
+def _numbers(row: ResultRow) -> tuple[float, ...]:
     return tuple(value for value in row if _is_number(value))
 
 
-def _same_row(left: Row, right: Row, tolerance: float) -> bool:
+def _same_row(left: ResultRow, right: ResultRow, tolerance: float) -> bool:
     return all(_same_value(*pair, tolerance) for pair in zip(left, right, strict=True))
 
 

@@ -10,8 +10,8 @@ import msgspec
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, Verdict
 from gymmesh_resource.environments.blame import unless_always
 from gymmesh_resource.environments.row_fields import one_of, text_or_none
-from gymmesh_resource.environments.structured_outputs.made import document_for, written
 from gymmesh_resource.environments.structured_outputs.parsing import FORMATS, TextFormat
+from gymmesh_resource.environments.structured_outputs.sample_document import document_for, written
 from gymmesh_resource.environments.structured_outputs.verdict import (
     SchemaError,
     SchemaResult,

@@ -26,7 +26,7 @@ class _Customer(_Strict):
     email: str
 
 
-class _Line(_Strict):
+class _OrderLine(_Strict):
     name: str
     price_cents: _Cents
     quantity: _Count = 1
@@ -36,7 +36,7 @@ class _Line(_Strict):
 class _Order(_Strict):
     customer: str
     status: Literal["pending", "shipped", "delivered", "cancelled"]
-    items: dict[str, _Line]
+    items: dict[str, _OrderLine]
     address: str = ""
 
 

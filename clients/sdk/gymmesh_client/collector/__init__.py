@@ -1,0 +1,20 @@
+"""Collecting: tasks in, rows out.
+
+collector   the run: starts workers, each for one attempt; steering; how far it is
+workers     the attempts in flight, and their tasks, in a group
+worker      an attempt from its start until what follows from its end is on disk
+recorder    records how rollouts end, spread over the turns of the event loop
+requests    the rollouts without an outcome, and the request for an attempt of one (pure)
+order       the order in which rollouts are started (pure)
+outcomes    where outcomes go: files, or nowhere
+options     how to collect
+figures     how far a run is
+"""
+
+from gymmesh_client.collector.collector import Collector
+from gymmesh_client.collector.figures import Figures
+from gymmesh_client.collector.options import CollectOptions
+from gymmesh_client.collector.order import Order
+from gymmesh_client.collector.outcomes import MemoryOutput
+
+__all__ = ["CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]

@@ -1,0 +1,89 @@
+"""A run's figures while it goes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from gymmesh_client.collector import metrics
+from gymmesh_client.summary import Tally
+
+_WINDOW: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """How far a run is.
+
+    Attributes:
+        tally: what came of it; the collector's own, which changes.
+        state: running, paused, draining, finished or stopped.
+        why: why it ends, or ended, before every rollout had an outcome; else empty.
+        in_flight: attempts that agents run, or hold in their queues.
+        queued: of these, those that wait for a place there.
+        ending: attempts over whose outcomes are being judged or written.
+        retrying: rollouts that wait before a further attempt.
+        width: the most in flight at present; `concurrency`, or fewer where there is no room.
+        concurrency: the most in flight, as asked for.
+        away: the agents, models and environments that rollouts wait for, in words.
+        groups: finished groups that no trainer has acknowledged.
+        held: whether new groups wait for that.
+        rollouts_per_s: outcomes a second, lately.
+        tokens_per_s: output tokens a second, lately.
+    """
+
+    tally: Tally
+    state: str
+    why: str
+    in_flight: int
+    queued: int
+    ending: int
+    retrying: int
+    width: int
+    concurrency: int
+    away: tuple[str, ...]
+    groups: int
+    held: bool
+    rollouts_per_s: float
+    tokens_per_s: float
+
+    def seconds_left(self, requested: int) -> float | None:
+        """How long it takes until so many rollouts have an outcome, at this rate; None: unknown."""
+        left = requested - self.tally.completed - self.tally.failed
+        if left <= 0:
+            return 0.0
+        return left / self.rollouts_per_s if self.rollouts_per_s > 0 else None
+
+    def show(self) -> None:
+        """Set the gauges of this process to them."""
+        metrics.COLLECTOR_ROLLOUTS_KEPT.set(self.tally.kept + self.tally.kept_failed)
+        metrics.COLLECTOR_IN_FLIGHT.set(self.in_flight)
+        metrics.COLLECTOR_CONCURRENCY.set(self.width)
+        metrics.COLLECTOR_RETRIES_WAITING.set(self.retrying)
+        metrics.COLLECTOR_ENDING.set(self.ending)
+        metrics.GROUPS_WAITING.set(self.groups)
+
+
+@dataclass(slots=True)
+class Rates:
+    """Rates over the last samples, which are taken about once a second."""
+
+    _samples: deque[tuple[float, int, int]] = field(
+        default_factory=lambda: deque(maxlen=_WINDOW + 1)
+    )
+
+    def sample(self, now: float, tally: Tally) -> None:
+        """Take note of how far it is."""
+        self._samples.append((now, tally.completed + tally.failed, tally.output_tokens))
+
+    def per_s(self, now: float, tally: Tally) -> tuple[float, float]:
+        """Outcomes and output tokens a second."""
+        if not self._samples:
+            return 0.0, 0.0
+        since, done, tokens = self._samples[0]
+        seconds = now - since
+        if seconds <= 0.0:
+            return 0.0, 0.0
+        ended = tally.completed + tally.failed - done
+        return ended / seconds, (tally.output_tokens - tokens) / seconds

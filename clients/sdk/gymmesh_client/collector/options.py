@@ -1,0 +1,49 @@
+"""How to collect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.collector.order import Order
+from gymmesh_client.dispatch import DispatchOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectOptions(DispatchOptions):
+    """How to collect, besides what DispatchOptions says.
+
+    Attributes:
+        repeats: rollouts per task.
+        order: which rollouts start first.
+        length: for longest-first: how long a task's rollouts are, in tokens; None: guessed by
+            the prompt.
+        timeout_s: seconds that one attempt may take. `rollout_s` bounds all of a rollout's
+            attempts together.
+        deadline_s: seconds after which the run drains; what is in flight then gets `grace_s`.
+        grace_s: seconds that attempts in flight get after the first `interrupt`.
+        group_s: seconds that judging a group may take, where rollouts are judged together.
+        hand_out: for a trainer: while so many finished groups are not acknowledged, no new group
+            starts; 0: groups are not handed out.
+        hand_out_parts: whether groups are handed out of which an earlier session ran a part; they
+            hold the rollouts of this session alone.
+        rollout: options sent with each rollout.
+    """
+
+    repeats: int = 1
+    order: Order = Order.TASKS
+    length: Callable[[pb.Task], float] | None = None
+    timeout_s: float = 900.0
+    deadline_s: float = float("inf")
+    grace_s: float = 10.0
+    group_s: float = 300.0
+    hand_out: int = 0
+    hand_out_parts: bool = False
+    rollout: agent_pb2.RolloutOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.hand_out and self.order is Order.INTERLEAVED and self.repeats > 1:
+            # All groups would be open until the last round, and all in memory.
+            raise ValueError("groups are handed out whole: their repeats cannot be interleaved")

@@ -1,0 +1,144 @@
+"""The attempts of one stream: those that wait, those that run, those that ended. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh_agent.collect_stream.send_buffer import Key
+
+
+@dataclass(slots=True, eq=False)
+class QueuedAttempt:
+    """An attempt that a collector asked for.
+
+    Attributes:
+        key: the rollout's id and the attempt's number.
+        asked_at: when it was asked for, in the clock's seconds.
+        due: when it must end, in the clock's seconds; infinity: it has no deadline.
+        events: how many events it has sent.
+        ended: whether its terminal event was sent, or its start refused.
+        cancelled: whether the collector cancelled it while it ran.
+    """
+
+    key: Key
+    request: agent_pb2.RunRolloutRequest
+    asked_at: float = 0.0
+    due: float = math.inf
+    events: int = 0
+    ended: bool = False
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class RunQueue:
+    """The attempts of one stream.
+
+    A start that comes again, as it does when a collector cannot know whether it arrived before
+    the connection broke, is known as long as the attempt waits, runs, or has ended with events
+    that are not acknowledged.
+
+    Attributes:
+        max_waiting: the most that may wait.
+        waiting: those that wait, in the order in which they came.
+        running: those that run.
+    """
+
+    max_waiting: int
+    waiting: dict[Key, QueuedAttempt] = field(default_factory=dict)
+    running: dict[Key, QueuedAttempt] = field(default_factory=dict)
+    _ended: set[Key] = field(default_factory=set)
+    _earliest: float = math.inf  # none of those that wait is due before
+
+    @property
+    def idle(self) -> bool:
+        """Whether none waits or runs."""
+        return not self.waiting and not self.running
+
+    def knows(self, key: Key) -> bool:
+        """Whether a start of this attempt is a repetition."""
+        return key in self.waiting or key in self.running or key in self._ended
+
+    def add(self, attempt: QueuedAttempt) -> bool:
+        """Have an attempt wait that is not known; False when the queue is full."""
+        if len(self.waiting) >= self.max_waiting:
+            return False
+        self.waiting[attempt.key] = attempt
+        self._earliest = min(self._earliest, attempt.due)
+        return True
+
+    def start_next(self) -> QueuedAttempt | None:
+        """The attempt that waited longest, which runs from now on."""
+        if not self.waiting:
+            return None
+        key = next(iter(self.waiting))
+        attempt = self.running[key] = self.waiting.pop(key)
+        return attempt
+
+    def remove_waiting(self, key: Key) -> bool:
+        """Take an attempt out that waits; False when it does not."""
+        return self.waiting.pop(key, None) is not None
+
+    def remove_overdue(self, now: float) -> list[Key]:
+        """Take those out that waited until their time was over; the earliest first."""
+        if now < self._earliest:
+            return []
+        late = sorted((one.due, key) for key, one in self.waiting.items() if one.due <= now)
+        for _, key in late:
+            del self.waiting[key]
+        self._earliest = min((one.due for one in self.waiting.values()), default=math.inf)
+        return [key for _, key in late]
+
+    def remove_all_waiting(self) -> list[Key]:
+        """Take all out that wait."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def finish(self, attempt: QueuedAttempt) -> None:
+        """An attempt does not run any more."""
+        self.running.pop(attempt.key, None)
+
+    def remember(self, key: Key) -> None:
+        """An attempt's terminal event waits to be acknowledged."""
+        self._ended.add(key)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """The terminal events of these are acknowledged."""
+        self._ended.difference_update(keys)
+
+
+class HasQueue(Protocol):
+    """Something with a run queue."""
+
+    @property
+    def queue(self) -> RunQueue:
+        """The queue."""
+
+
+Q = TypeVar("Q", bound=HasQueue)
+
+
+def next_to_start(owners: Iterable[Q], capacity: int) -> Q | None:
+    """The one that starts an attempt next: of those in whose queue one waits, the one with the
+    fewest running.
+
+    None when nothing waits, or `capacity` attempts run already. A stream that has all places for
+    itself gives them up one by one, as its attempts end.
+    """
+    total, fewest = 0, capacity
+    chosen: Q | None = None
+    for owner in owners:
+        running = len(owner.queue.running)
+        total += running
+        if owner.queue.waiting and running < fewest:
+            chosen, fewest = owner, running
+    return chosen if total < capacity else None
+
+
+def fair_share(capacity: int, streams: int) -> int:
+    """How many attempts one of several streams should have running; at least one."""
+    return max(1, capacity // max(1, streams))
