@@ -44,7 +44,16 @@ def test_what_trl_gets_is_what_was_sampled() -> None:
 
     rollouts = TrlRollouts(Sums(), rows, engine=watched)
     trainer = SimpleNamespace(
-        args=SimpleNamespace(temperature=1.0, top_p=1.0, max_completion_length=4, use_vllm=False),
+        args=SimpleNamespace(
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            min_p=None,
+            repetition_penalty=1.0,
+            generation_kwargs=None,
+            max_completion_length=4,
+            use_vllm=False,
+        ),
         state=SimpleNamespace(global_step=0),
         processing_class=tokenizer,
         model=model,

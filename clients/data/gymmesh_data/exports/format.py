@@ -77,7 +77,7 @@ class Taken:
                 found.append(Taken(one, said, self.with_tokens, self.style))
             yield actor, found
 
-    def call_tokens(self, place: int) -> CallTokens | None:
+    def call_tokens(self, place: int) -> WholeTokens | None:
         """The token ids of the model call that made a message; None where they are not asked for,
         or were not captured. place: of the message.
         """
@@ -88,12 +88,12 @@ class Taken:
         if tokens is None:
             return None
         prompt = self.rollout.columns.prompt(call)
-        return CallTokens(
+        return WholeTokens(
             None if prompt is None else prompt.tolist(), tokens.output_token_ids, tokens.logprobs
         )
 
 
-class CallTokens(NamedTuple):
+class WholeTokens(NamedTuple):
     """The token ids of a model call.
 
     Attributes:

@@ -35,6 +35,8 @@ class Settings:
             Either way they are counted.
         params: sampling parameters laid over those of the tasks, as `{"temperature": 1.0}`.
         max_steps: the most model calls of a rollout; None: what the agent is configured to.
+        max_total_output_tokens: the most answer tokens over all model calls of a rollout; None:
+            what the agent is configured to.
         timeout_s: seconds that one attempt of a rollout may take.
         max_attempts: the most attempts of a rollout.
         allow_token_divergence: only count, and do not fail on, broken exact tokens.
@@ -51,6 +53,7 @@ class Settings:
     stale: Stale = "drop"
     params: dict[str, Any] = field(default_factory=dict)
     max_steps: int | None = None
+    max_total_output_tokens: int | None = None
     timeout_s: float = 900.0
     max_attempts: int = 2
     allow_token_divergence: bool = False
@@ -95,6 +98,8 @@ class Settings:
             options.params_override_json = dumps(self.params)
         if self.max_steps is not None:
             options.max_steps = self.max_steps
+        if self.max_total_output_tokens is not None:
+            options.max_total_output_tokens = self.max_total_output_tokens
         return options
 
 

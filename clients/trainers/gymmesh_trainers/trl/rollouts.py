@@ -74,7 +74,12 @@ class TrlRollouts:
         if collector.weights_version is None or step > collector.weights_version:
             collector.set_weights_version(step)
         self.rollouts = collector.many([self._task(prompt) for prompt in prompts])
-        return trl_rows(self.rollouts, collector.counts, trainer.processing_class.eos_token_id)
+        return trl_rows(
+            self.rollouts,
+            collector.counts,
+            trainer.processing_class.eos_token_id,
+            trainer.args.max_completion_length,
+        )
 
     def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
         """The verified reward of each rollout; None where it failed or was not judged."""
@@ -123,16 +128,37 @@ class TrlRollouts:
             engine = self._engine or TransformersEngine(
                 trainer.accelerator.unwrap_model(trainer.model), tokenizer
             )
-            params = {
-                "temperature": args.temperature,
-                "top_p": args.top_p,
-                "max_output_tokens": args.max_completion_length,
-            }
-            settings = {**self._settings, "params": params | self._settings.get("params", {})}
+            params = sampling_of(args)
+            # TRL's limit is of a whole completion, not of a call.
+            limit = {"max_total_output_tokens": args.max_completion_length}
+            settings = limit | self._settings
+            settings["params"] = params | self._settings.get("params", {})
             model = TokenBackend(tokenizer, engine, **self._backend)
             self._collector = SyncCollector(self._place, model=model, **settings)
             self._collector.__enter__()
         return self._collector
+
+
+def sampling_of(args: Any) -> dict[str, Any]:
+    """The sampling parameters of a GRPOConfig. Raises UserError for those that no engine gets."""
+    refused = ["generation_kwargs"] if args.generation_kwargs else []
+    if args.repetition_penalty != 1.0:
+        refused.append("repetition_penalty")
+    if refused:
+        raise UserError(
+            f"{', '.join(refused)}: TrlRollouts can't pass this on to the engine; "
+            "remove it from the GRPOConfig"
+        )
+    params = {
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "max_output_tokens": args.max_completion_length,
+    }
+    if args.top_k and args.top_k > 0:  # all tokens else
+        params["top_k"] = args.top_k
+    if args.min_p is not None:
+        params["min_p"] = args.min_p
+    return params
 
 
 def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
@@ -153,12 +179,17 @@ def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
 
 
 def trl_rows(
-    rollouts: Sequence[Rollout | FailedRollout], counts: Any, stop_token: int
+    rollouts: Sequence[Rollout | FailedRollout],
+    counts: Any,
+    stop_token: int,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """The rollouts as `rollout_func` returns them. Pure, but for what is counted.
 
     A row has room for one path: see Rollout.last_sample; the others are counted under
-    `paths_left_out`. A failed rollout is a stop token that nobody trains, with no reward.
+    `paths_left_out`. A failed rollout is a stop token that nobody trains, with no reward. A
+    completion ends after `most` tokens, those of tools included, as in TRL's own loop; one that was
+    longer is counted under `completions_cut`.
     """
     rows: dict[str, list[Any]] = {
         key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", _REWARD)
@@ -173,10 +204,11 @@ def trl_rows(
                 reward = rollout.reward_of(sample.actor)
                 prompt, completion = sample.prompt_ids, sample.completion_ids
                 mask, logprobs = sample.completion_mask, sample.completion_logprobs
+                counts["completions_cut"] += most is not None and len(completion) > most
         rows["prompt_ids"].append(prompt)
-        rows["completion_ids"].append(completion)
-        rows["logprobs"].append(logprobs)
-        rows["env_mask"].append(mask)
+        rows["completion_ids"].append(completion[:most])
+        rows["logprobs"].append(logprobs[:most])
+        rows["env_mask"].append(mask[:most])
         rows[_REWARD].append(reward)
     known = all(rows["logprobs"])  # of each; 0.0 in place of one would be a certainty
     return rows if known else {**rows, "logprobs": None}

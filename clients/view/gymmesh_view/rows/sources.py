@@ -11,7 +11,8 @@ from typing import Final
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal import first_session, placed_rows
 from gymmesh_data.sources import say_unverified
-from gymmesh_view.rows.summary import clean, row_of
+from gymmesh_responses import CodecError, loads
+from gymmesh_view.rows.summary import clean
 
 _JOURNAL: Final = ".journal"
 _FILES: Final = (".jsonl", ".jsonl.zst")
@@ -129,8 +130,8 @@ def _has_rollouts(path: Path) -> bool:
         with path.open("rb") as file:
             compressed = path.name.endswith(".zst")
             for placed in placed_rows(path, file.fileno(), 0, _LOOKED_AT, compressed=compressed):
-                row = row_of(placed.line, str(path))
+                row = loads(placed.line)
                 return isinstance(row, dict) and isinstance(row.get("response"), dict)
-    except (OSError, UserError):
+    except (OSError, UserError, CodecError):
         pass
     return False

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from gymmesh_client import UserError
 from gymmesh_data import StoredRollout, actors_of
 from gymmesh_data.rollout import list_of, object_of, rollout_of_line
-from gymmesh_responses import dumps, loads
+from gymmesh_responses import dumps
 
 Json = dict[str, Any]
 
@@ -100,14 +99,6 @@ def texts_of(content: Any) -> Iterator[str]:
                 yield said
     elif content is not None:
         yield dumps(content).decode("utf-8", "replace")
-
-
-def row_of(line: bytes, where: str) -> Any:
-    """The JSON value of a line. Raises UserError, which names `where`."""
-    try:
-        return loads(line)
-    except ValueError as error:
-        raise UserError(f"{where}: is not a line of JSON: {error}") from None
 
 
 def _whole(value: Any) -> int:

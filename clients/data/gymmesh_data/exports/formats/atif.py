@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gymmesh_data.exports.format import TEMPLATE_STYLE, CallTokens, Format, Taken, TokenPlace
+from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, Taken, TokenPlace, WholeTokens
 from gymmesh_data.exports.formats.chat import metadata_of
 from gymmesh_data.rollout import Json, StoredRollout
 
@@ -120,7 +120,7 @@ def _tool_call(call: Json) -> Json:
     return written | {"arguments": {}, "extra": {"arguments_text": function["arguments"]}}
 
 
-def _metrics(tokens: CallTokens) -> Json:
+def _metrics(tokens: WholeTokens) -> Json:
     count = len(tokens.sampled)
     metrics: Json = {"completion_tokens": count, "completion_token_ids": tokens.sampled}
     if tokens.prompt is not None:
