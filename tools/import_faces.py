@@ -16,6 +16,11 @@ from importlinter import Contract, ContractCheck, fields, output
 _ROOM = 2  # a room's name has two parts: package.room
 
 
+def _texts(option: Any) -> set[str]:
+    """The values of an option, which is a descriptor until the contract is read."""
+    return set(option or ())
+
+
 class FacesContract(Contract):
     """Fails for an import of what another room has inside.
 
@@ -54,7 +59,7 @@ class FacesContract(Contract):
         if not imported.startswith("gymmesh_"):
             return False  # the stubs' modules are their faces
         package = imported.partition(".")[0]
-        if package in set(self.open_packages or ()):
+        if package in _texts(self.open_packages):
             return False
         room = self._room(imported)
         return imported != room and self._room(importer) != room
@@ -67,7 +72,7 @@ class FacesContract(Contract):
     def _room(self, module: str) -> str:
         parts = module.split(".")
         size = _ROOM
-        kinds: set[str] = set(self.kinds or ())
+        kinds = _texts(self.kinds)
         while len(parts) > size and ".".join(parts[:size]) in kinds:
             size += 1
         return ".".join(parts[:size])

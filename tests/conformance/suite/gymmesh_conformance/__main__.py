@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gymmesh_conformance.command import USAGE, Options, run
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.security.shown import ShownFiles
+from gymmesh_runtime.security import ShownFiles
 
 _WHAT = {
     "resource": "an environment with its verifier",

@@ -35,7 +35,7 @@ from gymmesh_conformance.runner import CaseResult
 from gymmesh_conformance.scripted.agent import ScriptedAgent
 from gymmesh_conformance.scripted.serving import served
 from gymmesh_conformance.services import full_name
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials
 
 SUITE: Final = "collector"
 _FILE: Final = Path(__file__).parent / "case_files" / "collector.yaml"

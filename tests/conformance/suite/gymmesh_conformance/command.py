@@ -33,9 +33,7 @@ from gymmesh_conformance.suites import (
 )
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.refusals import Refusals
+from gymmesh_runtime.security import Credentials, Refusals, SecurityConfig
 
 CONFORMS: Final = 0
 FAILED: Final = 1

@@ -18,8 +18,7 @@ from google.protobuf.message import Message
 
 from gymmesh_conformance.errors import from_rpc_error
 from gymmesh_conformance.services import Rpc
-from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.tokens import AUTHORIZATION
+from gymmesh_runtime.security import AUTHORIZATION, Credentials
 
 _OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_receive_message_length", 64 << 20),

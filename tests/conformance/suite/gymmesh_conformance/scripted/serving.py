@@ -12,7 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from gymmesh_conformance.errors import STATUS_KEY, CallError
 from gymmesh_conformance.scripted.world import Room, ScriptedRegistry
 from gymmesh_conformance.services import Rpc, full_name, methods
-from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security import Credentials
 
 # As for pings, what a gRPC library does by default: a client that pings too often is found out.
 _OPTIONS = (
