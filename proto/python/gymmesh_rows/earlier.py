@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gymmesh_responses import LOGPROB_ROUNDING
-from gymmesh_rows.columns import RowMetadata
 from gymmesh_rows.row import COLUMNS, RowError
 
 Json = dict[str, Any]
@@ -25,7 +24,6 @@ _IDENTITY: Final = ("task_id", "rollout_id", "run_id", "environment", "agent")
 _ALWAYS: Final = ("reward", "rollout_id", "metadata")
 _USAGE: Final = ("input_tokens", "output_tokens", "total_tokens")
 # Of `metadata`: what it has now, and had in version 0.1.
-_METADATA: Final = {*RowMetadata.__struct_encode_fields__, "token_forks", "model_calls"}
 NEW_COLUMNS: Final = (
     *("calls", "tool_calls", "turns", "annotations", "media", "sandboxes", "program"),
 )
@@ -67,12 +65,6 @@ def are_actors(value: Any) -> bool:
             for one in value
         )
     )
-
-
-def own_metadata(row: Json) -> Json:
-    """The members of `metadata` that are the task's own."""
-    metadata = _object(row.get("metadata"))
-    return {key: metadata[key] for key in metadata if key not in _METADATA}
 
 
 def of_this_contract(row: Json) -> tuple[Json, dict[str, tuple[int, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
@@ -10,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads
-from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys, own_metadata
+from gymmesh_rows.columns import RowMetadata
+from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys
 from gymmesh_rows.row import COLUMNS, Row, RowError
 
 Json = dict[str, Any]
@@ -60,24 +62,29 @@ def _read_slowly(line: bytes) -> Row:
             said = "is missing" if key not in document else "must be an object"
             raise RowError(f"{key}: {said}; {_ROWS_OF}")
     _check_reward(document.get("reward"))
-    own: tuple[Json, Json] | None = None
+    own: Json | None = None
     beginnings: dict[str, tuple[int, str]] = {}
     if is_earlier(document):
-        own = own_keys(document), own_metadata(document)
+        own = own_keys(document)
         document, beginnings = of_this_contract(document)
-        _drop_what_does_not_fit(document)
+        _drop_what_does_not_fit(document, Row, _OF_EARLIER)
+    elif type(document.get("metadata")) is dict:
+        # The task's own members stand there, too, and one may have the name of a column.
+        _drop_what_does_not_fit(document["metadata"], RowMetadata)
     row: Row = _built(Row, document, "")
     if own is not None:
-        row.__dict__["extras"], row.__dict__["own_metadata"] = own
+        row.__dict__["extras"] = own
         row.__dict__["beginnings"] = beginnings
     return row
 
 
-def _drop_what_does_not_fit(document: Json) -> None:
-    """Drop what is another program's under the name of a column that rows need not have."""
-    for one in msgspec.structs.fields(Row):
+def _drop_what_does_not_fit(
+    document: Json, kind: type[msgspec.Struct], but: Collection[str] = ()
+) -> None:
+    """Drop what is another's under the name of a column that rows need not have."""
+    for one in msgspec.structs.fields(kind):
         key = one.encode_name
-        if one.required or key not in document or key in _OF_EARLIER:
+        if one.required or key not in document or key in but:
             continue
         try:
             _built(one.type, document[key], key)

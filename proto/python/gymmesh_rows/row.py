@@ -15,12 +15,11 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gymmesh_responses import CodecError, JsonValue, dumps_clean, loads
-from gymmesh_rows.columns import ModelCall, RowMetadata
+from gymmesh_rows.columns import ModelCall
 from gymmesh_rows.columns import Row as Columns
 
 COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
 """The keys of rows that are columns."""
-_METADATA: Final = frozenset(RowMetadata.__struct_encode_fields__)
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -71,13 +70,7 @@ class Row(Columns, dict=True):
     @cached_property
     def extras(self) -> Mapping[str, JsonValue]:
         """The keys that are no columns, parsed: the task's own, and those of the evidence."""
-        return _others(self.members, COLUMNS)
-
-    @cached_property
-    def own_metadata(self) -> Mapping[str, JsonValue]:
-        """The members of `metadata` that are the task's own, parsed."""
-        metadata = self.members.get("metadata")
-        return {} if metadata is None else _others(members_of(bytes(metadata)), _METADATA)
+        return {key: parsed(value) for key, value in self.members.items() if key not in COLUMNS}
 
     @property
     def of_earlier_form(self) -> bool:
@@ -130,10 +123,6 @@ class Row(Columns, dict=True):
             return call.items
         return self.response.output[call.first_item : call.first_item + call.item_count]
 
-    def context(self, call: ModelCall) -> list[Raw]:
-        """What was put before a call's answer, of its own part."""
-        return self.part(call)[: call.context_count]
-
     def answer(self, call: ModelCall) -> list[Raw]:
         """What the model wrote."""
         return self.part(call)[call.context_count : call.context_count + call.answer_count]
@@ -155,14 +144,6 @@ class Row(Columns, dict=True):
             call = parent
         path.reverse()
         return path
-
-    def conversation(self, call: ModelCall) -> list[Raw]:
-        """The whole conversation up to a call's answer and what came to it."""
-        path = self.path(call)
-        items = [] if path[0].detached else list(self.opening)
-        for one in path:
-            items += self.part(one)
-        return items
 
     def prompt(self, call: ModelCall) -> array[int] | None:
         """All token ids that a call read; None where they are not known, or cannot be put together
@@ -231,7 +212,3 @@ def _members_slowly(text: bytes) -> Mapping[str, Raw]:
     if type(value) is not dict:
         raise RowError("must be a JSON object")
     return {key: Raw(dumps_clean(one)) for key, one in value.items()}
-
-
-def _others(members: Mapping[str, Raw], known: frozenset[str]) -> Mapping[str, JsonValue]:
-    return {key: parsed(value) for key, value in members.items() if key not in known}

@@ -36,7 +36,8 @@ def test_the_last_prompt_of_many_is_whole() -> None:
     prompt = row.prompt(row.calls[-1])
     assert prompt is not None
     assert len(prompt) == 200 * MANY - 100
-    assert len(row.conversation(row.calls[-1])) == 1 + 2 * MANY
+    path = row.path(row.calls[-1])
+    assert len(row.opening) + sum(len(row.part(call)) for call in path) == 1 + 2 * MANY
 
 
 def test_annotations_and_turns_are_added_in_place() -> None:

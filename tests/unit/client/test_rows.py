@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec import UNSET
 from openai.types.responses import Response
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, Fold, completed_row, failure_row, fold
+from gymmesh_client.rollout import RolloutParts
+from gymmesh_client.rows import completed_line
 from gymmesh_responses import (
     dumps,
     function_call_output,
@@ -19,6 +23,7 @@ from gymmesh_responses import (
     params_from_json,
     text_of,
 )
+from gymmesh_rows import read_row
 from gymmesh_runtime.errors import MeshError, to_status
 from tests.support.rollouts import answer, completed, failed, make_events, make_task, verdict
 
@@ -150,6 +155,34 @@ def test_a_tasks_key_is_never_lost() -> None:
         "metadata": {"timings": "t"},
         "response": 1,
     }
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"seed": None},
+        {"seed": "abc"},
+        {"seed": 1.5},
+        {"weights_versions": None},
+        {"weights_versions": ["v1"]},
+    ],
+)
+def test_a_tasks_metadata_never_makes_a_row_that_is_refused(metadata: dict[str, Any]) -> None:
+    task = make_task(metadata={"source": "s"} | metadata)
+    line, _ = completed_line(task, RolloutParts.of(tool_rollout(task)))
+    row = read_row(line)
+    assert (row.metadata.steps_taken, row.metadata.seed) == (2, UNSET)
+    assert row.metadata.weights_versions == []
+    assert metadata.items() <= loads(line)["metadata"].items()
+
+
+def test_a_failed_rollout_of_a_task_that_is_not_json_has_its_failure() -> None:
+    task = make_task()
+    task.payload_json = b"[1]"
+    rollout = fold(make_events("ro-1", 1, answer("4"), failed()), "ro-1", 1, task_id="t-1")
+    row = failure_row(task, FailedAttempt(rollout.failed.failure, rollout))
+    assert row["failure"]["boundary"] == "MODEL"
+    assert (row["task_id"], row["environment"], row["agent"]) == ("t-1", "math", "tool_loop")
 
 
 def test_a_failure_row_has_no_reward() -> None:

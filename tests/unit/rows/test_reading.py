@@ -75,7 +75,6 @@ def test_a_row_is_read_and_its_calls_are_the_conversation(name: str) -> None:
         one["call_id"] for one in VECTORS[name].get("calls", [])
     ]
     assert row.extras.get("expected_answer") == "5"
-    assert dict(row.own_metadata) == {"source": "s"}
     assert row.params["temperature"] in (0.7, 1)
     final = row.final_call
     if final is None:
@@ -83,10 +82,9 @@ def test_a_row_is_read_and_its_calls_are_the_conversation(name: str) -> None:
         return
     path = row.path(final)
     assert [item for call in path for item in row.part(call)] == row.response.output
-    begins = [] if path[0].detached else row.opening
-    assert texts(row.conversation(final)) == texts([*begins, *row.response.output])
     for call in row.calls:
-        assert len(row.context(call) + row.answer(call) + row.replies(call)) == call.item_count
+        before = call.item_count - len(row.answer(call) + row.replies(call))
+        assert before == call.context_count
 
 
 def test_prompts_are_put_together_of_what_calls_add() -> None:
@@ -120,8 +118,9 @@ def test_nemo_gyms_form_is_read_into_the_same_calls(name: str) -> None:
     assert (again.reward, again.task_id, again.extras) == (row.reward, row.task_id, row.extras)
     assert [one.name for one in again.actors] == [one.name for one in row.actors]
     if again.final_call is not None:
-        assert texts(again.conversation(again.final_call)) == texts(
-            [*again.opening, *row.response.output]
+        path = again.path(again.final_call)
+        assert texts([item for call in path for item in again.part(call)]) == texts(
+            row.response.output
         )
 
 
@@ -144,7 +143,6 @@ def test_a_row_of_nemo_gym() -> None:
     assert third.tokens.logprobs == [None]
     assert b"token_ids" not in b"".join(map(bytes, row.response.output))
     assert row.extras == {"turns": "theirs", "agent_ref": {"name": "a"}, "_ng_task_index": 3}
-    assert row.own_metadata == {"source": "s"}
     assert nemo_row(row) == NEMO
 
 
@@ -231,11 +229,11 @@ def test_calls_that_form_no_tree_are_named() -> None:
     calls[3]["parent_call_id"] = "nowhere"
     row = row_of(document)
     with pytest.raises(RowError, match="there is no call 'nowhere'"):
-        row.conversation(row.calls[3])
+        row.path(row.calls[3])
     calls[3]["parent_call_id"], calls[2]["parent_call_id"] = "c2", "c3"
     row = row_of(document)
     with pytest.raises(RowError, match="go in a circle"):
-        row.conversation(row.calls[3])
+        row.path(row.calls[3])
 
 
 @given(st.sampled_from(sorted(VECTORS)), st.data())

@@ -127,7 +127,9 @@ def failure_line(task: pb.Task, failed: FailedAttempt) -> bytes:
         bare = RolloutParts(
             parts.rollout_id, parts.attempt, parts.run_id, parts.task_id, parts.repeat_index
         )
-        return _line(task, read(bare), None, duration_us, usage, row_failure)
+        # Nor need the task be JSON, which the API may give.
+        known = pb.Task(task_id=task.task_id, environment=task.environment, agent=task.agent)
+        return _line(known, read(bare), None, duration_us, usage, row_failure)
 
 
 def verification_row(verification: pb.Verification) -> dict[str, Any]:
