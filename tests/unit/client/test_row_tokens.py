@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -114,6 +115,29 @@ def test_a_row_without_tokens_says_nothing_of_them() -> None:
     row = row_of(folded)
     assert not any("generation_token_ids" in item for item in row["response"]["output"])
     assert not {"weights_versions", "token_forks"} & set(row["metadata"])
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ([-0.5], "8 bytes of token ids and 4 of log probabilities"),
+        ([-0.5, 0.5], "0.5 is positive"),
+        ([float("nan"), 0.5], "0.5 is positive"),
+    ],
+)
+def test_what_a_reader_refuses_is_not_written(known: list[float], words: str) -> None:
+    capture = tokens_pb2.TokenCapture(output_token_ids=ids(3, 4), logprobs=floats(*known))
+    with pytest.raises(ValueError, match=words):
+        completed_line(make_task(), RolloutParts.of(rollout(capture)))
+
+
+def test_log_probabilities_that_are_not_finite_are_written_as_null() -> None:
+    capture = tokens_pb2.TokenCapture(
+        output_token_ids=ids(3, 4), logprobs=floats(float("inf"), 0.0001)
+    )
+    row = read_row(completed_line(make_task(), RolloutParts.of(rollout(capture)))[0])
+    assert row.calls[0].tokens is not UNSET
+    assert row.calls[0].tokens.logprobs[0] is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import UNSET, Raw
@@ -9,7 +10,13 @@ from msgspec import UNSET, Raw
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout import CallParts, RolloutReading, let_go, path_to
 from gymmesh_client.rows.response import usage_sum
-from gymmesh_responses import CodecError, item_to_json
+from gymmesh_responses import (
+    LOGPROB_ROUNDING,
+    TOKEN_BYTES,
+    CodecError,
+    item_to_json,
+    unpack_logprobs,
+)
 from gymmesh_rows import Actor, ModelCall, UsageSum
 
 
@@ -28,6 +35,7 @@ class RowCalls:
         self._parts = CallParts(reading.parts.tools, reading.parts.turns)
         on_the_way = {} if reading.last is None else self._final_conversation()
         for call in reading.parts.calls:
+            _check_tokens(call)
             found = on_the_way.get(id(call))
             if found is not None:
                 self.calls.append(found)
@@ -78,6 +86,28 @@ class RowCalls:
             except CodecError as error:
                 raise error.within(len(output)).within("output") from None
         return found
+
+
+def _check_tokens(call: pb.ModelCallCompleted) -> None:
+    """Raise ValueError for log probabilities that no reader of rows takes: of another number than
+    tokens, or positive. Each column alone may hold them.
+    """
+    tokens = call.tokens
+    if not tokens.logprobs:
+        return
+    sampled, known = len(tokens.output_token_ids), len(tokens.logprobs)
+    if sampled != known:
+        raise ValueError(
+            f"call {call.call_id!r}: there are {sampled} bytes of token ids and {known} of log "
+            "probabilities"
+        )
+    if known % TOKEN_BYTES:
+        return  # the token ids are refused where they are written
+    numbers = unpack_logprobs(tokens.logprobs)
+    # Where the sum is finite all are; the largest of some with a NaN is anything.
+    finite = numbers if math.isfinite(sum(numbers)) else filter(math.isfinite, numbers)
+    if (greatest := max(finite, default=0.0)) > LOGPROB_ROUNDING:
+        raise ValueError(f"call {call.call_id!r}: the log probability {greatest:g} is positive")
 
 
 def actors_of(reading: RolloutReading) -> list[Actor]:
