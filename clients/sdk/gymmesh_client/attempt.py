@@ -64,7 +64,8 @@ class AgentCall(msgspec.Struct, eq=False):
         return self._fold.begun
 
     async def run(self, connect: AgentConnector, timeout_s: float) -> RolloutParts | FailedAttempt:
-        """Run it to its end; see run_attempt.
+        """Run it to its end; see run_attempt. Parts are of a rollout that completed, or that the
+        agent said failed.
 
         The agent has `timeout_s` seconds. The caller cancels this call DEADLINE_SLACK_S later, at
         the latest.
@@ -86,9 +87,6 @@ class AgentCall(msgspec.Struct, eq=False):
         except Exception as error:  # the last line: one rollout's surprise must not end the run
             return self.broken(error)
         parts.size = self._bytes
-        if parts.failed is not None:
-            rollout = parts.message()
-            return FailedAttempt(rollout.failed.failure, rollout)
         return parts
 
     def overdue(self, timeout_s: float) -> FailedAttempt:
@@ -174,7 +172,10 @@ async def run_attempt(
             outcome = await call.run(connect, timeout_s)
     except TimeoutError:
         return call.overdue(timeout_s)
-    return outcome.message() if isinstance(outcome, RolloutParts) else outcome
+    if not isinstance(outcome, RolloutParts):
+        return outcome
+    rollout = outcome.message()
+    return failed_rollout(rollout) if outcome.failed is not None else rollout
 
 
 def _violation_error(violation: StreamViolation) -> MeshError:
@@ -189,6 +190,11 @@ def _is_passing(error: MeshError) -> bool:
     if error.reason == errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE:
         return False  # it would be as large again
     return error.code in _PASSING or error.reason == errors_pb2.ERROR_REASON_ROLLOUT_EXISTS
+
+
+def failed_rollout(rollout: pb.Rollout) -> FailedAttempt:
+    """The failure of a rollout that the agent said failed."""
+    return FailedAttempt(rollout.failed.failure, rollout)
 
 
 def cancelled_attempt(agent: str, partial: pb.Rollout, reason: str) -> FailedAttempt:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,20 +63,27 @@ def test_verdicts_must_be_those_of_the_members() -> None:
 class Ranking(ScriptedAgent):
     """Gives the n-th member of a group the reward n; repeats in `broken` fail."""
 
-    def __init__(self, *broken: int, error: MeshError | None = None, slow: bool = False) -> None:
+    def __init__(
+        self,
+        *broken: int,
+        error: MeshError | None = None,
+        slow: bool = False,
+        text: str = "5",
+    ) -> None:
         super().__init__(self._events)
         self.groups: list[list[str]] = []
         self.asked = asyncio.Event()
         self._broken = broken
         self._error = error
         self._slow = slow
+        self._text = text
 
     def _events(self, request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
         pending = verdict(None)
         pending.verified.verification.awaits_group = True
-        bodies = [answer("5"), pending, completed()]
+        bodies = [answer(self._text), pending, completed()]
         if int(request.rollout_id[-1]) in self._broken:
-            bodies = [failed(retry_safe=False)]
+            bodies = [answer(self._text), failed(retry_safe=False)]
         return make_events(request.rollout_id, request.attempt, *bodies, task=request.task)
 
     async def JudgeGroup(
@@ -113,6 +122,25 @@ async def test_failed_repeats_are_left_out(tmp_path: Path) -> None:
     assert [len(group) for group in agent.groups] == [1]
     assert (tally.completed, tally.failed) == (1, 2)
     assert [row["repeat_index"] for row in rows(files.rows)] == [1]
+
+
+async def test_large_rollouts_of_groups_and_failed_ones_are_copied_and_written_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threaded: Counter[str] = Counter()
+    original = asyncio.to_thread
+
+    async def counted(work: Callable[..., Any], *arguments: Any) -> Any:
+        threaded[work.__name__] += 1
+        return await original(work, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    run, files = collector(tmp_path, Ranking(1, text="5" * 300_000), repeats=3)
+    tally = await run.run(tasks(1))
+    assert (tally.completed, tally.failed) == (2, 1)
+    assert len(rows(files.rows)) == 2
+    made = {name: threaded[name] for name in ("message", "completed_line", "failure_line")}
+    assert made == {"message": 3, "completed_line": 2, "failure_line": 1}
 
 
 async def test_a_group_that_cannot_be_judged_stays_pending(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ pool        the agents of a mesh, several instances side by side
 stream      the stream to one instance, over any number of connections
 connection  what is sent on one connection, in batches; the bounds of a stream
 state       what was asked for, what came, what is stored (pure)
+metrics     the instruments of the streams
 """
 
 from gymmesh_client.collect_stream.connection import StreamLimits

@@ -4,11 +4,13 @@ collector   the run: starts workers, each for one attempt; steering; how far it 
 workers     the attempts in flight, and their tasks, in a group
 worker      an attempt from its start until what follows from its end is on disk
 recorder    records how rollouts end, spread over the turns of the event loop
+row_maker   makes the rows: small ones in the loop, large ones in a thread
 requests    the rollouts without an outcome, and the request for an attempt of one (pure)
 order       the order in which rollouts are started (pure)
 outcomes    where outcomes go: files, or nowhere
 options     how to collect
 figures     how far a run is
+metrics     the instruments of a run
 """
 
 from gymmesh_client.collector.collector import Collector

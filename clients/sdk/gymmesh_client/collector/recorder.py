@@ -27,9 +27,9 @@ _LOG: Final = logging.getLogger("gymmesh.collect")
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a run's outcomes. Each method returns when what it records is on disk and counted.
+    """Writes a run's outcomes. What records one returns when that is on disk and counted.
 
-    All raise OutputError when the disk takes nothing more.
+    All that record raise OutputError when the disk takes nothing more.
 
     Attributes:
         stored: called with a rollout's id and attempt once how that attempt ended is on disk.
@@ -74,6 +74,10 @@ class Recorder:
         self._output.inc(counted.output_tokens)
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
+
+    async def message(self, parts: RolloutParts) -> pb.Rollout:
+        """A rollout as one message, made without holding up the loop. Not to be cancelled."""
+        return await self._rows.message(parts)
 
     def _tell_new_version(self, counted: Counted) -> None:
         """Log a verdict of another version than those before it, as a rolling upgrade brings."""

@@ -12,7 +12,13 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
-from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentCall, EventListener, cancelled_attempt
+from gymmesh_client.attempt import (
+    DEADLINE_SLACK_S,
+    AgentCall,
+    EventListener,
+    cancelled_attempt,
+    failed_rollout,
+)
 from gymmesh_client.collect_stream import SENT, tried_in_vain_s
 from gymmesh_client.collector.options import CollectOptions
 from gymmesh_client.collector.outcomes import Outcomes
@@ -51,6 +57,9 @@ class Worker:
         attempt.outcome = await attempt.while_cancellable(
             partial(self._run, attempt), partial(self.dispatcher.dropped, attempt.assignment)
         )
+        if isinstance(attempt.outcome, RolloutParts) and attempt.outcome.failed is not None:
+            rollout = await self.recorder.message(attempt.outcome)
+            attempt.outcome = failed_rollout(rollout)
         if isinstance(attempt.outcome, RolloutParts):
             await self._completed(attempt)
         elif attempt.outcome is not None:
@@ -77,8 +86,12 @@ class Worker:
 
     async def record(self, held: Iterable[HeldRollout]) -> None:
         """Record rollouts that have awaited their groups."""
-        record = self.recorder.completed
-        await asyncio.gather(*(record(one.task, RolloutParts.of(one.rollout)) for one in held))
+        await asyncio.gather(*(self._record(one) for one in held))
+
+    async def _record(self, held: HeldRollout) -> None:
+        parts = RolloutParts.of(held.rollout)
+        parts.size = held.rollout.ByteSize()
+        await self.recorder.completed(held.task, parts)
 
     # -- the attempt ----------------------------------------------------------------------------
 
@@ -144,7 +157,8 @@ class Worker:
         self.room()
         rollout = attempt.assignment.work
         if attempt.awaits_group:
-            held = HeldRollout(rollout.task, attempt.take_parts().message())
+            message = await self.recorder.message(attempt.take_parts())
+            held = HeldRollout(rollout.task, message)
             if self.groups.in_part(rollout.group):
                 await self.record([left_pending(held)])
                 group = self.groups.ended(rollout.group)
