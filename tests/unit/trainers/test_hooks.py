@@ -213,6 +213,34 @@ def test_a_trainer_with_room_for_one_path_gets_the_root_agents_and_its_reward() 
     assert (rows_of_trl["completion_ids"], rows_of_trl["gymmesh_reward"]) == ([[4]], [0.25])
 
 
+@pytest.mark.parametrize(
+    ("most", "reward", "mask", "unscored"),
+    [
+        (6, 1.0, [1, 1, 0, 0, 1, 1], 0),
+        (5, None, [0, 0, 0, 0, 0], 1),  # half of the answer is behind the cut
+        (3, None, [0, 0, 0], 1),
+    ],
+)
+def test_a_row_that_lost_sampled_tokens_has_no_reward(
+    most: int, reward: float | None, mask: list[int], unscored: int
+) -> None:
+    message = pb.Rollout(rollout_id="ro")
+    message.completed.stop_reason = pb.STOP_REASON_MODEL_FINISHED
+    message.verified.verification.reward = 1.0
+    first = message.model_calls.add(call_id="c1", trainable=True)
+    first.tokens.prompt_token_ids = array("i", [1]).tobytes()
+    first.tokens.output_token_ids = array("i", [2, 3]).tobytes()
+    last = message.model_calls.add(call_id="c2", parent_call_id="c1", trainable=True)
+    last.tokens.prompt_prefix_tokens = 3
+    last.tokens.prompt_token_ids = array("i", [8, 9]).tobytes()
+    last.tokens.output_token_ids = array("i", [4, 5]).tobytes()
+    counts: Counter[str] = Counter()
+    found = trl_rows([Rollout(message, Task(pb.Task()))], counts, EOS, most)
+    assert found["completion_ids"] == [[2, 3, 8, 9, 4, 5][:most]]
+    assert (found["gymmesh_reward"], found["env_mask"]) == ([reward], [mask])
+    assert counts["completions_unscored"] == unscored
+
+
 async def test_an_engine_refuses_texts_that_end_an_answer() -> None:
     engine = TransformersEngine(None, CharTokenizer())
     with pytest.raises(ValueError, match="stop"):

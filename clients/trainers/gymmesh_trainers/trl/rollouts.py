@@ -13,6 +13,7 @@ rewards go back. Interface: TRL 1.16, `trl.GRPOTrainer(rollout_func=)`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, mess
 from gymmesh_trainers.engine import TransformersEngine
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
+_LOG: Final = logging.getLogger("gymmesh.trainers")
 _REWARD: Final = "gymmesh_reward"
 _UNNAMED: Final = TaskDefaults("-", "-")  # the mesh knows its own defaults
 
@@ -74,15 +76,24 @@ class TrlRollouts:
         if collector.weights_version is None or step > collector.weights_version:
             collector.set_weights_version(step)
         self.rollouts = collector.many([self._task(prompt) for prompt in prompts])
-        return trl_rows(
-            self.rollouts,
-            collector.counts,
-            trainer.processing_class.eos_token_id,
-            trainer.args.max_completion_length,
-        )
+        counts, most = collector.counts, trainer.args.max_completion_length
+        before = counts["completions_unscored"]
+        rows = trl_rows(self.rollouts, counts, trainer.processing_class.eos_token_id, most)
+        if unscored := counts["completions_unscored"] - before:
+            _LOG.warning(
+                "%d of %d rollouts have sampled tokens beyond max_completion_length (%d), tools' "
+                "results included; they get no reward: raise max_completion_length, or make the "
+                "tools' results shorter",
+                unscored,
+                len(self.rollouts),
+                most,
+            )
+        return rows
 
     def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
-        """The verified reward of each rollout; None where it failed or was not judged."""
+        """The verified reward of each rollout; None where it failed, was not judged, or lost
+        sampled tokens to `max_completion_length`.
+        """
         found: list[float | None] = list(columns[_REWARD])
         return found
 
@@ -189,7 +200,9 @@ def trl_rows(
     A row has room for one path: see Rollout.last_sample; the others are counted under
     `paths_left_out`. A failed rollout is a stop token that nobody trains, with no reward. A
     completion ends after `most` tokens, those of tools included, as in TRL's own loop; one that was
-    longer is counted under `completions_cut`.
+    longer is counted under `completions_cut`. Where sampled tokens are behind the cut, the verdict
+    is on what the row lacks: such a row has no reward, nobody trains its tokens, and it is counted
+    under `completions_unscored`, too.
     """
     rows: dict[str, list[Any]] = {
         key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", _REWARD)
@@ -205,6 +218,9 @@ def trl_rows(
                 prompt, completion = sample.prompt_ids, sample.completion_ids
                 mask, logprobs = sample.completion_mask, sample.completion_logprobs
                 counts["completions_cut"] += most is not None and len(completion) > most
+                if most is not None and any(mask[most:]):
+                    counts["completions_unscored"] += 1
+                    reward, mask = None, [0] * len(mask)
         rows["prompt_ids"].append(prompt)
         rows["completion_ids"].append(completion[:most])
         rows["logprobs"].append(logprobs[:most])

@@ -58,6 +58,8 @@ def test_the_limit_of_a_completion_holds_over_all_calls_of_a_rollout() -> None:
     )  # fmt: skip
     assert len(completion) == len(mask) == len(logprobs) == limit  # tools' results count, too
     assert counts["completions_cut"] == 1
+    assert counts["completions_unscored"] == 1
+    assert found["gymmesh_reward"] == [None]
 
 
 def test_without_a_limit_a_completion_is_whole() -> None:
