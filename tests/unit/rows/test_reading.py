@@ -124,6 +124,14 @@ def test_nemo_gyms_form_is_read_into_the_same_calls(name: str) -> None:
         )
 
 
+def test_nemo_gyms_form_has_no_state_of_the_session() -> None:
+    assert "final_state" in VECTORS["kept_state"]
+    made = nemo_row(row_of(VECTORS["kept_state"]))
+    assert "final_state" not in made
+    again = row_of(made | {"final_state": {"state": {"expected": "5"}}})
+    assert "final_state" not in nemo_row(again)
+
+
 def test_a_row_of_nemo_gym() -> None:
     row = row_of(NEMO)
     assert row.reward == 1.0

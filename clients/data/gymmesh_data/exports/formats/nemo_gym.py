@@ -12,12 +12,11 @@ from gymmesh_rows import TOKEN_KEYS, RowError, nemo_row
 
 
 def row(taken: Taken) -> Iterator[Json]:
-    """The row, without the state of its session, which may hold expected answers."""
+    """The row, with the tokens and the reasoning that are asked for."""
     try:
         made = nemo_row(taken.rollout.columns)
     except RowError as error:
         raise UserError(f"{taken.rollout.where}: {error}") from None
-    made.pop("final_state", None)
     if taken.with_tokens and taken.style.keep_reasoning:
         yield made
         return
