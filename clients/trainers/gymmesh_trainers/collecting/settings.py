@@ -71,7 +71,8 @@ class Settings:
         return cls(**given)
 
     def __post_init__(self) -> None:
-        for key in ("repeats", "concurrency", "max_attempts"):
+        counts = ("repeats", "concurrency", "max_attempts", "max_steps", "max_total_output_tokens")
+        for key in counts:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise ValueError(f"{key}: must be at least 1, not {value}")

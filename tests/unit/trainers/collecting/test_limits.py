@@ -157,6 +157,13 @@ async def test_the_limits_of_a_configured_model_are_not_those_of_a_backend() -> 
     assert min(model.seconds) == pytest.approx(600.0, abs=200.0)
 
 
+@pytest.mark.parametrize("key", ["max_steps", "max_total_output_tokens"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_that_no_rollout_can_keep_is_refused(key: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{key}: must be at least 1, not {value}"):
+        TrainerCollector(Sums, **{key: value})
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_time_that_no_rollout_can_have_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="timeout_s: must be a positive number of seconds"):
