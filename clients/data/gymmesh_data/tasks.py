@@ -12,13 +12,9 @@ from collections.abc import Collection
 from typing import Final
 
 from gymmesh_data.rollout import Json, StoredRollout, object_of
-from gymmesh_rows import beside_columns
+from gymmesh_rows import beside_columns, own_metadata
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
-_NOTES: Final = (
-    *("steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "weights_versions"),
-    *("token_forks", "timings", "model_calls"),
-)
 _TRUTHS: Final = frozenset(("expected_answer", "ground_truth", "correct_answer"))
 # Where task files have what a verifier compares with, the most telling first.
 _ANSWERS: Final = (
@@ -60,13 +56,12 @@ def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
     """As `payload_of`, but as they were when the rollout was collected."""
     evidence = evidence_keys(row, known)
     payload = {key: value for key, value in beside_columns(row).items() if key not in evidence}
-    metadata = row.get("metadata")
-    if isinstance(metadata, dict):
-        own = {key: value for key, value in metadata.items() if key not in _NOTES}
-        if own:
-            payload["metadata"] = own
+    if own := own_metadata(row):
+        payload["metadata"] = own
     for key, value in object_of(row, "task_extras").items():
-        both = key == "metadata" and isinstance(value, dict) and isinstance(metadata, dict)
+        both = (
+            key == "metadata" and isinstance(value, dict) and isinstance(row.get("metadata"), dict)
+        )
         payload[key] = payload.get(key, {}) | value if both else value
     return payload
 

@@ -43,7 +43,7 @@ from gymmesh_rows.columns import (
 from gymmesh_rows.earlier import TOKEN_KEYS
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
-from gymmesh_rows.reading import beside_columns, read_row
+from gymmesh_rows.reading import beside_columns, own_metadata, read_row
 from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, members_of, parsed
 
 __all__ = [
@@ -85,6 +85,7 @@ __all__ = [
     "beside_columns",
     "members_of",
     "nemo_row",
+    "own_metadata",
     "parsed",
     "read_row",
     "row_line",

@@ -22,6 +22,7 @@ _UNSET_TYPES: Final = (UnsetType, NoneType)
 _SCALARS: Final = (int, str, float)
 # Columns that are made of an earlier row's items, or are checked: these must fit.
 _OF_EARLIER: Final = ("first_items", "calls", "actors")
+_METADATA: Final = frozenset(RowMetadata.__struct_encode_fields__)
 _ROWS_OF: Final = "this is no row of a rollout"
 
 
@@ -108,6 +109,29 @@ def beside_columns(document: Json) -> Json:
     if is_earlier(document):
         return own_keys(document)
     return {key: value for key, value in document.items() if key not in COLUMNS}
+
+
+def own_metadata(document: Json) -> Json:
+    """The members of a parsed row's `metadata` that are the task's own. An integer under `seed` is
+    taken for the session's.
+    """
+    metadata = document.get("metadata")
+    if type(metadata) is not dict:
+        return {}
+    if is_earlier(document):
+        names = {*_METADATA, "token_forks", "model_calls"}  # as version 0.1 wrote
+    else:
+        names = set(_METADATA)
+        if type(metadata.get("seed")) is not int:
+            names.remove("seed")
+        if not any(map(_has_weights, document.get("calls", ()))):
+            names.remove("weights_versions")
+    return {key: value for key, value in metadata.items() if key not in names}
+
+
+def _has_weights(call: Json) -> bool:
+    """Whether a parsed call of this contract says which weights a trainer should learn from."""
+    return bool(call.get("trainable") and call.get("tokens", {}).get("weights"))
 
 
 def _built(kind: Any, value: JsonValue, place: str) -> Any:

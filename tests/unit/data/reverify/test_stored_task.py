@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from gymmesh_responses import loads, new_message, params_from_json
 from gymmesh_rows import COLUMNS
 
 OWN_METADATA = (
-    "steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "timings", "token_forks"
+    "steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "timings", "token_forks",
+    "weights_versions", "model_calls",
 )  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=4),
@@ -73,13 +75,19 @@ def test_a_row_gives_back_its_task(payload: dict[str, Any], evidence: dict[str, 
 
 @given(st.dictionaries(st.text(max_size=3) | st.sampled_from(OWN_METADATA), VALUES, min_size=1))
 def test_metadata_of_a_task_comes_back(metadata: dict[str, Any]) -> None:
-    for key in ("weights_versions", "token_forks"):  # there where tokens were captured, only
-        metadata.pop(key, None)
-    if metadata:
-        row = row_of({"metadata": metadata}, {})
-        assert loads(stored_task(stored_rollout(row, "here"), "math").payload_json) == {
-            "metadata": metadata
-        }
+    row = row_of({"metadata": metadata}, {})
+    assert loads(stored_task(stored_rollout(row, "here"), "math").payload_json) == {
+        "metadata": metadata
+    }
+
+
+@pytest.mark.parametrize("seed", [None, "abc", 1.5])
+def test_a_tasks_seed_comes_back_where_the_session_has_none(seed: Any) -> None:
+    row = row_of({}, {})
+    row["metadata"]["seed"] = seed
+    assert loads(stored_task(stored_rollout(row, "here"), "math").payload_json) == {
+        "metadata": {"seed": seed}
+    }
 
 
 def test_a_key_that_tasks_have_is_the_tasks() -> None:
