@@ -50,7 +50,9 @@ def of_typescript(folder: Path) -> Iterator[FileDescriptorProto]:
 
 def of_rust(folder: Path) -> Iterator[FileDescriptorProto]:
     """What the Rust stubs in a folder say: all descriptors are in one file."""
-    yield from FileDescriptorSet.FromString((folder / "descriptors.bin").read_bytes()).file
+    image = folder / "descriptors.bin"
+    if image.exists():  # else all are stale
+        yield from FileDescriptorSet.FromString(image.read_bytes()).file
 
 
 # Java generates its stubs whenever it builds.

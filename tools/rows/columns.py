@@ -37,7 +37,6 @@ _CODEC: Final = {
     "gymmesh.responses.v1.IncompleteDetails": "values.incomplete_details",
     "gymmesh.responses.v1.ResponseError": "values.response_error",
 }
-_OPTIONS: Final = "kw_only=True, omit_defaults=True"
 _EMPTY: Final = {"str": '""', "bool": "False", "int": "0"}
 
 

@@ -47,3 +47,8 @@ def test_what_is_stale_is_said_with_the_next_step(
         "clients/go/gen: stale for gymmesh/mux/v1/mux.proto; run "
         "`make -C clients/go setup generate`\n"
     )
+    shutil.rmtree(tmp_path / "rust" / "src" / "generated")
+    assert client_stubs.main(tmp_path) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("clients/rust/src/generated: stale for gymmesh/access/v1/access.proto, ")
+    assert said.endswith("; run `make -C clients/rust setup generate`")

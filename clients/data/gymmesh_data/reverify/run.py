@@ -355,7 +355,7 @@ async def reverify(
 
     Args:
         verifiers: not prepared yet; what cannot be judged again is refused before anything is.
-        output: from `gymmesh_client.prepare`; closed in the end. None: verdicts are only compared.
+        output: from `RunOutput.open`; closed in the end. None: verdicts are only compared.
     """
     judging = Reverification(source, verifiers, output, options or ReverifyOptions())
     try:

@@ -72,7 +72,8 @@ class CallParts:
     """Finds the parts of the calls of a rollout that has these tool calls and turns."""
 
     def __init__(self, tools: Iterable[ToolRecord], turns: Iterable[pb.TurnCompleted]) -> None:
-        # More than one only where two calls have one id: a custom agent alone brings it about.
+        # More than one where two function calls of an answer have one id, or two model calls, which
+        # a custom agent alone brings about.
         self._outputs: dict[ToolKey, list[Item]] = {}
         for record in tools:
             done = record.completed
