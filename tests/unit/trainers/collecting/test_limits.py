@@ -160,8 +160,9 @@ async def test_the_limits_of_a_configured_model_are_not_those_of_a_backend() -> 
 @pytest.mark.parametrize("key", ["max_steps", "max_total_output_tokens"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_limit_that_no_rollout_can_keep_is_refused(key: str, value: int) -> None:
+    limits: dict[str, Any] = {key: value}
     with pytest.raises(ValueError, match=f"{key}: must be at least 1, not {value}"):
-        TrainerCollector(Sums, **{key: value})
+        TrainerCollector(Sums, **limits)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
