@@ -21,7 +21,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,14 @@ LAYOUTS: Final[Mapping[str, Json]] = {
     "plain": {},
     "zstd": {"zstd": True},
     "shards": {"shard_rows": 3},
+    "zstd_shards": {"zstd": True, "shard_rows": 3},
+}
+# A file of rows of each, which is damaged.
+_ROW_FILES: Final[Mapping[str, str]] = {
+    "plain": ".jsonl",
+    "zstd": ".jsonl.zst",
+    "shards": "-00001.jsonl",
+    "zstd_shards": "-00001.jsonl.zst",
 }
 KINDS: Final = ("flip", "cut", "zero", "empty", "gone")
 _DERIVED: Final = (".index", ".run.json", ".summary.json", ".tasks", ".trace")
@@ -91,7 +99,7 @@ def damages(seed: int, count: int) -> Iterator[Damage]:
     dice = random.Random(seed)
     for number in range(count):
         layout = tuple(LAYOUTS)[number % len(LAYOUTS)]
-        rows = {"zstd": ".jsonl.zst", "shards": "-00001.jsonl"}.get(layout, ".jsonl")
+        rows = _ROW_FILES[layout]
         suffixes = (".journal", rows, ".failures.jsonl", ".superseded.jsonl", *_DERIVED)
         suffix = suffixes[number // len(LAYOUTS) % len(suffixes)]
         # A bit that flips is what nobody notices by chance.
@@ -153,7 +161,7 @@ def judge(damage: Damage, folder: Path, known: Known) -> list[str]:
     with chdir(folder):
         readers: Mapping[str, Callable[[], None]] = {
             "rows": rows,
-            "get": lambda: _get(truth),
+            "get": lambda: _get(truth, refuses=not damage.derived),
             "view": lambda: _view(truth),
             "profile": lambda: _profile(truth),
             "export": lambda: _export(truth),
@@ -192,12 +200,15 @@ def same(found: Truth, truth: Truth) -> None:
     assert found == truth, "believed what was changed"
 
 
-def _get(truth: Truth) -> None:
+def _get(truth: Truth, *, refuses: bool) -> None:
+    """`refuses`: whether a row may be refused."""
     with open_run(Path(_OUTPUT)) as run:
         for name, row in truth.items():
             try:
                 found = run.get_rollout(name)
             except UserError:
+                if not refuses:
+                    raise
                 continue  # of a row that was changed
             assert found == row, "believed what was changed"
     same(outcomes(Path(_OUTPUT)), truth)
@@ -255,7 +266,7 @@ def _said(*words: str) -> str:
 
 
 def _resume(damage: Damage, known: Known) -> None:
-    before = _bytes()
+    before, kept = _bytes(), _kept(damage, known)
     runs = Runs(Path.cwd().parent)
 
     def resume(retry: RetryChoice | None = None) -> None:
@@ -277,11 +288,21 @@ def _resume(damage: Damage, known: Known) -> None:
     assert not lost, f"lost {sorted(lost)}"
     for name, row in found.items():
         # What a journal has lost runs again from its first attempt on.
-        again = damage.suffix == ".journal" or row["attempt"] > known.now[name]["attempt"]
+        again = name not in kept or row["attempt"] > known.now[name]["attempt"]
         assert again or row in known.ever[name], "believed what was changed"
         assert "failure" not in known.now[name] or again or "failure" in row, "another outcome"
         if "failure" not in row and "failure" not in known.now[name]:
             assert row["reward"] == known.now[name]["reward"], "another reward"
+
+
+def _kept(damage: Damage, known: Known) -> Set[str]:
+    """The rollouts that need not run again: where the journal is damaged, those that it has."""
+    if damage.suffix != ".journal":
+        return known.now.keys()
+    try:
+        return outcomes(Path(_OUTPUT)).keys()
+    except UserError:
+        return frozenset()
 
 
 def _bytes() -> dict[str, bytes]:

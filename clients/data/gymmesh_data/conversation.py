@@ -82,7 +82,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     ends = {end - 1: call for _, end, call in rollout.answers()}
     own = {one.call_id for one in ends.values() if rollout.tokens_of(one) is not None}
     for place, item in enumerate(rollout.output):
-        writer.add(item, f"{rollout.where}: {rollout.output_key}[{{}}]", place)
+        writer.add(item, f"{rollout.where}: {rollout.output_key}[{place}]")
         if (call := ends.get(place)) is not None:
             writer.end(call if call.call_id in own else None)
     return said
@@ -95,7 +95,7 @@ def beginning_of(rollout: StoredRollout, style: ChatStyle | None = None) -> Conv
     if rollout.instructions:
         said.messages.append({"role": "system", "content": rollout.instructions})
     for place, item in enumerate(rollout.first_items):
-        writer.add(item, f"{rollout.where}: first item {{}}", place)
+        writer.add(item, f"{rollout.where}: first item {place}")
     said.prompt_length = len(said.messages)
     for tool in rollout.tools:
         if tool.get("type") == "function":
@@ -139,8 +139,8 @@ class _MessageWriter:
         # The assistant message of the model call whose items are being read; None between calls.
         self._answer: Json | None = None
 
-    def add(self, item: Json, where: str, place: int) -> None:
-        """An item. `where`: how messages on what is wrong name it, with its place left out."""
+    def add(self, item: Json, where: str) -> None:
+        """An item. `where`: how messages on what is wrong name it."""
         kind = item.get("type", "message")
         try:
             if kind == "function_call":
@@ -154,7 +154,7 @@ class _MessageWriter:
             else:
                 self.losses[f"items of type {kind}"] += 1
         except WrongItem as wrong:
-            raise UserError(f"{where.format(place)}{wrong}") from None
+            raise UserError(f"{where}{wrong}") from None
 
     def end(self, call: ModelCall | None) -> None:
         """A model call's answer has ended. call: it, where it has tokens."""

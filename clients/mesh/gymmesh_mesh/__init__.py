@@ -14,6 +14,7 @@ processes/               the last; worker.py is one such process
 model_checks.py          fetches and tries models
 connecting.py            a client of one environment that is served somewhere
 service_descriptions.py  what the services of a mesh say of themselves
+uses.py                  the environment of a place, in a configuration's words
 authoring/               trials and checks for authors of environments
 """
 

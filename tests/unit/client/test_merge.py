@@ -58,7 +58,7 @@ async def collect(
 
     Args:
         stop_after: so many outcomes, then it is interrupted.
-        more: for `prepare`.
+        more: for `OpenOptions`, and `shard_rows` and `zstd` for the files.
     """
     files = OutputFiles(path, more.pop("shard_rows", None), more.pop("zstd", False))
     about: dict[str, Any] = {"overwrite": False, "resume": files.journal.exists()} | more

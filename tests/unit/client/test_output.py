@@ -428,5 +428,11 @@ async def test_a_derived_file_that_is_damaged_does_not_stop_a_resumption(
     assert [notice for notice in again.notices if path.name in notice]
     aside = tmp_path / f"{path.name}.damaged"
     assert aside.read_bytes() == b"\x00 of somebody else's"
+    path.write_bytes(b"\x01 of somebody else's")
+    third = resume(files, trace=True)
+    await third.close()
+    assert [notice for notice in third.notices if f"{aside.name}.2" in notice]
+    assert aside.read_bytes() == b"\x00 of somebody else's"
+    assert aside.with_name(f"{aside.name}.2").read_bytes() == b"\x01 of somebody else's"
     with open_run(files.rows) as run:
         assert (run.completed, run.failed) == (1, 2)

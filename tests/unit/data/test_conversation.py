@@ -173,3 +173,10 @@ def test_a_malformed_item_is_named(item: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as raised:
         messages(text("5"), item)
     assert str(raised.value).startswith(f"rows.jsonl:1: response.output[1]{words}")
+
+
+def test_a_place_with_braces_is_named_as_it_is() -> None:
+    said = stored_rollout(row(text("5"), {"type": "reasoning", "content": "x"}), "a/{b}/{}.jsonl:1")
+    with pytest.raises(UserError) as raised:
+        conversation_of(said)
+    assert str(raised.value).startswith("a/{b}/{}.jsonl:1: response.output[1]: content")

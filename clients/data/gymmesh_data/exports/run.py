@@ -20,7 +20,6 @@ from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
 from gymmesh_data.sources import files_of, read_rollouts
 
-"""The name of the format that is a folder."""
 _WRITE_BYTES: Final = 128 * 1024
 
 

@@ -70,9 +70,9 @@ class Facts:
         self.prompt = _digest(dumps(rollout.columns.params.get("input")))
         self.identity = _digest(rollout_id.encode("utf-8", "surrogatepass")) if rollout_id else b""
         self.started_at = _number(timings, "started_at", "metadata.timings.started_at", unread)
-        answer = object_of(verdict, "evidence").get(fields.answer)
-        if answer is None:
-            answer = rollout.value(fields.answer)
+        evidence, key = object_of(verdict, "evidence"), fields.answer
+        # A verifier that says null found no answer: then the row's key, the task's own, is none.
+        answer = evidence[key] if key in evidence else rollout.value(key)
         self.answer = None if answer is None else _digest(dumps(answer))
         # By kind: input, cached, output, reasoning; those that the row has.
         self.tokens = _tokens(rollout.usage, unread)

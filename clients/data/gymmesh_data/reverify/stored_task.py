@@ -11,7 +11,7 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import StoredRollout, object_of, text_of
+from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
@@ -63,14 +63,20 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
 
 def final_state_of(rollout: StoredRollout) -> pb.FinalState | None:
     """The state that the rollout's session left; None where none was kept."""
-    kept = rollout.value("final_state") or {}
+    kept = _kept_state(rollout)
     return pb.FinalState(state_json=dumps(kept["state"])) if "state" in kept else None
 
 
 def omitted_state(rollout: StoredRollout) -> str:
     """Why the state was not kept, as the reason for which a rollout is left out; empty: unknown."""
-    why = text_of(rollout.value("final_state") or {}, "omitted")
+    why = text_of(_kept_state(rollout), "omitted")
     return f"whose state was not kept: {why}" if why else ""
+
+
+def _kept_state(rollout: StoredRollout) -> Json:
+    """What the row says of its session's state; empty where that is anything but an object."""
+    found = rollout.value("final_state")
+    return found if isinstance(found, dict) else {}
 
 
 def stop_reason_of(rollout: StoredRollout) -> pb.StopReason.ValueType:

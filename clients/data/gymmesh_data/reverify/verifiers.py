@@ -201,7 +201,25 @@ def _checked(verdict: pb.Verification) -> pb.Verification:
         raise _violated("reward", "a verdict has a reward exactly when it is VERIFIED")
     if verified and not math.isfinite(verdict.reward):
         raise _violated("reward", f"the verdict's reward is {verdict.reward}")
+    for part in verdict.components:
+        if not (math.isfinite(part.value) and math.isfinite(part.weight)):
+            raise _violated(
+                "components",
+                f"the verdict's component {part.name!r} is {part.value} with weight {part.weight}",
+            )
+    for span in verdict.spans:
+        if not math.isfinite(span.value):
+            raise _violated("spans", f"the verdict's span {span.name!r} is {span.value}")
+    if verdict.evidence_json and not _is_object(verdict.evidence_json):
+        raise _violated("evidence_json", "the verdict's evidence is not a JSON object")
     return verdict
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(loads(text), dict)
+    except CodecError:
+        return False
 
 
 def _violated(rule: str, problem: str) -> MeshError:

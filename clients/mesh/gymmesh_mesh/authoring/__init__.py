@@ -1,4 +1,6 @@
-"""What the commands for authors of environments do: trials, conformance, tools over MCP, tasks."""
+"""What the commands for authors of environments do: trials, conformance, audits of verifiers, tools
+over MCP, tasks, checks of a configuration.
+"""
 
 from gymmesh_mesh.authoring.auditing import audit_address, audit_here
 from gymmesh_mesh.authoring.environments import (

@@ -2,8 +2,9 @@
 
 Pure: `format` (ids, the log's bytes, the files' names), `state` (what the log amounts to), `moves`
 (where rows are after a compaction). At the edge: `disk`, `row_files`, `log` (reading it), `journal`
-(commits), `writer` (many appends, one commit), `compaction`, `index` (SQLite) and `reader`;
-`foreign_files` looks at what was there before. Reading all rows: `places` (where the log says that
+(commits), `writer` (many appends, one commit), `metrics` (of both), `compaction`, `index` (SQLite;
+its `seal` is a checksum behind the file) and `reader`; `foreign_files` looks at what was there
+before. Reading all rows: `places` (where the log says that
 they are), `stored_rows` (each compared with its checksum), `following` (what is new, for a page
 that is live) and `placed` (a file's rows, each with its place).
 """

@@ -24,7 +24,6 @@ from typing import Final
 
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import (
-    ROWS,
     SUPERSEDED,
     Compacted,
     Place,
@@ -34,7 +33,7 @@ from gymmesh_client.journal.format.records import (
 from gymmesh_client.journal.index.index import open_index
 from gymmesh_client.journal.journal import Journal
 from gymmesh_client.journal.row_files import RowReader
-from gymmesh_client.journal.stored_rows import every_row
+from gymmesh_client.journal.stored_rows import every_row, is_compressed
 from gymmesh_client.journal.zstd import Zstd
 from gymmesh_client.problems import UserError
 
@@ -107,7 +106,8 @@ def _write_draft(
     disk, size, at, path = journal.disk, 0, 0, journal.files.row_file(*file)
 
     def others(offset: int) -> bool:
-        return any(one.place.offset == offset for one in every_row(journal.files, file[0]))
+        current = (one.place for one in every_row(journal.files, file[0]))
+        return any(place.file == file and place.offset == offset for place in current)
 
     removed: list[Removed] = []
     source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -120,7 +120,7 @@ def _write_draft(
             rows = list(group)
             size += _copy(journal, source, at, offset, target, size)
             left = b""  # of a plain row
-            if file[0] == ROWS and journal.files.compressed:
+            if is_compressed(journal.files, file):
                 left = _without(os.pread(source, extent, offset), rows, path, others)
             disk.write(target, left, size)
             removed += [

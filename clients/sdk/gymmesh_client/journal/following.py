@@ -18,7 +18,12 @@ from gymmesh_client.journal.format.records import FAILURES, ROWS, Compacted, Row
 from gymmesh_client.journal.log import opened
 from gymmesh_client.journal.placed import Placed, placed_rows
 from gymmesh_client.journal.places import RunPlaces
-from gymmesh_client.journal.stored_rows import checked_rows, damaged_row, open_rows
+from gymmesh_client.journal.stored_rows import (
+    checked_rows,
+    damaged_row,
+    is_compressed,
+    open_rows,
+)
 from gymmesh_client.problems import unreadable
 from gymmesh_responses import loads
 
@@ -39,14 +44,14 @@ class Batch:
         removed: places (file, offset, inner) of rows that are no longer current.
         rows: new rows, with their files.
         state: of the follower, once all this is taken in.
-        problems: what is wrong with rows that are therefore not among `rows`.
+        problems: what is wrong with rows that are therefore not among `rows`, with their files.
     """
 
     resets: list[Path] = field(default_factory=list)
     removed: list[tuple[Path, int, int]] = field(default_factory=list)
     rows: list[tuple[Path, Placed]] = field(default_factory=list)
     state: Json = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[tuple[Path, str]] = field(default_factory=list)
 
 
 class FileFollower:
@@ -115,8 +120,11 @@ class RunFollower:
         self._mark = ""
         #: Of each row file, how many rows were taken in, and its bytes up to there.
         self._done: dict[RowFile, tuple[int, int]] = {}
+        #: The row files that had a damaged row.
+        self._damaged: set[RowFile] = set()
         if state:
             self._done = {(kind, shard): (rows, end) for kind, shard, rows, end in state["done"]}
+            self._damaged = {(kind, shard) for kind, shard in state["damaged"]}
 
     @property
     def ended(self) -> Json | None:
@@ -151,6 +159,8 @@ class RunFollower:
         if state["mark"] == _mark(log, state["position"]):
             self._places.read(log, state["position"])
             self._places.changes.clear()
+            if self._damaged:  # its rows may have been restored since
+                yield self._forget_damaged()
         else:
             yield self._forget()
 
@@ -158,7 +168,16 @@ class RunFollower:
         """The journal is another one than it was."""
         resets = [self._places.files.row_file(*file) for file in self._done]
         self._places, self._done, self._mark = RunPlaces(self._files), {}, ""
+        self._damaged = set()
         return Batch(resets)
+
+    def _forget_damaged(self) -> Batch:
+        """The files with damaged rows are to be taken in anew."""
+        resets = [self._places.files.row_file(*file) for file in sorted(self._damaged)]
+        self._done = {file: done for file, done in self._done.items() if file not in self._damaged}
+        self._damaged = set()
+        self._mark = self._state["mark"]
+        return Batch(resets, state=self._stored())
 
     def _changed(self, log: int) -> Iterator[Batch]:
         """What became of rows that were taken in, as far as the journal was read."""
@@ -169,6 +188,7 @@ class RunFollower:
                 file = (change.kind, change.shard)
                 path = self._places.files.row_file(*file)
                 self._done.pop(file, None)
+                self._damaged.discard(file)
                 batch.resets.append(path)
                 batch.removed = [one for one in batch.removed if one[0] != path]
             else:
@@ -191,19 +211,22 @@ class RunFollower:
         path, many = self._places.files.row_file(*file), len(self._places.by_file[file])
         first, _ = self._done.get(file, (0, 0))
         rows = checked_rows(self._places, file, fd, first)
+        compressed = is_compressed(self._places.files, file)
         most = _ROWS if first else _FIRST
         while taken := list(islice(rows, most)):
             most = _ROWS
             last = taken[-1]
             self._done[file] = (last.number, last.place.offset + last.place.extent)
+            if any(one.line is None for one in taken):
+                self._damaged.add(file)
             batch = Batch(state=self._stored())
             for place, number, line in taken:
                 if line is None:
-                    batch.problems.append(str(damaged_row(path, number)))
+                    batch.problems.append((path, str(damaged_row(path, number))))
                     continue
                 end = place.offset + place.extent
                 size = place.length - 1  # without the newline
-                extent = place.extent if place.extent != place.length else size
+                extent = place.extent if compressed else size
                 placed = Placed(
                     line, place.offset, place.inner, size, extent, end, number, place.crc
                 )
@@ -217,6 +240,7 @@ class RunFollower:
             "position": self._places.position,
             "mark": self._mark,
             "done": [[*file, *done] for file, done in self._done.items()],
+            "damaged": sorted(self._damaged),
         }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from collections.abc import Callable
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +38,8 @@ def refuse_foreign_files(files: OutputFiles) -> None:
 
 def set_aside_unreadable(files: OutputFiles) -> list[str]:
     """Make room for a run's derived files where one is damaged, or somebody else's: it is renamed
-    to NAME.damaged. Returns what the user should know, a sentence each. Raises OSError.
+    to NAME.damaged, or NAME.damaged.2 and so on where there is one. Returns what the user should
+    know, a sentence each. Raises OSError.
 
     The journal and the rows are not looked at: the journal says what these are.
     """
@@ -45,10 +48,17 @@ def set_aside_unreadable(files: OutputFiles) -> list[str]:
     has_rows = partial(_has_rows, known=True)
     for path in files.beside():
         if path.is_file() and path.stat().st_size and not tests.get(path, has_rows)(path):
-            aside = path.with_name(f"{path.name}.damaged")
+            aside = _free_name(path)
             path.replace(aside)
             notices.append(f"{path} cannot be read and is written anew; it is now {aside.name}")
     return notices
+
+
+def _free_name(path: Path) -> Path:
+    """A name for a damaged file that no other has."""
+    first = f"{path.name}.damaged"
+    names = chain((first,), (f"{first}.{number}" for number in count(2)))
+    return next(one for one in map(path.with_name, names) if not os.path.lexists(one))
 
 
 def _tests(files: OutputFiles) -> dict[Path, Callable[[Path], bool]]:

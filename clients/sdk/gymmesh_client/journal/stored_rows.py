@@ -94,12 +94,16 @@ def checked_rows(places: RunPlaces, file: RowFile, fd: int, first: int = 0) -> I
     """The current rows of a file that is open, from this number on (from 0). Raises UserError where
     it cannot be read.
     """
-    compressed = file[0] == ROWS and places.files.compressed
-    read = _packed if compressed else _plain
+    read = _packed if is_compressed(places.files, file) else _plain
     try:
         yield from read(fd, places.current(file, first))
     except OSError as error:
         raise unreadable(places.files.row_file(*file), error) from None
+
+
+def is_compressed(files: OutputFiles, file: RowFile) -> bool:
+    """Whether a row file of a run has zstd frames; failures and superseded rows are plain."""
+    return file[0] == ROWS and files.compressed
 
 
 def damaged_row(path: Path, number: int) -> DamagedRow:
@@ -116,13 +120,23 @@ def line_number(files: OutputFiles, place: Place) -> int:
     read, and OSError.
     """
     if place.kind == SUPERSEDED:
-        return files.superseded.read_bytes()[: place.offset].count(b"\n") + 1
+        return 1 + _newlines(files.superseded, place.offset)
     places = RunPlaces(files)
     with opened(files) as log:
         places.read(log)
     found = places.by_file.get(place.file, FilePlaces()).places()
     before = (place.offset, place.inner)
     return 1 + sum(1 for one in found if (one.offset, one.inner) < before)
+
+
+def _newlines(path: Path, end: int) -> int:
+    """How many lines end in a file's first bytes. Raises OSError."""
+    found, left = 0, end
+    with path.open("rb") as file:
+        while data := file.read(min(_CHUNK, left)):
+            found += data.count(b"\n")
+            left -= len(data)
+    return found
 
 
 def _plain(fd: int, rows: Iterator[tuple[int, Place]]) -> Iterator[CheckedRow]:

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -168,7 +169,11 @@ class _Work:
         self._next = int(get(database, "next") or 1)
         self._changes = int(get(database, "changes") or 0)
         self._file = cache(self._number_of)
-        self._problems = list(get(database, "problems") or [])
+        #: The first problems, and how many there are of each file.
+        self._problems: list[tuple[str, str]] = [
+            (path, said) for path, said in get(database, "problems") or []
+        ]
+        self._wrong = Counter[str](get(database, "wrong") or {})
         self._labels = labels([source.path for source in indexer.sources])
         self._followers = [self._follower(source) for source in indexer.sources]
         self._shown: Any = None
@@ -194,21 +199,22 @@ class _Work:
 
     def _take(self, number: int, batch: Batch) -> None:
         source = self._indexer.sources[number]
-        rows = []
+        rows, problems = [], list(batch.problems)
         for path, placed in batch.rows:
             where = f"{path}: byte {placed.offset + placed.inner}"
             try:
                 one: Summary = summary_of(placed.line, where)
             except UserError as error:
-                self._problems.append(str(error)[:500])
+                problems.append((path, str(error)[:500]))
                 continue
             place = placed[1:5] + placed[6:]
             rows.append((path, one, place))
         with _transaction(self._database):
             for path in batch.resets:
                 delete_file(self._database, self._file(number, path))
-                self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
-            self._problems += batch.problems
+                self._problems = [one for one in self._problems if one[0] != str(path)]
+                del self._wrong[str(path)]
+            self._note(problems)
             for path, offset, inner in batch.removed:
                 delete_row(self._database, self._file(number, path), offset, inner)
             placed_rows = [
@@ -220,9 +226,16 @@ class _Work:
             self._changes += 1
             _put(self._database, "next", self._next)
             _put(self._database, "changes", self._changes)
-            _put(self._database, "problems", self._problems[:_MOST_PROBLEMS])
+            _put(self._database, "problems", self._problems)
+            _put(self._database, "wrong", self._wrong)
             _put(self._database, f"source {source.path}", batch.state)
             self._progress("indexing", "")
+
+    def _note(self, problems: Sequence[tuple[Path, str]]) -> None:
+        """Count problems, and keep the first."""
+        self._wrong.update(str(path) for path, _ in problems)
+        room = _MOST_PROBLEMS - len(self._problems)
+        self._problems += [(str(path), said) for path, said in problems[:room]]
 
     def _progress(self, state: str, error: str) -> None:
         sizes = [follower.size() for follower in self._followers]
@@ -231,7 +244,7 @@ class _Work:
             "error": error,
             "done": sum(min(one) for one in sizes),
             "bytes": sum(size for _, size in sizes),
-            "wrong": len(self._problems),
+            "wrong": self._wrong.total(),
             "ended": [follower.ended for follower in self._followers],
         }
         if shown != self._shown:

@@ -65,7 +65,7 @@ class Store:
         with self._reading() as database:
             progress: Json = get(database, "progress") or {}
             rows = self._count(database, "1", [])
-            problems = get(database, "problems") or []
+            problems = [said for _, said in get(database, "problems") or []]
             return progress | {
                 "changes": get(database, "changes"),
                 "rollouts": rows,

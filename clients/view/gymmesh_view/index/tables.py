@@ -17,8 +17,10 @@ from urllib.parse import quote
 from gymmesh_client import UserError
 from gymmesh_view.rows import ONE_OF, SETS, Summary
 
-VERSION: Final = 6
-"""Of the tables and of what a row's summary is; an index of another version is made anew."""
+VERSION: Final = 7
+"""Of the tables, what `meta` has, and what a row's summary is; an index of another version is made
+anew.
+"""
 _KNOWN: Final = 50_000
 
 TABLES: Final = """

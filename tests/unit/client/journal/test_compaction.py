@@ -174,3 +174,24 @@ def test_a_retry_and_a_second_outcome_in_one_commit(tmp_path: Path) -> None:
             journal.commit(entries)
     assert journal.state.status(second.key) == 0
     journal.close()
+
+
+def test_a_damaged_frame_without_current_rows_is_dropped_whatever_other_files_have(
+    tmp_path: Path,
+) -> None:
+    """The first frame of every file is at byte 0."""
+    files = OutputFiles(tmp_path / "out.jsonl", shard_rows=2, zstd=True)
+    journal = Journal.create(files, {"run_id": "r", "shard_rows": 2, "zstd": True})
+    for first in (2, 6):
+        journal.commit([new(first), new(first + 1)])
+    keys = {new(2).key, new(3).key}
+    journal.supersede(journal.current(lambda one: one.key in keys), RETRY)
+    path = files.shard(0)
+    path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+    assert compact(journal) == 2
+    assert path.read_bytes() == b""
+    journal.commit([new(2, 2), new(3, 2)])
+    journal.close()
+    with open_run(files.rows) as run:
+        rows = [(row["task_id"], row["attempt"]) for row in run.rows()]
+    assert sorted(rows) == [("t-2", 2), ("t-3", 2), ("t-6", 1), ("t-7", 1)]

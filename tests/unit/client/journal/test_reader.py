@@ -396,3 +396,20 @@ def test_what_was_never_current_cannot_be_superseded(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="superseded that there was not"):
         open_run(files.rows)
     assert not files.index.exists()
+
+
+@pytest.mark.parametrize("superseded", [True, False])
+def test_an_index_is_made_anew_only_for_damaged_rows_that_are_current(
+    tmp_path: Path, superseded: bool
+) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1, "pending")])
+    if superseded:
+        (old,) = journal.current(lambda one: True)
+        replace(journal, old, new(1, "judged"))
+    journal.close()
+    files.rows.write_bytes(files.rows.read_bytes().replace(b"pending", b"settled"))
+    open_run(files.rows).close()
+    before = files.index.stat().st_ino
+    open_run(files.rows).close()
+    assert (files.index.stat().st_ino == before) == superseded

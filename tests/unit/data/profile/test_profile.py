@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gymmesh_cli.main import cli
 from gymmesh_client import UserError
-from gymmesh_data.profile import ProfileOptions, profile
+from gymmesh_data.profile import Fields, ProfileOptions, profile
 from tests.unit.data.rows import call, result, row, text, write_rows
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -133,6 +133,24 @@ def test_majority_votes_by_the_verifiers_answer(tmp_path: Path) -> None:
     made = profile([write_rows(tmp_path / "a.jsonl", rows)], FAST)
     assert made.estimates["majority_at"][3].value == 1.0
     assert made.estimates["majority_at"][1].value == pytest.approx(2 / 3)
+
+
+def test_a_verifier_that_found_no_answer_votes_for_none(tmp_path: Path) -> None:
+    """The task's own key of that name is the expected answer."""
+    said = [("7", 1.0), (None, 0.0), (None, 0.0), ("8", 0.0), ("8", 0.0)]
+    rows = [
+        row(
+            text("x"),
+            repeat=at,
+            reward=reward,
+            verification={"evidence": {"answer": answer}},
+            answer="7",
+        )
+        for at, (answer, reward) in enumerate(said)
+    ]
+    options = ProfileOptions(resamples=100, fields=Fields(answer="answer"))
+    made = profile([write_rows(tmp_path / "a.jsonl", rows)], options)
+    assert made.estimates["majority_at"][5].value == 0.0
 
 
 def test_tools_are_counted_with_calls_that_are_none(tmp_path: Path) -> None:

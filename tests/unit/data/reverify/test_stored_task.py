@@ -13,8 +13,10 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import completed_row
 from gymmesh_data import stored_rollout, task_of
 from gymmesh_data.reverify import evidence_keys, stored_task, transcript_of
+from gymmesh_data.reverify.stored_task import final_state_of, omitted_state
 from gymmesh_responses import loads, new_message, params_from_json
 from gymmesh_rows import COLUMNS
+from tests.unit.data import rows
 
 OWN_METADATA = (
     "steps_taken", "tools_used", "tool_outcomes", "verified", "seed", "timings", "token_forks",
@@ -101,3 +103,11 @@ def test_the_right_answer_is_the_task_s_also_where_evidence_begins_with_it() -> 
     row = row_of(truth, truth | {"extracted": "5"})
     assert evidence_keys(row) == {"extracted"}
     assert task_of(stored_rollout(row, "here"))["expected_answer"] == "4"
+
+
+@pytest.mark.parametrize("own", [5, "state", ["state"], True, None])
+def test_a_final_state_that_is_no_state_is_none(own: Any) -> None:
+    """It may be a key of the task, in rows of other programs."""
+    rollout = stored_rollout(rows.row(final_state=own), "here")
+    assert final_state_of(rollout) is None
+    assert omitted_state(rollout) == ""

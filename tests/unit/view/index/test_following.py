@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from hashlib import sha512
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
 from gymmesh_client.journal.index.seal import unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.zstd import Zstd
 from gymmesh_view import Filters, Sort, find_sources, write_bundle
 from gymmesh_view.index.indexing import Indexer
 from gymmesh_view.index.store import Store
@@ -341,4 +343,75 @@ def test_an_index_whose_writer_was_killed_is_continued(tmp_path: Path) -> None:
     assert again.rows() == before
     with closing(sqlite3.connect(index)) as database:
         assert database.execute("SELECT DISTINCT title FROM places").fetchall() == [("kept",)]
+    again.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "shards", "zstd"])
+def test_a_row_that_is_restored_is_shown_again(tmp_path: Path, layout: Json) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl", **layout)
+    info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
+    journal = Journal.create(files, info)
+    for number in (1, 2, 4):
+        journal.commit([new(number, 1)])
+    journal.close()
+    path = files.shard(0)
+    good = path.read_bytes()
+    change_last(path, good)
+    shown = Shown(tmp_path, files.rows)
+    assert len(shown.rows()) == 2
+    assert shown.progress()["wrong"] == 1
+    shown.close()
+    path.write_bytes(good)
+    again = Shown(tmp_path, files.rows)
+    assert again.rows() == current(files)
+    assert (again.progress()["wrong"], again.progress()["problems"]) == (0, [])
+    again.close()
+
+
+def test_a_frame_as_long_as_a_row_of_it_is_read_whole(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl", zstd=True)
+    journal = Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": True, "repeats": 1})
+    journal.commit(frame_as_long_as_its_first_row())
+    (first, _) = sorted(journal.current(lambda one: True), key=lambda one: one.place.inner)
+    assert first.place.extent == first.place.length
+    journal.close()
+    shown = Shown(tmp_path, files.rows)
+    names = [one for one, _, _ in shown.rows()]
+    assert len(names) == 2
+    shown.close()
+    with closing(Store(tmp_path / "index.sqlite")) as store:
+        reading = Reading(store, find_sources([files.rows]).sources)
+        assert [json.loads(reading.raw(name))["rollout_id"] for name in names] == names
+
+
+def frame_as_long_as_its_first_row() -> list[NewOutcome]:
+    """Two rows; the second is of digits that hardly shrink, as many as make up for the first."""
+    first, second = new(1, 1), new(2, 1)
+    digits = "".join(sha512(bytes([at])).hexdigest() for at in range(64))
+    for length in range(len(digits)):
+        row = json.dumps(json.loads(second.row) | {"digits": digits[:length]}).encode()
+        if len(Zstd().compress(first.row + b"\n" + row + b"\n")) == len(first.row) + 1:
+            return [first, NewOutcome(second.key, 1, COMPLETED, 0, row)]
+    raise AssertionError("no such frame")
+
+
+def test_problems_are_counted_and_the_first_are_kept(tmp_path: Path) -> None:
+    good = write_rows(tmp_path / "good.jsonl", [row(text("a"))])
+    path = tmp_path / "rows.jsonl"
+    path.write_text("[1]\n" * 120)
+    shown = Shown(tmp_path, good, path)
+    assert len(shown.rows()) == 1
+    said = shown.progress()
+    assert (said["wrong"], len(said["problems"])) == (120, 50)
+    shown.close()
+    with path.open("a") as file:
+        file.write("[2]\n")
+    again = Shown(tmp_path, good, path)
+    again.rows()
+    said = again.progress()
+    assert (said["wrong"], len(said["problems"])) == (121, 50)
+    path.write_text("[3]\n")
+    again.rows()
+    said = again.progress()
+    assert (said["wrong"], len(said["problems"])) == (1, 1)
     again.close()

@@ -65,6 +65,7 @@ _NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {r
 _SET_COLUMNS: Final = (
     f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
 )
+_DAMAGED: Final = "SELECT count(*) FROM attempts WHERE damaged AND current"
 # An attempt that was tried again has no row; a later one of its rollout says what it was of.
 _NAME_FAILED: Final = """
     UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (
@@ -135,7 +136,7 @@ class IndexBuilder:
             len(data),
             digest,
             self._files.stem,
-            self._database.execute("SELECT count(*) FROM attempts WHERE damaged").fetchone()[0],
+            self._database.execute(_DAMAGED).fetchone()[0],
         )
         values = [(key, json.dumps(value)) for key, value in msgspec.structs.asdict(info).items()]
         self._database.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", values)

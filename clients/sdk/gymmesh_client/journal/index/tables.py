@@ -69,7 +69,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     journal_bytes: Whole  # how much of the journal was read
     digest: str  # of that journal
     stem: str  # what the run's files are called
-    damaged: Whole  # rows that were changed after they were written
+    damaged: Whole  # current rows that were changed after they were written
 
     def state(self) -> RunState:
         """The journal's state, but for what it says of each rollout."""
