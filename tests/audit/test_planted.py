@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gymmesh_audit import AuditOptions, lines, to_html, to_json
+from gymmesh_audit import AuditOptions, Report, lines, to_html, to_json
+from gymmesh_audit.attack import KINDS
+from gymmesh_audit.judgement import Measured, Share
 from gymmesh_mesh.authoring.auditing import audit_here
 from gymmesh_resource import Rollout
 from gymmesh_resource.config import EnvironmentConfig
@@ -104,6 +107,15 @@ async def test_the_same_seed_finds_the_same() -> None:
     first.pop("verdicts")
     second.pop("verdicts")
     assert first == second
+
+
+async def test_a_report_that_fails_only_by_its_list_says_so() -> None:
+    sound = Report("math", "1", 2, 2, (), dict.fromkeys(KINDS, Share()), Measured())
+    idle = replace(sound, idle=("nothing/*", "clothes/* on a"))
+    said = "0 findings, 2 deliberate entries without a finding"
+    assert list(lines(sound))[-1].strip() == "0 findings"
+    assert list(lines(idle))[-1].strip() == said
+    assert f'"bad">{said}<' in to_html([idle])
 
 
 async def test_a_report_as_a_page_shows_what_was_found_and_runs_nothing() -> None:

@@ -47,9 +47,8 @@ def lines(report: Report) -> Iterator[str]:
             yield f"         because: {one.reason}"
     for name in report.idle:
         yield f"  BAD    deliberate entry {name} has no finding: remove it, or correct its attack"
-    found = len(report.open_weaknesses)
-    meant = len(report.findings) - found
-    yield f"  {found} findings" + (f", {meant} deliberate" if meant else "")
+    meant = len(report.findings) - len(report.open_weaknesses)
+    yield f"  {_faults(report)}" + (f", {meant} deliberate" if meant else "")
 
 
 def to_json(report: Report) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def to_html(reports: Sequence[Report]) -> str:
 
 
 def _page(report: Report) -> str:
-    verdict = "passed" if report.passed else f"{len(report.open_weaknesses)} findings"
+    verdict = "passed" if report.passed else _faults(report)
     style = "fine" if report.passed else "bad"
     kinds = "".join(
         f"<tr><td>{kind}<td>{share.wrong} of {share.played}<td>{html.escape(MEANS[kind])}"
@@ -115,6 +114,14 @@ def _page(report: Report) -> str:
         + unplayed
         + (f"<table><tr><th>attack<th>problem<th>example{found}</table>" if found else "")
     )
+
+
+def _faults(report: Report) -> str:
+    """How many findings are to be mended, and how many entries of what is deliberate."""
+    found = f"{len(report.open_weaknesses)} findings"
+    if not report.idle:
+        return found
+    return f"{found}, {len(report.idle)} deliberate entries without a finding"
 
 
 def _unplayed(report: Report) -> str:

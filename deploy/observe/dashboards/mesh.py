@@ -12,7 +12,7 @@ from gymmesh_runtime.contract import methods_of
 
 _JOB: Final = Variable("job", m.EVENT_LOOP_LAG_SECONDS)
 _scope: Final = chosen(_JOB)
-# The Prometheus library's own names, which metrics.py does not have, and Prometheus' own.
+# The Prometheus library's own names, which the rooms do not declare, and Prometheus' own.
 # With a kind: "All" is every job of that Prometheus, and others' processes have such series, too.
 _OF: Final = '{job=~"$job",kind!=""}'
 
@@ -153,8 +153,8 @@ _PROCESSES: Final = Row(
         Panel(
             "Share of the certificates' time that is left",
             [Query(f"({_ends} - time()) / ({_ends} - {_begins})", _CERTIFICATE)],
-            "A certificate that is replaced in time never falls below 10 %, at which an alert"
-            " begins.",
+            "A certificate that is replaced in time never falls below 10 %. An alert begins below"
+            " 10 % where less than 30 days are left, too.",
             "percentunit",
             width=6,
             least=None,

@@ -6,9 +6,6 @@ from typing import Final
 
 from gymmesh_runtime.metrics import counter, gauge, histogram
 
-_CALLS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200)
-_TOKENS: Final = tuple(2**power for power in range(4, 18))
-
 MODEL_CALLS: Final = counter(
     "gymmesh_model_calls_total",
     "Model calls, by outcome (completed, incomplete, or the error's reason).",

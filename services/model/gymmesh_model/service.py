@@ -179,7 +179,7 @@ class ModelService(Service):
         backend = self._opened().backend
         model = model_pb2.GetModelResponse(
             name=self.name,
-            backend=backend.kind or "program",
+            backend="program" if self._given else backend.kind or self._config.backend,
             endpoint_model=backend.endpoint_model,
             capabilities=backend.capabilities,
             context_tokens=backend.context_tokens,

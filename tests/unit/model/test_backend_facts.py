@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 import gymmesh_model.backends
-from gymmesh_model import ModelConfig
+from gymmesh.model.v1 import model_pb2
+from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.backends.facts import backend_class, backend_kinds
+from gymmesh_model.backends.making import make_backend
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.peers import PeerDirectory
 
 HOME = gymmesh_model.backends
 
@@ -48,8 +53,11 @@ def test_what_is_not_a_backend_is_refused(name: str) -> None:
 
 
 def test_a_wrong_name_gets_the_nearest_one() -> None:
-    with pytest.raises(ValueError, match="did you mean 'responses'"):
+    with pytest.raises(ValueError, match="did you mean 'responses'") as caught:
         backend_class("response")
+    assert str(caught.value).endswith(
+        "a class of your own is 'module:Class'; did you mean 'responses'?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,3 +83,19 @@ async def test_weights_are_fetched_by_the_backend_that_has_some() -> None:
     assert await backend_class("chat").fetch_weights("m") is None
     with pytest.raises(ValueError, match=r"none\.gguf"):
         await backend_class("local").fetch_weights("/nowhere/none.gguf")
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_a_model_says_its_backend_or_that_a_program_gave_it(
+    given: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "answers.jsonl").write_text('{"match": "a", "answers": []}\n')
+    config = ModelConfig(backend="replay", path=str(tmp_path / "answers.jsonl"))
+    backend = make_backend("policy", config) if given else None
+    service = ModelService(config, "policy", "policy-0", backend=backend)
+    await service.open(PeerDirectory())
+    try:
+        about = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+    finally:
+        await service.close()
+    assert about.backend == ("program" if given else "replay")

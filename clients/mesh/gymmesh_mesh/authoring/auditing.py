@@ -31,6 +31,7 @@ from gymmesh_resource import Environment
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.sample_arguments import CannotMakeUp, made_up
 from gymmesh_resource.service import ResourceService
+from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 
@@ -75,7 +76,16 @@ async def audit_address(
     tasks: Sequence[rollout_pb2.Task] = (),
     known: GoldsOf | None = None,
 ) -> AsyncIterator[Report]:
-    """Audit each environment at an address. Raises ConfigError, MeshError."""
+    """Audit each environment at an address. Raises ConfigError, MeshError.
+
+    How an environment there is configured is not known: no entry of what is deliberate may say.
+    """
+    for entry in options.deliberate or ():
+        if entry.options:
+            raise ConfigError(
+                f"deliberate entry {entry} has options, and how an environment at an address is"
+                " configured is not known; leave the entry out, or its options"
+            )
     async with remote_environments([address], config, security=security) as directory:
         for instance in directory.instances():
             player = Player(directory, instance, make_arguments=_arguments)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from aiohttp.client_reqrep import ClientRequest, ConnectionKey
     from aiohttp.connector import Connection
 
-# Calls to one endpoint that look for a connection at a time. Thousands begun at once would overrun
-# the endpoint's queue, and their own time-out.
+# Connections to one endpoint that are created at a time. Thousands begun at once would overrun the
+# endpoint's queue, and their own time-out.
 _CONNECTING: Final = 128
 
 
@@ -51,6 +51,24 @@ current_link: Final[ContextVar[Link]] = ContextVar("current_link")
 """Of the request that the running task sends."""
 
 
+class _NoneKept(Exception):
+    """A connection would have to be created."""
+
+
+class _KeptOnly:
+    """Takes the place of aiohttp's traces, and ends a search where no connection is kept."""
+
+    async def send_connection_reuseconn(self) -> None:
+        """See aiohttp.tracing.Trace."""
+
+    async def send_connection_create_start(self) -> None:
+        """See aiohttp.tracing.Trace. Raises _NoneKept."""
+        raise _NoneKept
+
+
+_KEPT_ONLY: Final[list[Any]] = [_KeptOnly()]
+
+
 class CheckedConnector(aiohttp.TCPConnector):
     """Uses no connection on which something waits to be read before the request is sent.
 
@@ -71,8 +89,11 @@ class CheckedConnector(aiohttp.TCPConnector):
         """See aiohttp. Raises ConnectionLost when a new connection has something to read."""
         link = current_link.get()
         while True:
-            async with self._places[req.connection_key]:
-                connection = await super().connect(req, traces, timeout)
+            try:
+                connection = await super().connect(req, _KEPT_ONLY, timeout)
+            except _NoneKept:
+                async with self._places[req.connection_key]:
+                    connection = await super().connect(req, traces, timeout)
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None:
                 connection.close()

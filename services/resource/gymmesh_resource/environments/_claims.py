@@ -111,6 +111,27 @@ _TAKEN_BACK = re.compile(
 )
 _BUT = re.compile(r"\bbut\b")
 _CONFIRMED = re.compile(r"\s*(?:yes|yeah|yep|right|correct|indeed|it is|exactly|true)\b")
+# A number's own clause that asks: "could it be 72", "well, is that 72", "is 72 right".
+_AUXILIARY = (
+    r"(?:(?:is|are|was|were|do|does|did|can|could|would|will|shall|should|may|might|has|have)"
+    r"(?:n't)?|am|won't|can't|shan't)"
+)
+_ASKING = re.compile(
+    rf"\s*(?:(?:and|or|then|well|hmm+|ok|okay|now)\s+)?(?:{_AUXILIARY}\b|(?:how|what) about\b"
+    r"|what if\b|why not\b)"
+    rf"|.*[,:]\s*{_AUXILIARY}\s+(?:it|that|this|the|there|she|he|they|we|you|i|x|n|its|my|our)\b",
+    re.S,
+)
+# A question that closes a statement, in a clause of its own: ", right?", ", does that help?". Not
+# one that names another number, or asks whether this one is it.
+_CLOSING_QUESTION = re.compile(
+    r"(?:[,;:]|\s[-–—]+|—)\s*(?:(?:and|so|then|but|now|please)\s+)?"
+    r"(?!\w+ (?:it|that|this)(?: be)?\s*$)"
+    rf"(?:{_AUXILIARY}|what|which|who|whom|whose|where|when|why|how|right|correct|ok|okay|yes|yeah"
+    r"|agreed?|see|understood|understand|got|clear|alright|all right|fine|good|sounds?|makes? sense"
+    r"|huh|eh|want|need|any|anything|like|care|ready|deal)\b(?!.*\d\s*$)",
+    re.S,
+)
 
 
 def gives(text: str, start: int, end: int) -> bool:
@@ -130,8 +151,15 @@ def gives(text: str, start: int, end: int) -> bool:
     turned = _BUT.search(rest)
     if turned and _TAKEN_BACK.match(rest, turned.end()):
         return False
-    asked = stop is not None and stop.group() == "?"
-    return not _TAKEN_BACK.match(follows) and (not asked or bool(_CONFIRMED.match(follows)))
+    if _TAKEN_BACK.match(follows):
+        return False
+    ends_in_question = stop is not None and stop.group() == "?"
+    return not ends_in_question or _is_stated(clause, rest) or bool(_CONFIRMED.match(follows))
+
+
+def _is_stated(clause: str, rest: str) -> bool:
+    """Whether only a later clause of the sentence asks: the answer is 72, does that help?"""
+    return not _ASKING.match(clause) and _CLOSING_QUESTION.search(rest) is not None
 
 
 def _is_one_of_two(clause: str, rest: str) -> bool:

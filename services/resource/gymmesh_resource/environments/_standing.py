@@ -20,12 +20,17 @@ _THOUSANDS_BEFORE = re.compile(r"(?<![0-9])[0-9]{1,3} $")
 _THOUSANDS_AFTER = re.compile(r" [0-9]{3}(?![0-9])")
 _DENYING_PREFIX = re.compile(r"(?<![a-z])(?:non|anti|un|not|pseudo)-$")
 _SEEN = 8
+# The rest of `*42 items*`, whose first asterisk is emphasis and no product.
+_EMPHASIS_CLOSES = re.compile(r"(?:[^*\n]*[^\s*])?\*(?![\w*]| ?[0-9])")
+_EMPHASISED = 80
 
 
 def stands_alone(text: str, start: int, end: int) -> bool:
     """Whether `text[start:end]`, which is not empty, is a word or number of its own."""
     before, after = text[max(0, start - _SEEN) : start], text[end : end + _SEEN]
     passage = text[start:end]
+    if before.endswith(" *") and _EMPHASIS_CLOSES.match(text[end : end + _EMPHASISED]):
+        before = f"{before[:-1]}“"
     if before and _joins(passage[0]) and _joins(before[-1]):
         return False
     if after and _joins(passage[-1]) and _joins(after[0]):

@@ -6,8 +6,6 @@ from typing import Final
 
 from gymmesh_runtime.metrics import counter, gauge, histogram
 
-_CALLS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200)
-
 TOOL_CALLS: Final = counter(
     "gymmesh_tool_calls_total",
     "Tool calls answered, by outcome (ok, tool_error, bad_arguments, unknown_tool, fault).",
