@@ -129,3 +129,50 @@ func TestFormsOfARow(t *testing.T) {
 		t.Errorf("three bytes are no token: %v", err)
 	}
 }
+
+func TestNegativeTokenIDsAreNotWritten(t *testing.T) {
+	ids := []byte{1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF}
+	_, err := Marshal(&modelv1.TokenCapture{OutputTokenIds: ids})
+	if err == nil || err.Error() != "output_token_ids[1]: -1 is negative" {
+		t.Error(err)
+	}
+}
+
+func TestWhatFitsAFormOfBytes(t *testing.T) {
+	for text, fits := range map[string]bool{
+		`{"logprobs": [-1, -2.5, null, 0]}`:  true,
+		`{"prompt_token_ids": [-1]}`:         false,
+		`{"prompt_token_ids": [2147483648]}`: false,
+		`{"tokenizer_digest": "ab"}`:         true,
+		`{"tokenizer_digest": "AB"}`:         false,
+	} {
+		tokens := &modelv1.TokenCapture{}
+		if err := Unmarshal([]byte(text), tokens); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(tokens.GetLogprobs()) + len(tokens.GetTokenizerDigest()); (got > 0) != fits {
+			t.Errorf("%s: %v", text, tokens)
+		}
+	}
+	for text, fits := range map[string]bool{"+/8=": true, `+/\n8=`: false, "+/8": false, "+/9=": false} {
+		media := &rolloutv1.Media{}
+		if err := Unmarshal([]byte(`{"data": "`+text+`"}`), media); err != nil {
+			t.Fatal(err)
+		}
+		if (len(media.GetData()) > 0) != fits {
+			t.Errorf("%s: %v", text, media)
+		}
+	}
+}
+
+func TestALargeIntegerThatNoDoubleHolds(t *testing.T) {
+	for text, fits := range map[string]bool{"9223372036854774784": true, "9223372036854775807": false} {
+		row := &rowv1.Row{}
+		if err := Unmarshal([]byte(`{"reward": `+text+`}`), row); err != nil {
+			t.Fatal(err)
+		}
+		if (row.Reward != nil) != fits {
+			t.Errorf("%s: %v", text, row)
+		}
+	}
+}

@@ -266,7 +266,9 @@ func (f *field) readNumber(value any) protoreflect.Value {
 	switch kind := f.Kind(); {
 	case kind == protoreflect.DoubleKind && isReal:
 		return protoreflect.ValueOfFloat64(number)
-	case kind == protoreflect.DoubleKind && isInteger && int64(float64(integer)) == integer:
+	// The largest one becomes 2^63, which some machines convert back to it.
+	case kind == protoreflect.DoubleKind && isInteger && integer != math.MaxInt64 &&
+		int64(float64(integer)) == integer:
 		return protoreflect.ValueOfFloat64(float64(integer))
 	case kind == protoreflect.Int64Kind && isInteger:
 		return protoreflect.ValueOfInt64(integer)
@@ -303,9 +305,9 @@ func (f *field) readBytes(value any) (protoreflect.Value, error) {
 	case !isText:
 		return none, nil
 	case form == jsonv1.BytesForm_BYTES_FORM_HEX:
-		held, err = hex.DecodeString(text)
+		held, err = decoded(text, hex.DecodeString, hex.EncodeToString)
 	case form == jsonv1.BytesForm_BYTES_FORM_BASE64:
-		held, err = base64.StdEncoding.DecodeString(text)
+		held, err = decoded(text, base64.StdEncoding.DecodeString, base64.StdEncoding.EncodeToString)
 	default:
 		held = []byte(text)
 	}
@@ -313,6 +315,15 @@ func (f *field) readBytes(value any) (protoreflect.Value, error) {
 		return none, nil
 	}
 	return protoreflect.ValueOfBytes(held), nil
+}
+
+// decoded gives the bytes of a text, which must be the one that encoding them makes: a decoder takes more.
+func decoded(text string, decode func(string) ([]byte, error), encode func([]byte) string) ([]byte, error) {
+	held, err := decode(text)
+	if err == nil && encode(held) != text {
+		err = problem("not as it is written")
+	}
+	return held, err
 }
 
 // packed packs a list of numbers; null stands for a real that is not finite.
@@ -323,10 +334,11 @@ func packed(value any, form jsonv1.BytesForm) protoreflect.Value {
 		var bits uint32
 		switch number := element.(type) {
 		case int64:
-			ok = ok && number >= 0 && number <= math.MaxInt32
-			bits = uint32(number)
 			if form == jsonv1.BytesForm_BYTES_FORM_FLOAT32 {
 				bits = math.Float32bits(float32(number))
+			} else {
+				ok = ok && number >= 0 && number <= math.MaxInt32
+				bits = uint32(number)
 			}
 		case float64:
 			ok = ok && form == jsonv1.BytesForm_BYTES_FORM_FLOAT32

@@ -202,11 +202,16 @@ func (f *field) bytesValue(held []byte) (any, error) {
 	}
 	switch f.GetBytes() {
 	case jsonv1.BytesForm_BYTES_FORM_INT32:
-		return numbers(held, func(bits uint32) any { return int64(int32(bits)) })
+		return numbers(held, func(bits uint32) (any, error) {
+			if bits > math.MaxInt32 {
+				return nil, problem("%d is negative", int32(bits))
+			}
+			return int64(bits), nil
+		})
 	case jsonv1.BytesForm_BYTES_FORM_FLOAT32:
-		return numbers(held, func(bits uint32) any {
+		return numbers(held, func(bits uint32) (any, error) {
 			value, _ := real(float64(math.Float32frombits(bits)))
-			return value
+			return value, nil
 		})
 	case jsonv1.BytesForm_BYTES_FORM_HEX:
 		return hex.EncodeToString(held), nil
@@ -226,13 +231,17 @@ func (f *field) bytesValue(held []byte) (any, error) {
 // Numbers in bytes have four each.
 const width = 4
 
-func numbers(packed []byte, convert func(uint32) any) (any, error) {
+func numbers(packed []byte, convert func(uint32) (any, error)) (any, error) {
 	if len(packed)%width != 0 {
 		return nil, problem("%d bytes are not whole numbers of %d bytes", len(packed), width)
 	}
 	list := make([]any, len(packed)/width)
 	for i := range list {
-		list[i] = convert(binary.LittleEndian.Uint32(packed[i*width:]))
+		number, err := convert(binary.LittleEndian.Uint32(packed[i*width:]))
+		if err != nil {
+			return nil, within(fmt.Sprintf("[%d]", i), err)
+		}
+		list[i] = number
 	}
 	return list, nil
 }

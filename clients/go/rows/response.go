@@ -2,6 +2,7 @@ package rows
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -22,7 +23,8 @@ func putCalls(row *rowv1.Row, rollout *rolloutv1.Rollout) error {
 	places := make(map[int]uint32)
 	if last := rollouts.FinalCall(rollout); last != nil {
 		chain, _, err := rollouts.Chain(rollout, last.GetCallId())
-		if err != nil {
+		// A rollout may fail because its calls form no conversation; its row has them all the same.
+		if err != nil && row.Failure == nil {
 			return err
 		}
 		for _, i := range chain {
@@ -106,34 +108,60 @@ func objectOf(message proto.Message) (*jsonvalue.Object, error) {
 func putAnswer(row *rowv1.RowResponse, rollout *rolloutv1.Rollout) error {
 	last := rollouts.FinalCall(rollout)
 	answer := last.GetResponse()
-	row.Id = or(answer.GetId(), rollout.GetRolloutId())
-	row.Object = "response"
-	row.CreatedAt = startedAt(rollout)
-	row.Model = or(answer.GetModel(), last.GetModel())
-	row.Status = or(answer.GetStatus(), "completed")
-	row.Usage = usageOf(callsOf(rollout, ""))
+	if answer == nil {
+		answer = &responsesv1.Response{}
+	}
 	// The overlay may hold these where they are not as the API has them.
 	head, err := objectOf(&responsesv1.Response{
-		IncompleteDetails: answer.GetIncompleteDetails(), Error: answer.GetError(),
-		OverlayJson: answer.GetOverlayJson(),
+		Id: answer.Id, Model: answer.Model, Status: answer.Status, Error: answer.Error,
+		IncompleteDetails: answer.IncompleteDetails, OverlayJson: answer.OverlayJson,
 	})
 	if err != nil {
 		return err
 	}
+	row.Id = or(textIn(head, "id"), rollout.GetRolloutId())
+	row.Object = "response"
+	row.CreatedAt = startedAt(rollout)
+	row.Model = or(textIn(head, "model"), last.GetModel())
+	row.Status = or(textIn(head, "status"), "completed")
+	row.Usage = usageOf(callsOf(rollout, ""))
 	if fault, _ := head.Get("error"); fault != nil {
 		if row.ErrorJson, err = jsonvalue.Write(fault); err != nil {
 			return err
 		}
 	}
 	details, _ := head.Get("incomplete_details")
-	if object, ok := details.(*jsonvalue.Object); details == nil || ok && object.Len() == 0 {
-		details = cutShort(rollout.GetCompleted())
+	if cut := cutShort(rollout.GetCompleted()); cut != nil && saysNothing(details) {
+		details = cut
+	}
+	if !saysNothing(details) {
+		row.Status = "incomplete"
 	}
 	if details != nil {
-		row.Status = "incomplete"
 		row.IncompleteDetailsJson, err = jsonvalue.Write(details)
 	}
 	return err
+}
+
+// textIn gives a text that a field can hold; empty where the answer has something else in its place.
+func textIn(head *jsonvalue.Object, key string) string {
+	value, _ := head.Get(key)
+	if text, ok := value.(string); ok && utf8.ValidString(text) {
+		return text
+	}
+	return ""
+}
+
+// saysNothing says whether a value is null, false, zero or empty.
+func saysNothing(value any) bool {
+	switch value := value.(type) {
+	case *jsonvalue.Object:
+		return value.Len() == 0
+	case []any:
+		return len(value) == 0
+	default:
+		return value == nil || value == "" || value == false || value == int64(0) || value == 0.0
+	}
 }
 
 func cutShort(completed *rolloutv1.Completed) any {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	responsesv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	rowv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/row/v1"
 
@@ -79,6 +80,80 @@ func TestARowOfWhatIsMissing(t *testing.T) {
 	if text := string(row.GetResponsesCreateParamsJson()); text != `{"tools":[],"input":[]}` {
 		t.Error(text)
 	}
+}
+
+// A rollout may fail because its calls form no conversation; its row has them all the same.
+func TestAFailedRolloutWhoseCallsFormNoConversationKeepsThem(t *testing.T) {
+	for _, parent := range []string{"unknown", "c1"} {
+		rollout := &rolloutv1.Rollout{ModelCalls: []*rolloutv1.ModelCallCompleted{{
+			CallId: "c1", ParentCallId: parent,
+			Response: &responsesv1.Response{Output: []*responsesv1.Item{codec.NewMessage("assistant", "hi")}},
+		}}}
+		row, err := Of(&rolloutv1.Task{}, rollout, &rolloutv1.Failure{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := row.GetCalls()[0]
+		if len(row.GetResponse().GetOutput()) > 0 || len(call.GetItems()) != 1 || call.FirstItem != nil {
+			t.Errorf("%s: %v", parent, row)
+		}
+		rollout.Outcome = &rolloutv1.Rollout_Completed{Completed: &rolloutv1.Completed{}}
+		if _, err := Of(&rolloutv1.Task{}, rollout, nil); err == nil {
+			t.Errorf("%s: a completed rollout has a row", parent)
+		}
+	}
+}
+
+func TestWhatTheFinalAnswerSaysOfItself(t *testing.T) {
+	const cut = `{"reason":"max_output_tokens"}`
+	for _, one := range []struct {
+		answer, id, status, details string
+		stop                        rolloutv1.StopReason
+	}{
+		{answer: `{"incomplete_details": {}}`, id: "r", status: "completed", details: `{}`},
+		{answer: `{"incomplete_details": ""}`, id: "r", status: "completed", details: `""`},
+		{answer: `{"incomplete_details": []}`, id: "r", status: "completed", details: `[]`},
+		{answer: `{"incomplete_details": 0}`, id: "r", status: "completed", details: `0`},
+		{answer: `{"incomplete_details": null}`, id: "r", status: "completed"},
+		{answer: `{"incomplete_details": "cut"}`, id: "r", status: "incomplete", details: `"cut"`},
+		{
+			answer: `{"incomplete_details": 0}`, id: "r", status: "incomplete", details: cut,
+			stop: rolloutv1.StopReason_STOP_REASON_MAX_OUTPUT_TOKENS,
+		},
+		{answer: `{"id": "a", "status": "queued"}`, id: "a", status: "queued"},
+		{answer: `{"id": 1, "status": "\ud800"}`, id: "r", status: "completed"},
+	} {
+		answer := &responsesv1.Response{}
+		if err := codec.Unmarshal([]byte(one.answer), answer); err != nil {
+			t.Fatal(err)
+		}
+		row := rowOfAnswer(t, answer, one.stop).GetResponse()
+		if row.GetId() != one.id || row.GetStatus() != one.status ||
+			string(row.GetIncompleteDetailsJson()) != one.details {
+			t.Errorf("%s: %v", one.answer, row)
+		}
+	}
+	// A custom agent may say the same twice.
+	answer := &responsesv1.Response{
+		Id: proto.String("a"), Model: proto.String("b"), OverlayJson: []byte(`{"id": "c", "model": "d"}`),
+	}
+	row := rowOfAnswer(t, answer, rolloutv1.StopReason_STOP_REASON_UNSPECIFIED).GetResponse()
+	if row.GetId() != "c" || row.GetModel() != "d" {
+		t.Error(row)
+	}
+}
+
+func rowOfAnswer(t *testing.T, answer *responsesv1.Response, stop rolloutv1.StopReason) *rowv1.Row {
+	t.Helper()
+	row, err := Of(&rolloutv1.Task{}, &rolloutv1.Rollout{
+		RolloutId:  "r",
+		ModelCalls: []*rolloutv1.ModelCallCompleted{{CallId: "c1", Response: answer}},
+		Outcome:    &rolloutv1.Rollout_Completed{Completed: &rolloutv1.Completed{StopReason: stop}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
 }
 
 func TestTaskVectors(t *testing.T) {

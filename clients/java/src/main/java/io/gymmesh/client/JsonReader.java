@@ -19,6 +19,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 
 /** Reads messages from JSON by the contract's rule. */
 final class JsonReader {
@@ -263,13 +264,18 @@ final class JsonReader {
       return null;
     }
     return switch (type) {
-      case DOUBLE -> (long) (double) integer == integer ? (Object) (double) integer : null;
+      case DOUBLE -> isDouble(integer) ? (Object) (double) integer : null;
       case INT64 -> integer;
       case UINT64 -> integer >= 0 ? integer : null;
       case INT32 -> integer == integer.intValue() ? integer.intValue() : null;
       case UINT32 -> (integer & UNSIGNED_32) == integer ? integer.intValue() : null;
       default -> null;
     };
+  }
+
+  private static boolean isDouble(long integer) {
+    // The largest one becomes 2^63, which is converted back to it.
+    return integer != Long.MAX_VALUE && (long) (double) integer == integer;
   }
 
   private static ByteString bytes(Field field, Object value) {
@@ -287,15 +293,22 @@ final class JsonReader {
       return null;
     }
     try {
-      return ByteString.copyFrom(
-          switch (form) {
-            case BYTES_FORM_HEX -> HexFormat.of().parseHex(text);
-            case BYTES_FORM_BASE64 -> Base64.getDecoder().decode(text);
-            default -> Json.encode(text);
-          });
+      return switch (form) {
+        case BYTES_FORM_HEX -> decoded(text, HexFormat.of()::parseHex, HexFormat.of()::formatHex);
+        case BYTES_FORM_BASE64 ->
+            decoded(text, Base64.getDecoder()::decode, Base64.getEncoder()::encodeToString);
+        default -> ByteString.copyFrom(Json.encode(text));
+      };
     } catch (IllegalArgumentException wrong) { // not hexadecimal, not Base64
       return null;
     }
+  }
+
+  /** The bytes of a text; null where encoding them makes another text, as a decoder takes more. */
+  private static ByteString decoded(
+      String text, Function<String, byte[]> decode, Function<byte[], String> encode) {
+    byte[] held = decode.apply(text);
+    return encode.apply(held).equals(text) ? ByteString.copyFrom(held) : null;
   }
 
   /** Packs a list of numbers; null stands for a real that is not finite. */

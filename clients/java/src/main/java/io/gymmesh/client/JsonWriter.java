@@ -230,7 +230,11 @@ final class JsonWriter {
         float number = from.getFloat();
         numbers.add(Float.isFinite(number) ? (double) number : null);
       } else {
-        numbers.add((long) from.getInt());
+        long id = from.getInt();
+        if (id < 0) {
+          throw new CodecException(id + " is negative").within(numbers.size());
+        }
+        numbers.add(id);
       }
     }
     return numbers;

@@ -7,7 +7,6 @@ import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.protobuf.Message;
 import com.google.rpc.ErrorInfo;
 import io.gymmesh.client.Conversations.Part;
-import io.gymmesh.responses.v1.Response;
 import io.gymmesh.rollout.v1.Failure;
 import io.gymmesh.rollout.v1.ModelCallCompleted;
 import io.gymmesh.rollout.v1.Rollout;
@@ -29,6 +28,7 @@ import io.gymmesh.row.v1.Turn;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 
 /**
@@ -84,7 +84,7 @@ public final class Rows {
   /**
    * The row of a failed rollout, with what was known of it before.
    *
-   * @throws IllegalArgumentException its calls form no conversation, or it holds what is not JSON
+   * @throws IllegalArgumentException it holds what is not JSON
    */
   public static Row failed(Task task, Failure failure, Rollout partial) {
     Rows made = new Rows(task, partial);
@@ -200,14 +200,10 @@ public final class Rows {
   private void putCalls(RowResponse.Builder response) {
     List<Part> parts = Conversations.parts(rollout);
     Map<Integer, Integer> places = new LinkedHashMap<>();
-    Conversations.finalCall(rollout)
-        .ifPresent(
-            last -> {
-              for (int call : Conversations.chain(rollout, last.getCallId())) {
-                places.put(call, response.getOutputCount());
-                response.addAllOutput(parts.get(call).items());
-              }
-            });
+    for (int call : finalChain()) {
+      places.put(call, response.getOutputCount());
+      response.addAllOutput(parts.get(call).items());
+    }
     for (int i = 0; i < parts.size(); i++) {
       ModelCallCompleted done = parts.get(i).call();
       ModelCall.Builder call =
@@ -224,33 +220,65 @@ public final class Rows {
     }
   }
 
+  /** The places of the calls that lead to the final one. */
+  private List<Integer> finalChain() {
+    Optional<ModelCallCompleted> last = Conversations.finalCall(rollout);
+    try {
+      return last.map(call -> Conversations.chain(rollout, call.getCallId())).orElse(List.of());
+    } catch (IllegalArgumentException error) {
+      // A rollout may fail because its calls form no conversation; its row has them all the same.
+      if (row.hasFailure()) {
+        return List.of();
+      }
+      throw error;
+    }
+  }
+
   /** What the final call's answer says of itself. */
   private RowResponse.Builder answer() {
     ModelCallCompleted last =
         Conversations.finalCall(rollout).orElse(ModelCallCompleted.getDefaultInstance());
-    Response answer = last.getResponse();
-    RowResponse.Builder response =
-        RowResponse.newBuilder()
-            .setId(either(answer.getId(), rollout.getRolloutId()))
-            .setObject("response")
-            .setCreatedAt(RowSums.startedAt(rollout))
-            .setModel(either(answer.getModel(), last.getModel()))
-            .setStatus(either(answer.getStatus(), "completed"))
-            .setUsage(RowSums.usage(RowSums.callsOf(rollout, "")));
     // The overlay may hold these where they are not as the API has them.
     Map<String, Object> head =
-        Codec.writeObject(answer.toBuilder().clearOutput().clearUsage().build());
+        Codec.writeObject(last.getResponse().toBuilder().clearOutput().clearUsage().build());
+    RowResponse.Builder response =
+        RowResponse.newBuilder()
+            .setId(either(text(head.get("id")), rollout.getRolloutId()))
+            .setObject("response")
+            .setCreatedAt(RowSums.startedAt(rollout))
+            .setModel(either(text(head.get("model")), last.getModel()))
+            .setStatus(either(text(head.get("status")), "completed"))
+            .setUsage(RowSums.usage(RowSums.callsOf(rollout, "")));
     if (head.get("error") != null) {
       response.setErrorJson(stored(head.get("error")));
     }
     Object details = head.get("incomplete_details");
-    if (details == null || Map.of().equals(details)) {
-      details = cutShort(rollout.getCompleted().getStopReason());
+    Object cut = cutShort(rollout.getCompleted().getStopReason());
+    if (cut != null && saysNothing(details)) {
+      details = cut;
+    }
+    if (!saysNothing(details)) {
+      response.setStatus("incomplete");
     }
     if (details != null) {
-      response.setStatus("incomplete").setIncompleteDetailsJson(stored(details));
+      response.setIncompleteDetailsJson(stored(details));
     }
     return response;
+  }
+
+  /** A text that a field can hold; empty where the answer has something else in its place. */
+  private static String text(Object value) {
+    return Json.isText(value) ? (String) value : "";
+  }
+
+  /** Whether a value is null, false, zero or empty. */
+  private static boolean saysNothing(Object value) {
+    return value == null
+        || value.equals("")
+        || value.equals(false)
+        || value instanceof Number number && number.doubleValue() == 0
+        || value instanceof List<?> list && list.isEmpty()
+        || value instanceof Map<?, ?> object && object.isEmpty();
   }
 
   private static Object cutShort(StopReason reason) {

@@ -1,6 +1,7 @@
 package io.gymmesh.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -174,6 +175,41 @@ class JsonTest {
     broken.getCallsBuilder(0).getTokensBuilder().setOutputTokenIds(bytes(1, 2, 3));
     CodecException error = assertThrows(CodecException.class, () -> Codec.write(broken.build()));
     assertEquals(List.of("calls", 0, "tokens", "output_token_ids"), error.path());
+  }
+
+  @Test
+  void negativeTokenIdsAreNotWritten() {
+    TokenCapture tokens =
+        TokenCapture.newBuilder()
+            .setOutputTokenIds(bytes(1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF))
+            .build();
+    CodecException error = assertThrows(CodecException.class, () -> Codec.write(tokens));
+    assertEquals("output_token_ids[1]: -1 is negative", error.getMessage());
+  }
+
+  @Test
+  void bytesFitOnlyAsTheyAreWritten() {
+    assertEquals(bytes(0xAB), tokens("{\"tokenizer_digest\":\"ab\"}").getTokenizerDigest());
+    assertTrue(tokens("{\"tokenizer_digest\":\"AB\"}").getTokenizerDigest().isEmpty());
+    assertTrue(tokens("{\"prompt_token_ids\":[-1]}").getPromptTokenIds().isEmpty());
+    assertEquals(8, tokens("{\"logprobs\":[-1,-2.5]}").getLogprobs().size());
+    for (String wrong : List.of("+/\\n8=", "+/8", "+/9=")) {
+      Media.Builder media = Media.newBuilder();
+      assertTrue(
+          Codec.read(Json.parse("{\"data\":\"" + wrong + "\"}"), media).getData().isEmpty(), wrong);
+    }
+  }
+
+  private static TokenCapture tokens(String text) {
+    return Codec.read(Json.parse(text), TokenCapture.newBuilder()).build();
+  }
+
+  @Test
+  void aDoubleTakesAnIntegerThatItHolds() {
+    assertTrue(
+        Codec.read(Json.parse("{\"reward\":9223372036854774784}"), Row.newBuilder()).hasReward());
+    assertFalse(
+        Codec.read(Json.parse("{\"reward\":9223372036854775807}"), Row.newBuilder()).hasReward());
   }
 
   private static ByteString bytes(int... values) {
