@@ -24,7 +24,7 @@ from gymmesh_mesh.compose import (
 )
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul
-from gymmesh_mesh.processes import StartError
+from gymmesh_mesh.processes.process import StartError
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serve import serve
 from gymmesh_runtime.serving import Service

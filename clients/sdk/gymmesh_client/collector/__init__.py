@@ -9,8 +9,11 @@ order       the order in which rollouts are started (pure)
 outcomes    where outcomes go: files, or nowhere
 options     how to collect
 figures     how far a run is
+row_maker   rows of large rollouts, made in a thread
+metrics     what a collector counts
 """
 
+from gymmesh_client.collector import metrics
 from gymmesh_client.collector.collector import Collector
 from gymmesh_client.collector.figures import Figures
 from gymmesh_client.collector.options import CollectOptions
@@ -28,5 +31,6 @@ __all__ = [
     "Outcomes",
     "ended_by",
     "length_from",
+    "metrics",
     "repeat_seed",
 ]
