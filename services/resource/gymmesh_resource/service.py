@@ -17,7 +17,7 @@ from typing import Any
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.mcp_server import Offering
+from gymmesh_resource.mcp_server.offering import Offering
 from gymmesh_resource.registry import check_signatures, make_environment
 from gymmesh_resource.serving import (
     CLOSE_S,
