@@ -32,7 +32,7 @@ from gymmesh_resource.serving import (
 from gymmesh_resource.verdicts import check_range
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serving import Service
+from gymmesh_runtime.serving.service import Service
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"

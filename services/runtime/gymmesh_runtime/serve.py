@@ -28,10 +28,10 @@ from gymmesh_runtime.serving import (
     DiscoveryPeer,
     MetricsEndpoint,
     Registration,
-    Service,
     give_back_spare_memory,
     heartbeat,
 )
+from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
 from gymmesh_runtime.waits import cancel_and_wait
