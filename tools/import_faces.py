@@ -7,7 +7,11 @@ a look at the rest of the house.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from grimp import ImportGraph
@@ -21,17 +25,32 @@ def _texts(option: Any) -> set[str]:
     return set(option or ())
 
 
+@cache
+def _names_of(room: str) -> frozenset[str]:
+    """What the face of a room exports: its `__all__`."""
+    spec = find_spec(room)
+    if spec is None or spec.origin is None:
+        return frozenset()
+    for statement in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return frozenset(ast.literal_eval(statement.value))
+    return frozenset()
+
+
 class FacesContract(Contract):
     """Fails for an import of what another room has inside.
 
     Options:
         kinds: packages whose members are rooms of their own, since they are found by name.
+        apart: modules that are imported from their own file, since they load a library that the
+            rest of their room does without.
         open_packages: packages whose rooms have no faces yet.
     """
 
     type_name = "faces"
 
     kinds = fields.SetField(subfield=fields.StringField(), required=False)
+    apart = fields.SetField(subfield=fields.StringField(), required=False)
     open_packages = fields.SetField(subfield=fields.StringField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
@@ -59,15 +78,20 @@ class FacesContract(Contract):
         if not imported.startswith("gymmesh_"):
             return False  # the stubs' modules are their faces
         package = imported.partition(".")[0]
-        if package in _texts(self.open_packages):
+        if package in _texts(self.open_packages) or imported in _texts(self.apart):
             return False
         room = self._room(imported)
         return imported != room and self._room(importer) != room
 
     def _is_of_face(self, found: Mapping[str, Any]) -> bool:
-        """Whether a name is imported from a room that also has a module of that name."""
+        """Whether it is a name of the room's face, which also has a module of that name."""
+        room, _, name = found["imported"].rpartition(".")
         written: str = found["line_contents"].lstrip()
-        return written.startswith(f"from {self._room(found['imported'])} import ")
+        return (
+            room == self._room(found["imported"])
+            and written.startswith(f"from {room} import ")
+            and name in _names_of(room)
+        )
 
     def _room(self, module: str) -> str:
         parts = module.split(".")

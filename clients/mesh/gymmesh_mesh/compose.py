@@ -22,7 +22,7 @@ from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, close_bounded, instance_of
-from gymmesh_runtime.serving import Service
+from gymmesh_runtime.serving.service import Service
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.base import RegistryBackend

@@ -24,7 +24,8 @@ from gymmesh_mesh.compose import ServiceSpec, make_service
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import Served, ServeOptions, serve
-from gymmesh_runtime.serving import Service, run
+from gymmesh_runtime.serving import run
+from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.telemetry import Concealing, LogFormat, OneOfEach, formatter
 
 _MAX_REASON: Final = 4000  # characters; the parent reads lines of bounded length

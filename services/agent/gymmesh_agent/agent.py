@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
-from gymmesh_runtime.text import described
+from gymmesh_runtime.text.authors_code import described
 
 __all__ = ["Agent", "Completion", "ContextExceeded", "StopRollout", "find_agent"]
 

@@ -29,7 +29,7 @@ from gymmesh_agent.telemetry import (
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry import RolloutRef, current_rollout
-from gymmesh_runtime.text import as_exception
+from gymmesh_runtime.text.authors_code import as_exception
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""

@@ -27,7 +27,7 @@ import grpc
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import RULES, MeshError, to_status, unforeseen
-from gymmesh_runtime.telemetry import stalls_within
+from gymmesh_runtime.telemetry.stalls import stalls_within
 from gymmesh_runtime.text import describe
 
 Reason = errors_pb2.ErrorReason

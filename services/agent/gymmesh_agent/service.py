@@ -25,8 +25,9 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serving import Service
-from gymmesh_runtime.text import described, place_of
+from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.text import place_of
+from gymmesh_runtime.text.authors_code import described
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0

@@ -36,7 +36,7 @@ def edges_of(config: DiscoveryConfig) -> list[Edge]:
     edges: list[Edge] = []
     if config.xds:
         Extra("xds", ("envoy",)).require("the xDS control plane", path="discovery.xds")
-        from gymmesh_discovery.xds import XdsEdge
+        from gymmesh_discovery.xds.servicer import XdsEdge
 
         edges.append(XdsEdge())
     if config.http_sd:

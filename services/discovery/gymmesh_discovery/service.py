@@ -18,7 +18,7 @@ from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import IdentityConfig
-from gymmesh_runtime.serving import Service
+from gymmesh_runtime.serving.service import Service
 
 KIND: Final = "gymmesh.discovery.v1.DiscoveryService"
 _PAGE: Final = 1000

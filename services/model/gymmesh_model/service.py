@@ -33,7 +33,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import owned
-from gymmesh_runtime.serving import Service
+from gymmesh_runtime.serving.service import Service
 
 KIND: Final = "gymmesh.model.v1.ModelService"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gymmesh_resource.errors import ToolError as ToolError
     from gymmesh_resource.expected import Expected as Expected
     from gymmesh_resource.model_access import ModelAnswer as ModelAnswer
-    from gymmesh_resource.rewards import reward as reward
+    from gymmesh_resource.rewards.marking import reward as reward
     from gymmesh_resource.rollout import Member as Member
     from gymmesh_resource.rollout import Rollout as Rollout
     from gymmesh_resource.rollout import ToolCall as ToolCall

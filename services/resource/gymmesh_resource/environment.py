@@ -197,7 +197,7 @@ class Environment(Generic[S]):
 
     def reward_functions(self) -> Mapping[str, tuple[Callable[..., Any], float]]:
         """The reward functions by name, each with its weight: methods marked `@reward`."""
-        from gymmesh_resource.rewards import marked_methods
+        from gymmesh_resource.rewards.marking import marked_methods
 
         return {
             mark.name: (getattr(self, attribute), mark.weight)

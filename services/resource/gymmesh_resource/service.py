@@ -17,7 +17,7 @@ from typing import Any
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.mcp_server import Offering
+from gymmesh_resource.mcp_server.offering import Offering
 from gymmesh_resource.registry import check_signatures, make_environment
 from gymmesh_resource.serving import (
     CLOSE_S,
@@ -32,7 +32,7 @@ from gymmesh_resource.serving import (
 from gymmesh_resource.verdicts import check_range
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serving import Service
+from gymmesh_runtime.serving.service import Service
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"

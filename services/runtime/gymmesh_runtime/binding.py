@@ -25,7 +25,7 @@ from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.sizes import read_request
-from gymmesh_runtime.telemetry import active
+from gymmesh_runtime.telemetry.tracing import active
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from gymmesh_runtime.telemetry import Counter, Gauge, Histogram
+from gymmesh_runtime.telemetry.instruments import Counter, Gauge, Histogram
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 # CPU time, memory and open files of the process, under the library's own names (process_…).

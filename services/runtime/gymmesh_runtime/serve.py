@@ -28,11 +28,12 @@ from gymmesh_runtime.serving import (
     DiscoveryPeer,
     MetricsEndpoint,
     Registration,
-    Service,
     give_back_spare_memory,
     heartbeat,
 )
-from gymmesh_runtime.telemetry import name_process, tracing
+from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.telemetry import name_process
+from gymmesh_runtime.telemetry.tracing import tracing
 from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_runtime.wire import KEEPALIVE_KEY, KEEPALIVE_S, HealthPort, MeshServer
 

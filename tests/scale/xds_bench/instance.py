@@ -13,8 +13,8 @@ from gymmesh_discovery.backends.consul import ConsulRegistry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.serve import ServeOptions, serve
-from gymmesh_runtime.serving import Service
 from gymmesh_runtime.serving.loop import run
+from gymmesh_runtime.serving.service import Service
 from tests.xds.plane import MODEL, Model
 
 

@@ -16,8 +16,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serve
-from gymmesh_runtime.serving import Service
 from gymmesh_runtime.serving.loop import run
+from gymmesh_runtime.serving.service import Service
 from tests.unit.runtime.probe import MODEL, Probe
 
 

@@ -107,7 +107,7 @@ def collect(
     looks at the run and steers it from another terminal.
     """
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
-    from gymmesh_cli.shared import MeshPlan
+    from gymmesh_cli.shared.session import MeshPlan
 
     plan = MeshPlan.of(mesh, agent, security)
     kept = asked_for(mesh, plan.config)

@@ -16,14 +16,9 @@ from typing import Any, Final
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_cli.options import OutputOptions, TrackOptions
-from gymmesh_cli.shared import (
-    MeshPlan,
-    TaskChoice,
-    choose_tasks,
-    interrupting,
-    on_interrupt,
-    refuse_pipe,
-)
+from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
+from gymmesh_cli.shared.session import MeshPlan
+from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
 from gymmesh_cli.terminal import (
     DONE,
     INTERRUPTED,
@@ -282,7 +277,7 @@ async def _collect_with(
         tracking = None
         if command.track is not None:
             # Imported only where it is asked for.
-            from gymmesh_cli.shared import tracked
+            from gymmesh_cli.shared.tracking import tracked
 
             tracking = await stack.enter_async_context(tracked(command.track, output, collector))
         asking = asyncio.create_task(_say_services(mesh, output))

@@ -84,7 +84,7 @@ def run(
     if extras and prompt is None:
         raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
     from gymmesh_cli.collect import run_one
-    from gymmesh_cli.shared import MeshPlan
+    from gymmesh_cli.shared.session import MeshPlan
     from gymmesh_runtime.serving import run_bounded
 
     plan = MeshPlan.of(mesh, agent, security)

@@ -10,8 +10,10 @@ import click
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_cli.shared import MeshPlan, refuse_pipe
-from gymmesh_cli.terminal import DONE, NOTHING_DONE, EventPrinter, echo_json_line, one_line
+from gymmesh_cli.shared.session import MeshPlan
+from gymmesh_cli.shared.task_choice import refuse_pipe
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo_json_line, one_line
+from gymmesh_cli.terminal.events import EventPrinter
 from gymmesh_client import (
     FailedAttempt,
     TaskProblem,

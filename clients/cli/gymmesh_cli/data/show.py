@@ -160,7 +160,7 @@ def _print(events: list[Any], *, as_json: bool) -> None:
     from google.protobuf import json_format
 
     from gymmesh.rollout.v1 import rollout_pb2
-    from gymmesh_cli.terminal import EventPrinter
+    from gymmesh_cli.terminal.events import EventPrinter
     from gymmesh_client import FailedAttempt
 
     printer = EventPrinter()

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gymmesh_cli.shared import checked_rows
+from gymmesh_cli.shared.task_choice import checked_rows
 from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line
 from gymmesh_client.problems import TaskProblem
 from gymmesh_client.tasks import TaskDefaults, TaskReader
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.authoring import TaskChecks
+    from gymmesh_mesh.authoring.task_checks import TaskChecks
 
 _MOST: Final = 100
 # Stand in for names that only a configuration could tell.
@@ -44,7 +44,7 @@ def _reader(config: tuple[Path, ...]) -> tuple[TaskReader, TaskChecks | None]:
         return TaskReader(_ANY), None
     # Only now, as they import all services.
     from gymmesh_cli.options import MeshOptions
-    from gymmesh_cli.shared import MeshPlan
+    from gymmesh_cli.shared.session import MeshPlan
 
     plan = MeshPlan.of(MeshOptions(config=config), ())
     return plan.reader(), plan.checks()

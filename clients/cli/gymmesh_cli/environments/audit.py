@@ -162,7 +162,8 @@ async def _reports(
     golds: GoldOptions | None,
 ) -> AsyncIterator[Report]:
     from gymmesh_cli.environments.task_files import tasks_of
-    from gymmesh_mesh.authoring import audit_address, audit_here, places
+    from gymmesh_mesh.authoring.auditing import audit_address, audit_here
+    from gymmesh_mesh.authoring.environments import places
 
     config = mesh.load()
     tasks = tasks_of(tasks_file) if tasks_file else []

@@ -16,7 +16,7 @@ from gymmesh_cli.options import MeshOptions, json_option, mesh_options, tasks_op
 from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line, report
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.authoring import About, Finding
+    from gymmesh_mesh.authoring.environments import About, Finding
 
 
 @click.group()
@@ -90,7 +90,7 @@ def test(
     last check is the cheap part of `gym-cli env audit`. Exit code 0 when nothing is wrong but
     warnings, 1 when something is; with --strict also for warnings.
     """
-    from gymmesh_mesh.authoring import places, trial
+    from gymmesh_mesh.authoring.environments import places, trial
     from gymmesh_runtime.serving import run_bounded
 
     config = mesh.load()
@@ -121,7 +121,7 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
 
     Exit code 1 when one of the configuration cannot be loaded.
     """
-    from gymmesh_mesh.authoring import about, installed
+    from gymmesh_mesh.authoring.environments import about, installed
 
     config = mesh.load()
     configured = [

@@ -11,7 +11,7 @@ from gymmesh_cli.options import FILE
 from gymmesh_cli.terminal import echo, one_line
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.authoring import TokenizerName
+    from gymmesh_mesh.authoring.environments import TokenizerName
 
 
 @click.command("index", short_help="Index documents for the environment web_search.")
@@ -44,7 +44,7 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -
     Exit code 2 for documents that cannot be indexed.
     """
     from gymmesh_client.replacing import refuse_foreign, refuse_inputs
-    from gymmesh_mesh.authoring import index_documents, is_index
+    from gymmesh_mesh.authoring.environments import index_documents, is_index
 
     refuse_inputs([output], {"DOCS": documents})
     refuse_foreign(output, is_index, "an index of documents")

@@ -23,7 +23,7 @@ from gymmesh_cli.terminal import echo, report
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
-    from gymmesh_mesh.authoring import McpSession, OfferedEnvironment
+    from gymmesh_mesh.authoring.mcp_session import McpSession, OfferedEnvironment
 
 _LOOK_S: Final = 0.5
 
@@ -79,7 +79,7 @@ def mcp(
 def _environment(
     name: str, mesh: MeshOptions, registry: str | None, security: SecurityOptions
 ) -> AbstractAsyncContextManager[OfferedEnvironment]:
-    from gymmesh_mesh.authoring import environment_alone, environment_at
+    from gymmesh_mesh.authoring.mcp_session import environment_alone, environment_at
 
     if registry is None:
         security.refuse("--registry")
@@ -119,7 +119,7 @@ async def _hold(
 async def _until_over(session: McpSession) -> None:
     import asyncio
 
-    from gymmesh_cli.shared import interrupting
+    from gymmesh_cli.shared.interrupts import interrupting
 
     stop = asyncio.Event()
     with interrupting(stop.set):
@@ -130,7 +130,7 @@ async def _until_over(session: McpSession) -> None:
 
 
 def _task_of(environment: str, file: Path, task_id: str | None) -> rollout_pb2.Task:
-    from gymmesh_cli.shared import right_tasks
+    from gymmesh_cli.shared.task_choice import right_tasks
     from gymmesh_client.problems import UserError
     from gymmesh_client.tasks import TaskDefaults, TaskReader
 
@@ -186,7 +186,7 @@ def _as_text(shown: dict[str, Any]) -> Iterator[str]:
 
 
 def _verdict_text(verdict: rollout_pb2.Verification) -> Iterator[str]:
-    from gymmesh_cli.terminal import verdict_text
+    from gymmesh_cli.terminal.events import verdict_text
     from gymmesh_responses import bytes_to_text
 
     yield verdict_text(verdict)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def tasks_of(file: Path) -> list[rollout_pb2.Task]:
     """The tasks of a file, all of one environment. Raises UserError."""
-    from gymmesh_cli.shared import right_tasks
+    from gymmesh_cli.shared.task_choice import right_tasks
     from gymmesh_client.problems import UserError
     from gymmesh_client.tasks import TaskDefaults, TaskReader
 

@@ -70,7 +70,7 @@ class MeshOptions:
             )
         if self.environment_place is None:
             return config
-        from gymmesh_mesh.authoring import with_environment
+        from gymmesh_mesh.authoring.placing import with_environment
 
         return with_environment(config, self.environment_place)
 

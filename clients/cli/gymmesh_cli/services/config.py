@@ -38,7 +38,7 @@ def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> i
     Exit code 0 when all is right, 1 when an environment or a name is wrong, 2 when the file is.
     """
     from gymmesh_mesh import MeshConfig
-    from gymmesh_mesh.authoring import problems_of, wrong_classes
+    from gymmesh_mesh.authoring.validating import problems_of, wrong_classes
     from gymmesh_runtime.config import ConfigError, load_config, merged_document, public_view
 
     try:

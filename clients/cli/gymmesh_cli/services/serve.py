@@ -88,7 +88,7 @@ def serve(
     place = ServingPlace(host=host or "", advertise_host=advertise_host or "", **asked)
     config = mesh.load()
     if kind == "environment" and name not in config.environments:
-        from gymmesh_mesh.authoring import with_environment
+        from gymmesh_mesh.authoring.placing import with_environment
 
         config = with_environment(config, name)
         name = config.defaults.environment

@@ -15,7 +15,8 @@ from gymmesh_cli.options import MeshOptions, SecurityOptions
 from gymmesh_client import TaskDefaults, TaskReader
 from gymmesh_client.collect_stream import StreamLimits
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, discovered, embedded, read_target, remote
-from gymmesh_mesh.authoring import TaskChecks, rows_of_examples
+from gymmesh_mesh.authoring.placing import rows_of_examples
+from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.telemetry import LogFormat

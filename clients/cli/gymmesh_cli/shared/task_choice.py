@@ -12,7 +12,7 @@ from gymmesh_cli.terminal import one_line
 from gymmesh_client import TaskProblem, TaskReader, TaskRow, UserError
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.authoring import TaskChecks
+    from gymmesh_mesh.authoring.task_checks import TaskChecks
 
 _SHOWN: Final = 5
 

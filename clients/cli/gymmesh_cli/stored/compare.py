@@ -66,8 +66,9 @@ def compare(
     Only tasks that were judged in both runs count. The same --seed gives the same figures.
     """
     from gymmesh_client.replacing import refuse_inputs, refuse_used
-    from gymmesh_data.profile import CHARTS, ProfileOptions, comparison_page
+    from gymmesh_data.profile import ProfileOptions, comparison_page
     from gymmesh_data.profile import compare as make
+    from gymmesh_data.profile.html import CHARTS
 
     if len(inputs) < 2:
         raise click.UsageError("give two runs or more; gym-cli profile is for one")
@@ -87,7 +88,7 @@ def compare(
 
 def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     from gymmesh_cli.stored.profile import table
-    from gymmesh_data.profile import figure_text
+    from gymmesh_data.profile.html import figure_text
 
     wins, losses = one.wins, one.losses
     yield f"before        {one.before}"

@@ -116,7 +116,7 @@ def import_(
 
 def _problem_of_answers() -> Callable[[dict[str, Any]], str]:
     """What the installed environments have against the expected answers of their rows."""
-    from gymmesh_mesh.authoring import TaskChecks
+    from gymmesh_mesh.authoring.task_checks import TaskChecks
     from gymmesh_runtime.config import ConfigError
 
     checks = TaskChecks.of_installed()

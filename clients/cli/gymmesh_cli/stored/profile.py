@@ -97,8 +97,9 @@ def profile(
     Exit code 0, or 1 when no rollout has a reward.
     """
     from gymmesh_client.replacing import refuse_inputs, refuse_used
-    from gymmesh_data.profile import CHARTS, Fields, ProfileOptions, page_of
+    from gymmesh_data.profile import Fields, ProfileOptions, page_of
     from gymmesh_data.profile import profile as make
+    from gymmesh_data.profile.html import CHARTS
 
     if html is not None:
         CHARTS.require("--html")
@@ -109,7 +110,7 @@ def profile(
     options = ProfileOptions(solved_at, resamples, seed, fields=Fields(answer, difficulty))
     tracking = None
     if track is not None:
-        from gymmesh_cli.shared import profile_tracking_of
+        from gymmesh_cli.shared.tracking import profile_tracking_of
 
         tracking = profile_tracking_of(track)
     made = make(inputs, options, on_rollout=None if tracking is None else tracking.see)
@@ -133,7 +134,7 @@ def _track(tracking: ProfileTracking, made: Profile, *, err: bool) -> None:
     """Send the profile to its tracker, and say where it is."""
     import asyncio
 
-    from gymmesh_cli.shared import send_profile
+    from gymmesh_cli.shared.tracking import send_profile
 
     begun: dict[str, Any] = {}
     asyncio.run(send_profile(tracking, made, begun.update))
@@ -163,7 +164,8 @@ def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
 
 def lines_of(made: Profile) -> Iterable[str]:
     """A profile as lines for a terminal."""
-    from gymmesh_data.profile import available, figure_text
+    from gymmesh_data.profile import available
+    from gymmesh_data.profile.html import figure_text
 
     told, options, tasks = made.rollouts(), made.options, len(made.totals.tasks)
     yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of {tasks} tasks"
@@ -204,7 +206,7 @@ def _pictures(made: Profile) -> Iterable[str]:
 
 
 def _tables(made: Profile) -> Iterable[str]:
-    from gymmesh_data.profile import figure_text
+    from gymmesh_data.profile.html import figure_text
 
     totals = made.totals
     yield from table(

@@ -18,7 +18,8 @@ from typing import Any
 from google.protobuf import json_format
 
 from gymmesh_cli.options import MeshOptions, SecurityOptions
-from gymmesh_cli.shared import MeshPlan, interrupting
+from gymmesh_cli.shared.interrupts import interrupting
+from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.terminal import (
     DONE,
     INTERRUPTED,

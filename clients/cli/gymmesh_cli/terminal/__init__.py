@@ -6,7 +6,6 @@ logs.py     where the log of a command goes
 events.py   a rollout's events as text
 """
 
-from gymmesh_cli.terminal.events import EventPrinter, verdict_text
 from gymmesh_cli.terminal.exits import (
     DONE,
     INTERRUPTED,
@@ -31,7 +30,6 @@ __all__ = [
     "INTERRUPTED",
     "NOTHING_DONE",
     "WITH_FAILURES",
-    "EventPrinter",
     "echo",
     "echo_json",
     "echo_json_line",
@@ -45,5 +43,4 @@ __all__ = [
     "plain_errors",
     "report",
     "say",
-    "verdict_text",
 ]

@@ -18,13 +18,11 @@ from gymmesh_data.profile.comparison import Comparison, compare
 from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k
 from gymmesh_data.profile.facts import Fields
 from gymmesh_data.profile.health import HealthWarning
-from gymmesh_data.profile.html import CHARTS, figure_text
 from gymmesh_data.profile.page import page_of
 from gymmesh_data.profile.report import Figure, Profile, ProfileOptions, profile
 from gymmesh_data.profile.resampling import available
 
 __all__ = [
-    "CHARTS",
     "Comparison",
     "Fields",
     "Figure",
@@ -34,7 +32,6 @@ __all__ = [
     "available",
     "compare",
     "comparison_page",
-    "figure_text",
     "majority_at_k",
     "page_of",
     "pass_at_k",

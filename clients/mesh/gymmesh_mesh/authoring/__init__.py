@@ -1,50 +1,9 @@
-"""What the commands for authors of environments do: trials, conformance, audits of verifiers, tools
-over MCP, tasks, checks of a configuration.
+"""What the commands for authors of environments do, each in a room of its own.
+
+auditing      puts verifiers on trial
+environments  what environments there are; trials, indexes, generated tasks
+mcp_session   an environment's tools over MCP
+placing       an environment that a command names by its place
+task_checks   checks of tasks by the environments that they are for
+validating    checks of a configuration
 """
-
-from gymmesh_mesh.authoring.auditing import audit_address, audit_here
-from gymmesh_mesh.authoring.environments import (
-    About,
-    Finding,
-    TokenizerName,
-    about,
-    generate_reasoning_gym,
-    index_documents,
-    installed,
-    is_index,
-    places,
-    trial,
-)
-from gymmesh_mesh.authoring.mcp_session import (
-    McpSession,
-    OfferedEnvironment,
-    environment_alone,
-    environment_at,
-)
-from gymmesh_mesh.authoring.placing import rows_of_examples, with_environment
-from gymmesh_mesh.authoring.task_checks import TaskChecks
-from gymmesh_mesh.authoring.validating import problems_of, wrong_classes
-
-__all__ = [
-    "About",
-    "Finding",
-    "McpSession",
-    "OfferedEnvironment",
-    "TaskChecks",
-    "TokenizerName",
-    "about",
-    "audit_address",
-    "audit_here",
-    "environment_alone",
-    "environment_at",
-    "generate_reasoning_gym",
-    "index_documents",
-    "installed",
-    "is_index",
-    "places",
-    "problems_of",
-    "rows_of_examples",
-    "trial",
-    "with_environment",
-    "wrong_classes",
-]

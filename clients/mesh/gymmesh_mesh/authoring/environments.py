@@ -119,7 +119,7 @@ def generate_reasoning_gym(
 
     Raises ConfigError.
     """
-    from gymmesh_resource.environments.reasoning_gym import generate_rows, write_rows
+    from gymmesh_resource.environments.reasoning_gym.generate import generate_rows, write_rows
 
     try:
         rows = generate_rows(datasets, count, seed, config=settings, answer_tags=answer_tags)

@@ -16,7 +16,7 @@ from gymmesh_resource.registry import environment_names, make_environment, named
 from gymmesh_resource.rewards import Rewards
 from gymmesh_resource.task import Task
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.text import as_exception
+from gymmesh_runtime.text.authors_code import as_exception
 
 _PAYLOAD: Final = "payload_json"
 _LOGGER: Final = logging.getLogger("gymmesh.mesh")

@@ -16,7 +16,7 @@ from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import DISCOVERY
 from gymmesh_runtime.serving import DiscoveryPeer, Registration
-from gymmesh_runtime.telemetry import tracing
+from gymmesh_runtime.telemetry.tracing import tracing
 
 
 @asynccontextmanager

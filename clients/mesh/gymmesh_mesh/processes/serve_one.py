@@ -24,10 +24,10 @@ from gymmesh_mesh.compose import (
 )
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import in_consul
-from gymmesh_mesh.processes import StartError
+from gymmesh_mesh.processes.process import StartError
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serve import serve
-from gymmesh_runtime.serving import Service
+from gymmesh_runtime.serving.service import Service
 
 KINDS: tuple[ServiceKind, ...] = get_args(ServiceKind)
 

@@ -13,6 +13,7 @@ figures     how far a run is
 metrics     the instruments of a run
 """
 
+from gymmesh_client.collector import metrics
 from gymmesh_client.collector.collector import Collector
 from gymmesh_client.collector.figures import Figures
 from gymmesh_client.collector.options import CollectOptions
@@ -30,5 +31,6 @@ __all__ = [
     "Outcomes",
     "ended_by",
     "length_from",
+    "metrics",
     "repeat_seed",
 ]

@@ -20,7 +20,7 @@ from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.summary import Counted, Tally
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.telemetry import CounterChild
+from gymmesh_runtime.telemetry.instruments import CounterChild
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
 

@@ -15,7 +15,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_client import UserError
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
 from gymmesh_mesh import remote as remote_mesh
-from gymmesh_mesh.authoring import TaskChecks
+from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_mesh.model_checks import set_weights
 from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
 from gymmesh_model.backends.base import Backend

@@ -27,7 +27,7 @@ from gymmesh_agent.plan import AttemptId
 from gymmesh_agent.tally import AttemptTally
 from gymmesh_agent.telemetry import metrics
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.telemetry import Attributes, active, mark_failed
+from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
 
 
 class _Lengths:

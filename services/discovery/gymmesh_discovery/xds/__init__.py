@@ -5,8 +5,4 @@ are pure; ``feed`` keeps the catalog in step with a backend; ``servicer`` speaks
 Needs the extra ``xds``.
 """
 
-from gymmesh_discovery.xds.servicer import XdsEdge
-
-__all__ = [
-    "XdsEdge",
-]
+__all__ = []

@@ -18,8 +18,6 @@ from gymmesh_model.transport.base import (
     Transport,
     TransportError,
 )
-from gymmesh_model.transport.client import HttpTransport
-from gymmesh_model.transport.target import HttpTarget
 
 __all__ = [
     "MAX_BODY",
@@ -28,8 +26,6 @@ __all__ = [
     "ConnectTimedOut",
     "ConnectionLost",
     "HttpAnswer",
-    "HttpTarget",
-    "HttpTransport",
     "ProtocolViolated",
     "StreamedAnswer",
     "TooLarge",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gymmesh_resource.mcp_server.offering import Offering
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Offering",
     "ToolServer",
     "serve",
 ]

@@ -24,7 +24,8 @@ from gymmesh_resource.errors import FILE_MODULE, DefinitionError
 from gymmesh_resource.rewards import function_environment
 from gymmesh_resource.tools import arguments_type
 from gymmesh_runtime.config import nearest
-from gymmesh_runtime.text import described, place_of
+from gymmesh_runtime.text import place_of
+from gymmesh_runtime.text.authors_code import described
 
 GROUP = "gymmesh.environments"
 # The folders of the files that were loaded.

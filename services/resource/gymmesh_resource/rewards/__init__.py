@@ -8,13 +8,10 @@ rewards.py    an environment's reward functions with their weights, and their su
 
 from gymmesh_resource.rewards.call import RewardCall
 from gymmesh_resource.rewards.function import function_environment
-from gymmesh_resource.rewards.marking import marked_methods, reward
 from gymmesh_resource.rewards.rewards import Rewards
 
 __all__ = [
     "RewardCall",
     "Rewards",
     "function_environment",
-    "marked_methods",
-    "reward",
 ]

@@ -1,5 +1,6 @@
 """Serves one environment: its RPCs, the sessions behind them, and the limits of its methods."""
 
+from gymmesh_resource.serving import metrics
 from gymmesh_resource.serving.audit_servicer import AuditServicer
 from gymmesh_resource.serving.method import Method
 from gymmesh_resource.serving.resource_servicer import ResourceServicer
@@ -17,5 +18,6 @@ __all__ = [
     "ServedEnvironment",
     "SessionStore",
     "VerifyServicer",
+    "metrics",
     "watch",
 ]

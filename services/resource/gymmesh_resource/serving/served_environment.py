@@ -26,8 +26,9 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.tools import Toolset
 from gymmesh_resource.workers import Threads
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.telemetry import NOTICED_S, note_stall
-from gymmesh_runtime.text import as_exception, shown_place
+from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
+from gymmesh_runtime.text import shown_place
+from gymmesh_runtime.text.authors_code import as_exception
 
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0

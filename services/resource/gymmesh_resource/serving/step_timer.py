@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from gymmesh_resource.errors import Blocked
-from gymmesh_runtime.telemetry import NOTICED_S, note_stall
+from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text import shown_place
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from gymmesh_resource.environment import Environment
-from gymmesh_runtime.telemetry import NOTICED_S, log_stall, note_stall, stalls_within
+from gymmesh_runtime.telemetry.stalls import NOTICED_S, log_stall, note_stall, stalls_within
 from gymmesh_runtime.text import shown_place
 
 _BEAT_S: Final = 0.25

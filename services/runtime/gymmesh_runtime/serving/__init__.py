@@ -19,7 +19,6 @@ from gymmesh_runtime.serving.process_limits import allow_files, limit_met, prepa
 from gymmesh_runtime.serving.processors import usable_processors
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serving.scheduling import normal_scheduling
-from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "HttpConnections",
     "MetricsEndpoint",
     "Registration",
-    "Service",
     "allow_files",
     "give_back_spare_memory",
     "heartbeat",

@@ -7,38 +7,22 @@ stalls           times at which something held the event loop
 tracing          spans, by OpenTelemetry
 instruments      counters, gauges and histograms; gymmesh_runtime/metrics.py declares them
 
-The last two are imported from their own files: `gym-cli --help` must not wait for the libraries
+The last three are imported from their own files: `gym-cli --help` must not wait for the libraries
 that they need.
 """
 
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout, for_rollout
-from gymmesh_runtime.telemetry.instruments import Counter, CounterChild, Gauge, Histogram
 from gymmesh_runtime.telemetry.log_limit import LogLimit
 from gymmesh_runtime.telemetry.logs import Concealing, LogFormat, OneOfEach, formatter, name_process
-from gymmesh_runtime.telemetry.stalls import NOTICED_S, log_stall, note_stall, stalls_within
-from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed, traced, tracing
 
 __all__ = [
-    "NOTICED_S",
-    "Attributes",
     "Concealing",
-    "Counter",
-    "CounterChild",
-    "Gauge",
-    "Histogram",
     "LogFormat",
     "LogLimit",
     "OneOfEach",
     "RolloutRef",
-    "active",
     "current_rollout",
     "for_rollout",
     "formatter",
-    "log_stall",
-    "mark_failed",
     "name_process",
-    "note_stall",
-    "stalls_within",
-    "traced",
-    "tracing",
 ]

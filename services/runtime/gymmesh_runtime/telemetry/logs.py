@@ -14,13 +14,10 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from gymmesh_runtime.telemetry.current_rollout import current_rollout
 from gymmesh_runtime.text import PlainFormatter, mask_secrets, plain_json
-
-if TYPE_CHECKING:
-    from gymmesh_runtime.serving import Service
 
 LogFormat = Literal["text", "json"]
 
@@ -79,7 +76,21 @@ def formatter(log_format: LogFormat) -> logging.Formatter:
     return JsonLines() if log_format == "json" else Concealing()
 
 
-def name_process(services: Iterable[Service]) -> None:
+class NamedService(Protocol):
+    """A service as a log line names it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the mesh."""
+        ...
+
+    @property
+    def instance_id(self) -> str:
+        """The id of this instance of it."""
+        ...
+
+
+def name_process(services: Iterable[NamedService]) -> None:
     """Has JSON lines say from now on which services this process serves."""
     served = list(services)
     _process["service"] = ",".join(one.name for one in served)

@@ -6,7 +6,6 @@ plain_text    control characters written out
 secrets       secrets masked
 """
 
-from gymmesh_runtime.text.authors_code import as_exception, described
 from gymmesh_runtime.text.faults import (
     authors_traceback,
     describe,
@@ -26,10 +25,8 @@ from gymmesh_runtime.text.secrets import mask_secrets, remember_secret
 
 __all__ = [
     "PlainFormatter",
-    "as_exception",
     "authors_traceback",
     "describe",
-    "described",
     "laid_out",
     "mask_secrets",
     "one_line",

@@ -106,7 +106,8 @@ class HttpEndpoint:
 
     def _over_http(self) -> Transport:
         # Imported here, since aiohttp takes a while and other backends do without.
-        from gymmesh_model.transport import HttpTarget, HttpTransport
+        from gymmesh_model.transport.client import HttpTransport
+        from gymmesh_model.transport.target import HttpTarget
 
         config = self._config
         headers = {"Content-Type": "application/json", **config.headers}

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from gymmesh_resource.environments._late import late_class
-from gymmesh_resource.environments.reasoning_gym.generate import generate_rows, write_rows
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments.reasoning_gym.environment import (
@@ -15,6 +14,4 @@ __getattr__ = late_class(__name__, "ReasoningGymEnvironment")
 
 __all__ = [
     "ReasoningGymEnvironment",
-    "generate_rows",
-    "write_rows",
 ]
