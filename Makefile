@@ -14,7 +14,7 @@ HANDOFF ?= loaders trackers trainers
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos chaos-damage clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -172,9 +172,11 @@ bench-xds: setup ## measure how soon gRPC clients follow the registry through xD
 scaling: setup ## print the capacity model of docs/scaling.md (ARGS=--write writes the page)
 	$(BIN)/python -m tests.scale.scaling_sim $(ARGS)
 
-chaos: setup ## hurt 20 runs of 500 rollouts in every way, damage 250 files, and judge them (ARGS=…)
-	$(BIN)/python -m tests.chaos.damage
+chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+chaos-damage: setup ## damage 250 files of finished runs, and see what readers make of each (ARGS=…)
+	$(BIN)/python -m tests.chaos.damage $(ARGS)
 
 fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)
 	$(BIN)/python -m tests.fuzz $(ARGS)

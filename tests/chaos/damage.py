@@ -1,7 +1,7 @@
 """Damages the files of a finished run, one at a time, and looks at what every reader makes of it.
 
-`python -m tests.chaos.damage` (`make chaos` calls it) does so 250 times. Nothing that was changed
-may be believed, nothing may be lost, and no derived file may be in the way:
+`python -m tests.chaos.damage` (`make chaos-damage` calls it) does so 250 times. Nothing that was
+changed may be believed, nothing may be lost, and no derived file may be in the way:
 
 - Each reader says what it said of the whole run, or refuses with one sentence.
 - Where only derived files are damaged, none refuses.

@@ -15,12 +15,14 @@ _HEAD: Final = (
     "absent, unless it is *always* written. Rows have further keys: the task's own, and those of "
     "the verifier's evidence.\n"
 )
-_TEXTS: Final = (
-    json_pb2.BYTES_FORM_UNSPECIFIED,
-    json_pb2.BYTES_FORM_CUT_TEXT,
-    json_pb2.BYTES_FORM_HEX,
-    json_pb2.BYTES_FORM_BASE64,
-)
+_BYTES: Final = {
+    json_pb2.BYTES_FORM_UNSPECIFIED: "text",
+    json_pb2.BYTES_FORM_CUT_TEXT: "text",
+    json_pb2.BYTES_FORM_INT32: "list of integers",
+    json_pb2.BYTES_FORM_FLOAT32: "list of numbers, null for one that is not finite",
+    json_pb2.BYTES_FORM_HEX: "text in hexadecimal digits",
+    json_pb2.BYTES_FORM_BASE64: "text in Base64",
+}
 
 
 def page_text(contract: Contract) -> str:
@@ -69,7 +71,9 @@ def _value(column: Column) -> str:
         kind = "object of texts"
     elif column.repeated:
         kind = f"list of {kind}"
-    return f"{kind}, always" if column.options.always else kind
+    if not column.options.always:
+        return kind
+    return f"{kind} or null, always" if column.proto.proto3_optional else f"{kind}, always"
 
 
 def _one(column: Column) -> str:
@@ -80,8 +84,8 @@ def _one(column: Column) -> str:
         return name
     if column.is_message:
         return f"[{name}](#{name.lower()})"
-    if column.proto.type == Proto.TYPE_BYTES and column.options.bytes not in _TEXTS:
-        return "list of numbers"
-    if column.proto.type in (Proto.TYPE_BYTES, Proto.TYPE_STRING, Proto.TYPE_ENUM):
+    if column.proto.type == Proto.TYPE_BYTES:
+        return _BYTES[column.options.bytes]
+    if column.proto.type in (Proto.TYPE_STRING, Proto.TYPE_ENUM):
         return "text"
     return "boolean" if column.proto.type == Proto.TYPE_BOOL else "number"

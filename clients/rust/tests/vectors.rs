@@ -13,7 +13,7 @@ use gymmesh_client::proto::DESCRIPTORS;
 use gymmesh_client::proto::responses::v1 as responses;
 use gymmesh_client::proto::rollout::v1::rollout::Outcome;
 use gymmesh_client::proto::rollout::v1::{Boundary, Rollout, RolloutEvent, Task};
-use gymmesh_client::proto::row::v1::Row;
+use gymmesh_client::proto::row::v1::{Row, RowMetadata, RowResponse};
 use gymmesh_client::proto::rpc::ErrorInfo;
 use gymmesh_client::rows::{completed_row, failure_row, write_row};
 use gymmesh_client::tasks::{TaskDefaults, repeat_seed, task_from_json};
@@ -301,6 +301,25 @@ fn assert_row(got: &Json, due: &Json, at: &str) {
     }
 }
 
+/// What an overlay holds was not read into a column; a null stands for one that is not set.
+fn assert_no_column<M: Name>(pool: &DescriptorPool, overlay: &[u8], at: &str) {
+    if overlay.is_empty() {
+        return;
+    }
+    let kind = pool
+        .get_message_by_name(&M::full_name())
+        .expect("a message");
+    let overlay = Json::parse(overlay).expect(at);
+    for field in kind.fields() {
+        let key = field.name().trim_end_matches("_json");
+        assert_eq!(
+            member(&overlay, key),
+            &Json::Null,
+            "{at}: {key} was not read"
+        );
+    }
+}
+
 #[test]
 fn row_vectors() {
     let pool = pool();
@@ -325,6 +344,11 @@ fn row_vectors() {
         let got = Json::parse(&line).expect(name);
         assert_row(&got, &canonical(member(case, "row")), name);
         let again: Row = codec::read(got).expect(name);
+        let response = again.response.clone().unwrap_or_default();
+        let metadata = again.metadata.clone().unwrap_or_default();
+        assert_no_column::<Row>(&pool, &again.overlay_json, name);
+        assert_no_column::<RowResponse>(&pool, &response.overlay_json, name);
+        assert_no_column::<RowMetadata>(&pool, &metadata.overlay_json, name);
         let got = Json::parse(&write_row(&again).expect(name)).expect(name);
         assert_row(&got, &canonical(member(case, "row")), name);
     }

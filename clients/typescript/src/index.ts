@@ -30,7 +30,7 @@ export type { Row } from "./gen/gymmesh/row/v1/row_pb.js";
 export * from "./items.js";
 export { logprobs, tokenIds } from "./json/bytes.js";
 export { CodecError, type Step } from "./json/errors.js";
-export { type JsonSource, overlayWithout, readDocument } from "./json/read.js";
+export { type JsonSource, readDocument } from "./json/read.js";
 export { bytesToText, textToBytes } from "./json/text.js";
 export * from "./json/value.js";
 export { documentOf, writeDocument } from "./json/write.js";

@@ -8,11 +8,9 @@ import {
   bytesToText,
   CodecError,
   newMessage,
-  overlayWithout,
   parseJson,
   readDocument,
   readTasks,
-  storeJson,
   type Task,
   textOf,
   textToBytes,
@@ -112,12 +110,6 @@ describe("codec", () => {
     const bad = { input: [{ type: "message", score: Number.NaN }] };
     assert.throws(() => readDocument(ResponseParamsSchema, bad), /input\[0\]\.score: NaN/);
     assert.throws(() => readDocument(ResponseParamsSchema, "[]"), /must be an object/);
-  });
-
-  it("takes keys out of an overlay", () => {
-    const overlay = storeJson({ model: null, store: false });
-    assert.equal(bytesToText(overlayWithout(overlay, "model")), '{"store":false}');
-    assert.equal(overlayWithout(overlay, "model", "store").length, 0);
   });
 });
 

@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { after, before, describe, it } from "node:test";
+import { promisify } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
-import { Metadata, ServerCredentials } from "@grpc/grpc-js";
+import { Metadata, Server, ServerCredentials, type ServerWritableStream } from "@grpc/grpc-js";
 import {
   addService,
   type Connection,
@@ -156,6 +157,45 @@ describe("a call that fails", () => {
     const error = await failure(resource().nextTurn(request, { timeoutMs }));
     assert.equal(error.reason, "NOT_OFFERED");
     assert.equal(error.code, Code.UNIMPLEMENTED);
+  });
+
+  it("is UNIMPLEMENTED when its one answer is none, or several", async () => {
+    const path = "/gymmesh.resource.v1.ResourceService/CallTool";
+    const same = (one: Buffer): Buffer => one;
+    const coded = {
+      requestSerialize: same,
+      requestDeserialize: same,
+      responseSerialize: same,
+      responseDeserialize: same,
+    };
+    const streams = new Server();
+    const method = { path, requestStream: false, responseStream: true, ...coded };
+    let count = 0;
+    const handler = (call: ServerWritableStream<Buffer, Buffer>): void => {
+      for (let one = 0; one < count; one++) call.write(Buffer.alloc(0));
+      call.end();
+    };
+    streams.addService({ callTool: method }, { callTool: handler });
+    const insecure = ServerCredentials.createInsecure();
+    const bound = promisify(streams.bindAsync.bind(streams))("127.0.0.1:0", insecure);
+    const other = await dial(`127.0.0.1:${await bound}`);
+    const call = () => {
+      const request = { sessionId: "s", requestId: "r", name: "t", arguments: new Uint8Array() };
+      return serviceClient(ResourceService, other).callTool(request, { timeoutMs });
+    };
+    for (const [answers, said] of [
+      [0, /No message/],
+      [2, /Too many/],
+    ] as const) {
+      count = answers;
+      const error = await failure(call());
+      assert.equal(error.code, Code.UNIMPLEMENTED);
+      assert.match(error.message, said);
+    }
+    count = 1;
+    assert.equal((await call()).output.case, undefined);
+    other.close();
+    streams.forceShutdown();
   });
 
   it("is DEADLINE_PASSED when its time is over, and its handler hears of it", async () => {

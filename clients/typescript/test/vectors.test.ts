@@ -24,7 +24,11 @@ import {
   RolloutSchema,
   TaskSchema,
 } from "@gymmesh/client/gen/gymmesh/rollout/v1/rollout_pb";
-import { RowSchema } from "@gymmesh/client/gen/gymmesh/row/v1/row_pb";
+import {
+  RowMetadataSchema,
+  RowResponseSchema,
+  RowSchema,
+} from "@gymmesh/client/gen/gymmesh/row/v1/row_pb";
 import { jsonEqual } from "./json_equal.js";
 
 /** What details of a status there are in the vectors. */
@@ -185,6 +189,15 @@ describe("fold_vectors", () => {
   }
 });
 
+/** What an overlay holds was not read into a column; a null stands for one that is not set. */
+function assertNoColumn({ fields }: DescMessage, overlay: Uint8Array | undefined): void {
+  if (!overlay?.length) return;
+  const columns = new Set(fields.map(({ name }) => name.replace(/_json$/, "")));
+  for (const [key, value] of Object.entries(gymmesh.parseJson(overlay) as JsonObject)) {
+    assert.ok(value === null || !columns.has(key), `${key} was not read`);
+  }
+}
+
 describe("rows.json", () => {
   const vectors = read("vectors/rows.json") as JsonObject;
   const task = fromJson(TaskSchema, proto(vectors["task"]));
@@ -194,6 +207,9 @@ describe("rows.json", () => {
       const line = gymmesh.writeRow(gymmesh.rowOf(task, rollout));
       assertSameJson(gymmesh.parseJson(line), one["row"] ?? null);
       const again = gymmesh.readDocument(RowSchema, line);
+      assertNoColumn(RowSchema, again.overlayJson);
+      assertNoColumn(RowResponseSchema, again.response?.overlayJson);
+      assertNoColumn(RowMetadataSchema, again.metadata?.overlayJson);
       assertSameJson(gymmesh.parseJson(gymmesh.writeRow(again)), one["row"] ?? null);
     });
   }

@@ -42,6 +42,26 @@ def test_a_column_that_a_rollout_has_is_one_field(tmp_path: Path) -> None:
     assert "made.ended_unix_nano = rollout.ended_unix_nano" in text
 
 
+def test_the_page_says_what_form_a_value_has(tmp_path: Path) -> None:
+    form = "[(json.v1.field) = {%s}]"
+    fields = "".join(
+        f"  // One.\n  {kind} field_{number} = {number} {form % options};\n"
+        for number, kind, options in (
+            (40, "bytes", "bytes: BYTES_FORM_BASE64"),
+            (41, "bytes", "bytes: BYTES_FORM_HEX"),
+            (42, "bytes", "always: true, bytes: BYTES_FORM_INT32"),
+            (43, "bytes", "bytes: BYTES_FORM_FLOAT32"),
+            (44, "optional double", "always: true"),
+        )
+    )
+    page = page_text(changed(tmp_path, FIELD, FIELD + fields))
+    assert "| `field_40` | text in Base64 |" in page
+    assert "| `field_41` | text in hexadecimal digits |" in page
+    assert "| `field_42` | list of integers, always |" in page
+    assert "| `field_43` | list of numbers, null for one that is not finite |" in page
+    assert "| `field_44` | number or null, always |" in page
+
+
 def test_a_column_that_is_computed_is_an_argument(tmp_path: Path) -> None:
     field = "  // How sure it is.\n  optional double certainty = 40;\n"
     text = columns_text(changed(tmp_path, FIELD, FIELD + field))

@@ -56,7 +56,7 @@ pub(super) fn from_json(value: &Json, form: BytesForm) -> Option<Vec<u8>> {
         }),
         (BytesForm::Float32, Json::Array(numbers)) => packed(numbers, |number| match number {
             // Which number it was that is not finite, null does not say.
-            Json::Null => Some(f32::NEG_INFINITY.to_le_bytes()),
+            Json::Null => Some(f32::NAN.to_le_bytes()),
             other => Some((other.as_f64()? as f32).to_le_bytes()),
         }),
         (BytesForm::Hex, Json::Text(text)) => {

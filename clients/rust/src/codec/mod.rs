@@ -114,10 +114,15 @@ pub(crate) fn read_object(json: &[u8], name: &str) -> Coded<Object> {
     if json.is_empty() {
         return Ok(Object::new());
     }
-    match Json::parse_field(json).map_err(|error| CodecError::from(error).within(name))? {
+    match parsed(json, name)? {
         Json::Object(object) => Ok(object),
         _ => Err(CodecError::new("must be a JSON object").within(name)),
     }
+}
+
+/// The JSON of a field.
+pub(crate) fn parsed(json: &[u8], name: &str) -> Coded<Json> {
+    Json::parse_field(json).map_err(|error| CodecError::from(error).within(name))
 }
 
 /// The keys that a row has of its own.

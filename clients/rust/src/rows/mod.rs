@@ -13,7 +13,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind as Type, ReflectMessag
 
 use self::metadata::metadata;
 use self::response::{response, usage};
-use crate::codec::{CodecError, dynamic, read_object, row_keys, text_of, typed, write};
+use crate::codec::{CodecError, dynamic, parsed, read_object, row_keys, text_of, typed, write};
 use crate::conversation::{Conversations, NoConversation, answer_of, final_call};
 use crate::errors::error_info;
 use crate::json::{Json, Object, Text, object_bytes};
@@ -150,7 +150,7 @@ fn with_rest(
         .collect();
     let turns = rollout.turns.iter();
     row.turns = turns.map(|turn| copied::<Turn>(&[dynamic(turn)])).collect();
-    let (calls, output) = calls(rollout)?;
+    let (calls, output) = calls(rollout, failure.is_some())?;
     row.calls = calls;
     let mut whole = response(rollout, &in_force)?;
     whole.output = output;
@@ -192,16 +192,18 @@ fn begins_with_input(task: &Task, items: &[Item]) -> bool {
 }
 
 /// The model calls, and the items of the final conversation, in which those of it have their places.
-fn calls(rollout: &Rollout) -> Rowed<(Vec<ModelCall>, Vec<Item>)> {
+fn calls(rollout: &Rollout, failed: bool) -> Rowed<(Vec<ModelCall>, Vec<Item>)> {
     let conversations = Conversations::of(rollout);
-    let chain = match final_call(rollout) {
-        Some(last) => conversations.chain(&last.call_id)?,
-        None => Vec::new(),
+    let chain = match final_call(rollout).map(|last| conversations.chain(&last.call_id)) {
+        // A rollout may fail for that, and its row has the calls all the same.
+        Some(Err(_)) if failed => Vec::new(),
+        chain => chain.transpose()?.unwrap_or_default(),
     };
     let mut output: Vec<Item> = Vec::new();
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    // By the call itself: a custom agent may give two calls one id.
+    let mut places: BTreeMap<*const ModelCallCompleted, usize> = BTreeMap::new();
     for call in chain {
-        places.insert(&call.call_id, output.len());
+        places.insert(call, output.len());
         output.extend(conversations.part(call).into_iter().cloned());
     }
     let one = |call: &ModelCallCompleted| {
@@ -211,7 +213,7 @@ fn calls(rollout: &Rollout) -> Rowed<(Vec<ModelCall>, Vec<Item>)> {
         made.item_count = part.len() as u32;
         made.context_count = call.context_items.len() as u32;
         made.answer_count = answer_of(call).len() as u32;
-        match places.get(call.call_id.as_str()) {
+        match places.get(&std::ptr::from_ref(call)) {
             Some(place) => made.first_item = Some(*place as u32),
             None => made.items = part.into_iter().cloned().collect(),
         }
@@ -304,13 +306,11 @@ fn put_extras(row: &mut Row, task: &Task, rollout: &Rollout) -> Rowed<()> {
         extras.insert("metadata".into(), Json::Object(taken));
     }
     row.metadata = Some(metadata);
-    let evidence = row
-        .verification
-        .as_ref()
-        .map(|one| one.evidence_json.as_slice());
-    for (key, value) in read_object(evidence.unwrap_or_default(), "evidence_json")? {
-        if !own.contains(&key) {
-            others.entry(key).or_insert(value);
+    if let Json::Object(evidence) = evidence(row)? {
+        for (key, value) in evidence {
+            if !own.contains(&key) {
+                others.entry(key).or_insert(value);
+            }
         }
     }
     let bytes = |object: Object| match object.is_empty() {
@@ -320,4 +320,13 @@ fn put_extras(row: &mut Row, task: &Task, rollout: &Rollout) -> Rowed<()> {
     row.task_extras_json = bytes(extras);
     row.overlay_json = bytes(others);
     Ok(())
+}
+
+/// What the verdict rests on; null where it says nothing of it.
+fn evidence(row: &Row) -> Rowed<Json> {
+    let given = row.verification.as_ref().map(|one| &one.evidence_json);
+    match given {
+        Some(given) if !given.is_empty() => Ok(parsed(given, "evidence_json")?),
+        _ => Ok(Json::Null),
+    }
 }

@@ -37,12 +37,15 @@ pub(super) fn response(rollout: &Rollout, in_force: &Object) -> Rowed<RowRespons
         Some(text) => Some(text.to_owned()),
     };
     let error = said.get("error").filter(|error| **error != Json::Null);
-    let details = said.get("incomplete_details").filter(|one| !is_empty(one));
-    let details = details.cloned().or_else(|| cut_short(rollout));
+    let told = said.get("incomplete_details").cloned();
+    let mut details = told.unwrap_or(Json::Null);
+    if is_empty(&details) {
+        details = cut_short(rollout).unwrap_or(details);
+    }
     let model = last.map(|call| call.model.clone()).unwrap_or_default();
-    let status = match &details {
-        Some(_) => "incomplete".to_owned(),
-        None => text("status").unwrap_or_else(|| "completed".to_owned()),
+    let status = match is_empty(&details) {
+        true => text("status").unwrap_or_else(|| "completed".to_owned()),
+        false => "incomplete".to_owned(),
     };
     let steps = rollout.model_calls.iter();
     Ok(RowResponse {
@@ -52,7 +55,7 @@ pub(super) fn response(rollout: &Rollout, in_force: &Object) -> Rowed<RowRespons
         model: text("model").unwrap_or(model),
         status,
         error_json: error.map(Json::to_bytes),
-        incomplete_details_json: details.map(|details| details.to_bytes()),
+        incomplete_details_json: (details != Json::Null).then(|| details.to_bytes()),
         usage: Some(usage(steps.filter(|call| call.actor.is_empty()))),
         overlay_json: object_bytes(&echoed(in_force)),
         ..Default::default()

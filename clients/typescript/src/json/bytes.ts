@@ -71,7 +71,7 @@ function packed(value: JsonValue, form: BytesForm): Uint8Array | undefined {
     } else {
       if (one !== null && typeof one !== "number" && typeof one !== "bigint") return undefined;
       // A number that was not finite is null; which one it was is not kept.
-      view.setFloat32(at * WIDTH, one === null ? Number.NEGATIVE_INFINITY : Number(one), true);
+      view.setFloat32(at * WIDTH, one === null ? Number.NaN : Number(one), true);
     }
   }
   return bytes;

@@ -24,7 +24,6 @@ import {
   jsonObject,
   nameOf,
   parseJson,
-  parseObject,
   storeJson,
 } from "./value.js";
 import { jsonField } from "./write.js";
@@ -236,16 +235,4 @@ function documentBytes(value: JsonValue, takes: JsonValues): Uint8Array | undefi
     isObject(value) ||
     (takes === JsonValues.OBJECT_OR_STRING && typeof value === "string");
   return fits ? storeJson(value) : undefined;
-}
-
-/**
- * An overlay without some keys, for code that sets the typed fields of those names.
- *
- * @throws CodecError when the overlay is not a JSON object.
- */
-export function overlayWithout(overlay: Uint8Array, ...keys: string[]): Uint8Array {
-  if (!overlay.length) return overlay;
-  const rest = parseObject(overlay, "overlay_json");
-  for (const key of keys) delete rest[key];
-  return Object.keys(rest).length ? storeJson(rest) : new Uint8Array();
 }

@@ -17,6 +17,7 @@ import {
   type UsageSum,
   UsageSumSchema,
 } from "../gen/gymmesh/row/v1/row_pb.js";
+import { isText } from "../json/read.js";
 import { isObject, type JsonObject, type JsonValue, jsonObject, storeJson } from "../json/value.js";
 import { documentOf } from "../json/write.js";
 
@@ -50,16 +51,17 @@ const CUT: ReadonlyMap<StopReason, string> = new Map([
 export function responseOf(rollout: Rollout, inForce: JsonObject): RowResponse {
   const last = finalCall(rollout);
   const said = headOf(last?.response);
-  const details = given(said["incomplete_details"]) ?? cutShort(rollout);
+  const told = said["incomplete_details"] ?? null;
+  const details = isEmpty(told) ? (cutShort(rollout) ?? told) : told;
   const error = said["error"] ?? null;
   return create(RowResponseSchema, {
     id: textOr(said["id"], rollout.rolloutId),
     object: "response",
     createdAt: Number(rollout.startedUnixNano) / 1e9,
     model: textOr(said["model"], last?.model ?? ""),
-    status: details === undefined ? textOr(said["status"], "completed") : "incomplete",
+    status: isEmpty(details) ? textOr(said["status"], "completed") : "incomplete",
     ...(error !== null && { errorJson: storeJson(error) }),
-    ...(details !== undefined && { incompleteDetailsJson: storeJson(details) }),
+    ...(details !== null && { incompleteDetailsJson: storeJson(details) }),
     usage: usageOf(rollout.modelCalls.filter((call) => !call.actor)),
     // A null stands for the default, which the API then echoes.
     overlayJson: storeJson(
@@ -98,12 +100,11 @@ function cutShort({ outcome }: Rollout): JsonValue | undefined {
   return reason === undefined ? undefined : jsonObject([["reason", reason]]);
 }
 
-/** A value, unless it is empty: null, false, zero, an empty text, list or object. */
-function given(value: JsonValue | undefined): JsonValue | undefined {
-  if (!value) return undefined;
-  return typeof value === "object" && !Object.keys(value).length ? undefined : value;
+/** Null, false, zero, an empty text, list or object. */
+function isEmpty(value: JsonValue): boolean {
+  return !value || (typeof value === "object" && !Object.keys(value).length);
 }
 
 function textOr(value: JsonValue | undefined, other: string): string {
-  return typeof value === "string" && value ? value : other;
+  return isText(value) && value ? value : other;
 }

@@ -17,6 +17,7 @@ import {
   CompletedSchema,
   type Failure,
   FailureSchema,
+  type ModelCallCompleted,
   ModelCallCompletedSchema,
   type ModelCallUsage,
   ModelCallUsageSchema,
@@ -45,8 +46,16 @@ import {
   TurnSchema,
 } from "../gen/gymmesh/row/v1/row_pb.js";
 import { textOf } from "../items.js";
+import { under } from "../json/errors.js";
 import { planOf } from "../json/plan.js";
-import { isObject, type JsonObject, jsonObject, parseObject, storeJson } from "../json/value.js";
+import {
+  isObject,
+  type JsonObject,
+  jsonObject,
+  parseJson,
+  parseObject,
+  storeJson,
+} from "../json/value.js";
 import { documentOf, writeDocument } from "../json/write.js";
 import { copyFields, source } from "./copy.js";
 import { metadataOf } from "./metadata.js";
@@ -137,11 +146,11 @@ function beginsWithInput(task: Task, { items }: Started): boolean {
 /** The model calls, those of the final conversation by their place in `response.output`. */
 function putCalls(row: Row, rollout: Rollout): void {
   const conversations = new Conversations(rollout);
-  const places = new Map<string, number>();
+  // By the call itself: a custom agent may give two calls one id.
+  const places = new Map<ModelCallCompleted, number>();
   const output = row.response?.output ?? [];
-  const last = finalCall(rollout);
-  for (const call of last ? conversations.chain(last.callId) : []) {
-    places.set(call.callId, output.length);
+  for (const call of finalChain(row, conversations, finalCall(rollout))) {
+    places.set(call, output.length);
     output.push(...conversations.part(call).items);
   }
   row.calls = rollout.modelCalls.map((call): ModelCall => {
@@ -149,7 +158,7 @@ function putCalls(row: Row, rollout: Rollout): void {
     const sources = [source(ModelCallCompletedSchema, call), source(ResponseSchema, call.response)];
     copyFields(ModelCallSchema, made, ...sources);
     const { items, context, answer } = conversations.part(call);
-    const place = places.get(call.callId);
+    const place = places.get(call);
     if (place === undefined) made.items = [...items];
     else made.firstItem = place;
     made.itemCount = items.length;
@@ -157,6 +166,22 @@ function putCalls(row: Row, rollout: Rollout): void {
     made.answerCount = answer;
     return made;
   });
+}
+
+/** The calls on the way to the last one; none where a failed rollout's are no conversation. */
+function finalChain(
+  { failure }: Row,
+  conversations: Conversations,
+  last: ModelCallCompleted | undefined,
+): ModelCallCompleted[] {
+  if (!last) return [];
+  try {
+    return conversations.chain(last.callId);
+  } catch (error) {
+    // A rollout may fail for that, and its row has the calls all the same.
+    if (failure) return [];
+    throw error;
+  }
 }
 
 /** What the environment's own model calls consumed, those of a failed turn or verdict included. */
@@ -218,8 +243,8 @@ function putExtras(row: Row, task: Task, rollout: Rollout): void {
   if (Object.keys(taken).length) extras["metadata"] = taken;
   if (Object.keys(extras).length) row.taskExtrasJson = storeJson(extras);
   const evidence = row.verification?.evidenceJson ?? new Uint8Array();
-  const found = evidence.length ? parseObject(evidence, "evidence_json") : {};
-  for (const [key, value] of Object.entries(found)) {
+  const found = evidence.length ? under("evidence_json", () => parseJson(evidence)) : null;
+  for (const [key, value] of isObject(found) ? Object.entries(found) : []) {
     if (!own.has(key) && !(key in others)) others[key] = value;
   }
   if (Object.keys(others).length) row.overlayJson = storeJson(others);

@@ -14,6 +14,7 @@ import {
 } from "@bufbuild/protobuf";
 import { type ClientDuplexStream, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { fromCall, MeshError, STATUS_KEY } from "../errors.js";
+import { Code } from "../gen/google/rpc/code_pb.js";
 import type { Connection } from "./dial.js";
 
 /** How to make one call. */
@@ -92,8 +93,12 @@ function caller(method: DescMethod, connection: Connection): unknown {
     case "unary":
       return async (request: MessageInitShape<DescMessage>, options: CallOptions) => {
         let answer: MessageShape<DescMessage> | undefined;
-        for await (const one of send(request, options)) answer = one;
-        return answer ?? decode(method.output, Buffer.alloc(0));
+        for await (const one of send(request, options)) {
+          if (answer) throw fromCall(Code.UNIMPLEMENTED, "Too many responses received");
+          answer = one;
+        }
+        if (!answer) throw fromCall(Code.UNIMPLEMENTED, "No message received");
+        return answer;
       };
     case "server_streaming":
       return async function* (request: MessageInitShape<DescMessage>, options: CallOptions) {
