@@ -141,7 +141,9 @@ def rewards(asked: dict[str, Any], rows: Rows) -> Iterable[str]:
         if row["stop_reason"] != "MODEL_FINISHED" or "failure" in row:
             yield f"{name}: completed with {row['stop_reason']}, though the model always finishes"
     for row in rows[FAILURES]:
-        extra = {"reward", "verification", "stop_reason"} & row.keys()
+        extra = {"verification", "stop_reason"} & row.keys()
+        if row["reward"] is not None:
+            extra.add("reward")
         if extra:
             yield f"{row['rollout_id']}: failed, and has {sorted(extra)}"
         failure = row["failure"]

@@ -20,7 +20,7 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import CHECK_S, Credentials
 from gymmesh_runtime.telemetry.tracing import traced
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_runtime.wire import (
     DirectPeer,
     InFlight,

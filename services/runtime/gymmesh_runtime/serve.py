@@ -34,7 +34,7 @@ from gymmesh_runtime.serving import (
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_runtime.wire import KEEPALIVE_KEY, KEEPALIVE_S, HealthPort, MeshServer
 
 _log = logging.getLogger("gymmesh.serve")

@@ -1,4 +1,4 @@
-"""Time limits, as `asyncio.timeout`, for a fraction of its cost.
+"""Time limits, as `asyncio.timeout`, for a fraction of its cost; and waits.
 
 A rollout sets a dozen of them, one a call and hop, and nearly all end long before their time: that
 saves some 35 µs of its 1,450. They wait together in buckets, each with one timer of the loop, so
@@ -23,6 +23,9 @@ _WIDTH_S: Final = 0.0625
 _EXACT_S: Final = 1.25
 # Loops that count whole milliseconds would else be early.
 _AFTER_END_S: Final = 0.001
+
+# A float holds more doublings, but no wait that anything here bounds is as long as these make it.
+_MOST_DOUBLINGS: Final = 30
 
 
 class _Buckets:
@@ -138,3 +141,16 @@ class Limit:
         self.leave()
         if overdue:
             raise TimeoutError from error
+
+
+def doubled_s(first_s: float, times: int, longest_s: float = math.inf) -> float:
+    """Seconds to wait after the failure number `times`, from 1: twice as many each time."""
+    return min(first_s * 2.0 ** min(times - 1, _MOST_DOUBLINGS), longest_s)
+
+
+async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancels tasks and waits until they are over; what they raise is not raised here."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

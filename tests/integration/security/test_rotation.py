@@ -24,7 +24,7 @@ from gymmesh_responses import new_message
 from gymmesh_runtime import metrics
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 from tests.support.certificates import Authority, Pair
 from tests.unit.runtime.probe import until
 

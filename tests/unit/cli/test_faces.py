@@ -7,7 +7,9 @@ from gymmesh_cli import terminal
 
 
 def test_what_the_terminal_shows_is_sorted_and_there() -> None:
-    assert terminal.__all__ == sorted(terminal.__all__)
+    # Constants, classes, functions: the linter's order.
+    names = terminal.__all__
+    assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
     assert all(hasattr(terminal, name) for name in terminal.__all__)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_runtime.waits import cancel_and_wait, doubled_s
+from gymmesh_runtime.timers import cancel_and_wait, doubled_s
 
 
 def test_waits_double_up_to_the_longest() -> None:

@@ -60,7 +60,7 @@ from gymmesh_runtime.serving import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.text import os_reason
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _HAND_OVER_S: Final = 60.0
 

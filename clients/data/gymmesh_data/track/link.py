@@ -18,7 +18,7 @@ from typing import Any, Final
 from gymmesh_data.track.names import TrackerRun
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.text import mask_secrets
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _MOST_WAITING: Final = 4 * 1024 * 1024
 _LONGEST_LINE: Final = 1024 * 1024

@@ -14,7 +14,7 @@ from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of
 from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
 from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_client import Figures, RunOutput, RunSummary

@@ -82,7 +82,8 @@ def index_documents(
     """Write the index of the environment web_search: how many documents are in it, and a line
     for each file that was passed over. Raises ConfigError.
     """
-    from gymmesh_resource.environments.web_search import DocumentError, build_index, read_documents
+    from gymmesh_resource.environments.web_search.documents import DocumentError, read_documents
+    from gymmesh_resource.environments.web_search.index import build_index
 
     passed_over: list[str] = []
     try:

@@ -18,7 +18,7 @@ from gymmesh_mesh.layout import ProcessPlan
 from gymmesh_runtime.processes import ending_with_us, write_to
 from gymmesh_runtime.serve import ServeOptions
 from gymmesh_runtime.telemetry import LogFormat
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0

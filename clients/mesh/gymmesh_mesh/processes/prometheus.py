@@ -26,7 +26,7 @@ from gymmesh_discovery.http_sd import PATH
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.processes.process import ServiceInfo, StartError, end, log_lines, start_beside
 from gymmesh_runtime.addresses import free_port
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
 RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")

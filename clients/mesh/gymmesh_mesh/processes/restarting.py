@@ -12,7 +12,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul
 from gymmesh_mesh.processes.process import ServiceInfo, ServiceProcess, StartError
 from gymmesh_runtime.serve import ServeOptions
-from gymmesh_runtime.waits import doubled_s
+from gymmesh_runtime.timers import doubled_s
 
 _log = logging.getLogger("gymmesh.mesh")
 

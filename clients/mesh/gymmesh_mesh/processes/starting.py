@@ -23,7 +23,7 @@ from gymmesh_mesh.processes.process import ServiceInfo, StartError
 from gymmesh_mesh.processes.restarting import RestartedProcess, ready_seconds
 from gymmesh_runtime.addresses import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, advertised, exposure
 from gymmesh_runtime.security import Credentials, SecurityConfig, check_exposure, check_plain
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.mesh")
 

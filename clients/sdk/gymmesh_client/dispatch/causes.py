@@ -14,7 +14,7 @@ from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.waits import doubled_s
+from gymmesh_runtime.timers import doubled_s
 
 Reason = errors_pb2.ErrorReason
 _LONGEST_S: Final = 60.0

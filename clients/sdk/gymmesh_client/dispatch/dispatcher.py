@@ -33,7 +33,7 @@ from gymmesh_client.dispatch.concurrency import Concurrency, Pace
 from gymmesh_client.dispatch.faults import Faults, Streak
 from gymmesh_client.dispatch.gate import Gate, Route, ServiceGates
 from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
-from gymmesh_runtime.waits import doubled_s
+from gymmesh_runtime.timers import doubled_s
 
 _LONGEST_SENTENCE = 300
 # A rollout that finds a service away so often, with others being served in between, may be what

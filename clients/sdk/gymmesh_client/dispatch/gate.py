@@ -13,7 +13,7 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.dispatch.causes import Ended
-from gymmesh_runtime.waits import doubled_s
+from gymmesh_runtime.timers import doubled_s
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 15.0

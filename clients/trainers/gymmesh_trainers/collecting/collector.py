@@ -44,7 +44,7 @@ from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.collecting.settings import Settings, with_settings
 from gymmesh_trainers.collecting.stored import KeptRollouts

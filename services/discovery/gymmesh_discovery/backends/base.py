@@ -14,7 +14,7 @@ from gymmesh_discovery import metrics
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.registry_view import Listing
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 #: The contract's kinds. An instance may register any kind; a label takes no made-up values.
 _KINDS: Final = frozenset(

@@ -13,7 +13,7 @@ from gymmesh_discovery.backends.watchers import Watcher
 from gymmesh_discovery.registry_view import Change
 from gymmesh_discovery.xds.catalog import Catalog
 from gymmesh_runtime.text import one_line
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.xds")
 

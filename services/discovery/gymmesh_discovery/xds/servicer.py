@@ -21,7 +21,7 @@ from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.security import Credentials
 from gymmesh_runtime.text import one_line
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.xds")
 

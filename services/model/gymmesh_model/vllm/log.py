@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from gymmesh_runtime.text import one_line
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _TAIL_LINES: Final = 30
 _TAIL_CHARACTERS: Final = 2500  # the mesh's parent process reads lines of bounded length

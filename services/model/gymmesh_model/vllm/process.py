@@ -22,7 +22,7 @@ from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.log import LogFollower, ended, sentence, with_log
 from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.processes import write_to
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _GUARD: Final = Path(__file__).with_name("_guard.py")
 _POLL_SECONDS: Final = 0.25

@@ -26,7 +26,7 @@ from gymmesh_resource.workers import metrics
 from gymmesh_resource.workers.call_timer import limit_paused
 from gymmesh_resource.workers.process_worker import HEADER
 from gymmesh_runtime.processes import write_to
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

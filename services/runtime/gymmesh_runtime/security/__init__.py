@@ -4,7 +4,7 @@ config        what a mesh file says of it
 pem           certificate files: checked, and read again when they change
 tokens        bearer tokens: what this process presents, and what it accepts
 credentials   what gRPC wants of both: for servers, and for channels
-shown         what a caller shows, as flags say it
+caller_files  what a caller shows, as flags say it
 refusals      why a connection over TLS came to nothing, as a sentence
 exposure      where a server may listen without TLS
 identity      the caller's name: by a certificate or a token
@@ -18,6 +18,7 @@ audit         a line for each control action and refusal
 
 from gymmesh_runtime.security.audit import audited
 from gymmesh_runtime.security.authorizer import Authorizer, texts_of, without_token
+from gymmesh_runtime.security.caller_files import ShownFiles
 from gymmesh_runtime.security.config import (
     IdentityConfig,
     LimitsConfig,
@@ -32,7 +33,6 @@ from gymmesh_runtime.security.ownership import may_use, owned, shown
 from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.security.readers import Readers
 from gymmesh_runtime.security.refusals import Refusals
-from gymmesh_runtime.security.shown import ShownFiles
 from gymmesh_runtime.security.tokens import AUTHORIZATION
 
 __all__ = [

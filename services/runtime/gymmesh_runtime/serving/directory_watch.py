@@ -16,7 +16,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.registration import LEASE_S, DiscoveryPeer
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.discovery")
 

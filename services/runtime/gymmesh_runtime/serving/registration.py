@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.discovery")
 

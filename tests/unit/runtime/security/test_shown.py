@@ -6,7 +6,7 @@ import pytest
 
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
-from gymmesh_runtime.security.shown import ShownFiles
+from gymmesh_runtime.security.caller_files import ShownFiles
 
 CONFIGURED = SecurityConfig(
     tls=TlsConfig(authority="ca", certificate="cert", key="key"), token_file="token"

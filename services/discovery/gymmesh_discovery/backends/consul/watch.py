@@ -21,7 +21,7 @@ from gymmesh_discovery.backends.watchers import Watchers
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.registry_view import Change
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.consul.client import ConsulAnswer, ConsulClient

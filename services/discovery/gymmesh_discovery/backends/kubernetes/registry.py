@@ -29,7 +29,7 @@ from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.registry_view import Change
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.waits import cancel_and_wait, doubled_s
+from gymmesh_runtime.timers import cancel_and_wait, doubled_s
 
 _log = logging.getLogger("gymmesh.discovery")
 Instance = discovery_pb2.Instance

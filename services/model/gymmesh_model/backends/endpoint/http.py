@@ -30,7 +30,7 @@ from gymmesh_model.transport import (
     TransportError,
 )
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from gymmesh_model.transport import (
     StreamedAnswer,
     TooLarge,
 )
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]

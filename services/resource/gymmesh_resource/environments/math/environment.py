@@ -18,7 +18,7 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
-from gymmesh_resource.environments.llm_judge import AnswerUnjudged, judged
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.math import library, worker
 from gymmesh_resource.environments.math.answers.extraction import find_answer, last_box
 from gymmesh_resource.environments.math.equivalence import SYSTEM, comparison, read_label
@@ -30,7 +30,7 @@ from gymmesh_resource.workers import AnswerTooMuch, PoolError
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 _LOGGER = logging.getLogger("gymmesh.resource.math")
 # Characters of an answer without a box that the judge is shown, and of its own kept as evidence.

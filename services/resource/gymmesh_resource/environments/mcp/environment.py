@@ -18,7 +18,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.environments.llm_judge import AnswerUnjudged, judged
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.mcp.connection import McpConnection, ServerLost
 from gymmesh_resource.environments.mcp.content import answer, text
 from gymmesh_resource.environments.mcp.options import ServerOptions, check_server

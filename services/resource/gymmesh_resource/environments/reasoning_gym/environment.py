@@ -26,7 +26,7 @@ from gymmesh_resource.environments.row_fields import text_or_none
 from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.expected import ANSWER, AnswerKind, Expected, is_number
 from gymmesh_resource.workers import AnswerTooMuch
-from gymmesh_runtime.waits import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait
 
 # Seconds for `tasks` to generate rows, and for a worker to name the datasets.
 _GENERATE_S = 300

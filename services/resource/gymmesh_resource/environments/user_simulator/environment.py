@@ -17,7 +17,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment, Turn
-from gymmesh_resource.environments.llm_judge import (
+from gymmesh_resource.environments.llm_judge.control import (
     HARMLESS,
     AnswerRefused,
     AnswerUnjudged,

@@ -16,13 +16,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict
-from gymmesh_resource.environments.llm_judge import (
-    AnswerUnjudged,
-    Equivalence,
-    Judge,
-    UnreadableReply,
-    question,
-)
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged
+from gymmesh_resource.environments.llm_judge.judge import Equivalence, Judge, UnreadableReply
+from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.environments.web_search.corpus import Corpus, CorpusError, Hit, Page, TooSlow
 from gymmesh_resource.environments.web_search.documents import read_documents

@@ -17,7 +17,7 @@ from gymmesh_runtime.errors import (
     deadline_passed,
     unavailable,
 )
-from gymmesh_runtime.waits import doubled_s
+from gymmesh_runtime.timers import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
