@@ -159,7 +159,7 @@ describe("a call that fails", () => {
     assert.equal(error.code, Code.UNIMPLEMENTED);
   });
 
-  it("is UNIMPLEMENTED when its one answer is none, or several", async () => {
+  it("is UNIMPLEMENTED when its one answer is none, or several", async (context) => {
     const path = "/gymmesh.resource.v1.ResourceService/CallTool";
     const same = (one: Buffer): Buffer => one;
     const coded = {
@@ -179,6 +179,10 @@ describe("a call that fails", () => {
     const insecure = ServerCredentials.createInsecure();
     const bound = promisify(streams.bindAsync.bind(streams))("127.0.0.1:0", insecure);
     const other = await dial(`127.0.0.1:${await bound}`);
+    context.after(() => {
+      other.close();
+      streams.forceShutdown();
+    });
     const call = () => {
       const request = { sessionId: "s", requestId: "r", name: "t", arguments: new Uint8Array() };
       return serviceClient(ResourceService, other).callTool(request, { timeoutMs });
@@ -194,8 +198,6 @@ describe("a call that fails", () => {
     }
     count = 1;
     assert.equal((await call()).output.case, undefined);
-    other.close();
-    streams.forceShutdown();
   });
 
   it("is DEADLINE_PASSED when its time is over, and its handler hears of it", async () => {
