@@ -19,8 +19,8 @@ from gymmesh_responses import params_from_json
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.telemetry import tracing as tracing_module
 from gymmesh_runtime.telemetry.tracing import active, trace_id_of, tracing
-from gymmesh_runtime.telemetry.tracing import tracing as tracing_module
 from tests.integration.agent.words import Reason, fixed, policy, raising
 from tests.support.otlp import Receiver, receiving
 from tests.unit.agent.mesh import ask, running

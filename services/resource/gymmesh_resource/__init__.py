@@ -38,7 +38,7 @@ _NAMES = {
     "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
     "expected": ("Expected",),
     "model_access": ("ModelAnswer",),
-    "rewards": ("reward",),
+    "rewards.marking": ("reward",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     "service": ("ResourceService",),
     "session": ("Session",),
