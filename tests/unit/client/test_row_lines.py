@@ -73,7 +73,9 @@ def test_nemo_gyms_form_is_what_rows_always_were() -> None:
     task, rollouts = golden_task(), rollouts_of_vectors()
     rollouts = {name: one for name, one in rollouts.items() if name not in LATER}
     assert len(rollouts) == len(GOLDEN), "a new vector is one of LATER"
-    for rollout, golden in zip(rollouts.values(), map(loads, GOLDEN), strict=True):
+    for rollout, row in zip(rollouts.values(), map(loads, GOLDEN), strict=True):
+        # The state of a session may hold expected answers, and stays in our own form.
+        golden = {key: row[key] for key in row if key != "final_state"}
         if rollout.HasField("failed"):
             line = failure_line(task, FailedAttempt(rollout.failed.failure, rollout))
         else:
@@ -85,7 +87,7 @@ def test_nemo_gyms_form_is_what_rows_always_were() -> None:
             told = now["verification"]
             known["verification"] = {key: told[key] for key in golden["verification"]}
         assert known == golden
-        assert nemo_row(read_row(dumps(golden))) == golden
+        assert nemo_row(read_row(dumps(row))) == golden
 
 
 def repeat(task: pb.Task, *bodies: pb.RolloutEvent) -> pb.Rollout:
