@@ -76,6 +76,8 @@ class Prefix:
         is_rendered: whether the parent's prompt was rendered whole, so that its tokens are it.
         rewritten: True when the caller changed items that the tokens stand for, so that they
             cannot be continued but only compared with.
+        preamble: a digest of the instructions, the tools and the template's arguments that the
+            tokens begin with; empty: not known.
     """
 
     tokens: bytes
@@ -87,6 +89,7 @@ class Prefix:
     rendered: Rendered | None = None
     is_rendered: bool = False
     rewritten: bool = False
+    preamble: bytes = b""
 
     @property
     def prompt(self) -> bytes:
@@ -131,6 +134,7 @@ class TokenRecord:
         rendered: how the template rendered the whole prompt, where that is something else than
             the tokens that were read.
         known: whether the backend gave any tokens.
+        preamble: see Prefix.
     """
 
     logprobs_asked: bool = False
@@ -144,6 +148,7 @@ class TokenRecord:
     rendered: Rendered | None = None
     known: bool = False
     tokenizer_digest: bytes = b""
+    preamble: bytes = b""
 
     def begin_again(self) -> None:
         """Forgets the output of a try that failed."""

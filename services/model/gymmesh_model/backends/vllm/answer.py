@@ -67,13 +67,13 @@ class CapturePlan:
         """The plan with messages, and why they are no tokens."""
         return replace(self, prompt=None, rendered=None, reason=reason, detail=detail)
 
-    def going_on(self, step: Tail | Rewritten, whole: bytes) -> CapturePlan:
-        """The plan with what was found. whole: the rendering of all of the prompt."""
+    def going_on(self, step: Tail | Rewritten, whole: bytes | None) -> CapturePlan:
+        """The plan with what was found. whole: the rendering of all of the prompt, if any."""
         if isinstance(step, Rewritten):
             return self.forked(step.detail, step.reason)
         assert self.prefix is not None  # what it goes on from
         prompt = self.prefix.tokens + step.tokens
-        return replace(self, prompt=prompt, rendered=rendered(whole))
+        return replace(self, prompt=prompt, rendered=None if whole is None else rendered(whole))
 
     def read_prompt(self, ids: Any) -> None:
         """Takes the prompt as the server read it. Raises PromptIgnored, AnswerInvalid."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -37,7 +37,16 @@ from gymmesh_model.backends.chat import (
 from gymmesh_model.backends.endpoint import Sendable
 from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
 from gymmesh_model.backends.vllm.probe import probe
-from gymmesh_model.backends.vllm.render import TOKENIZE, ConversationViews, go_on, render_at
+from gymmesh_model.backends.vllm.render import (
+    TOKENIZE,
+    Appending,
+    ConversationViews,
+    go_on,
+    has_media,
+    preamble_digest,
+    render_at,
+)
+from gymmesh_model.backends.vllm.tails import Tails
 from gymmesh_model.backends.vllm.weights import follow_weights
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import lift_thinking, write_whole
@@ -89,6 +98,7 @@ class VllmBackend(ChatBackend):
         images=True,
         tools=True,
         seed=True,
+        append_only=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
@@ -98,6 +108,7 @@ class VllmBackend(ChatBackend):
         self._poll_s = options.weights_poll_s
         self._takes_tokens: bool | None = None
         self._render_path = TOKENIZE
+        self._tails = Tails()
         self._abort_path: str | None = None
         self._running: dict[str, str] = {}  # calls that can be ended, by request_id
         self._aborted = set[str]()  # those of them that the caller had ended
@@ -148,6 +159,7 @@ class VllmBackend(ChatBackend):
         # Asked for by the request, they stay in the answer; else they are only captured.
         plan = CapturePlan.of(call, keep_logprobs=bool(made[0].get("logprobs")))
         _capture(made[0], call.record)
+        call.record.preamble = preamble_digest(made[0], call.params)
         plan = await self._planned(plan, call, made[0], deadline)
         with contextlib.suppress(PromptIgnored):
             return await self._send(call, made, plan, progress, deadline)
@@ -227,7 +239,7 @@ class VllmBackend(ChatBackend):
             return plan
         if not self._exact:
             return plan.forked("the option 'exact' is off")
-        if any(_has_media(message) for message in body["messages"]):
+        if any(has_media(message) for message in body["messages"]):
             detail = "a medium in the conversation is not made of tokens that can be sent"
             return plan.forked(detail, tokens_pb2.FORK_REASON_MEDIA)
         if body.get("echo"):
@@ -244,8 +256,13 @@ class VllmBackend(ChatBackend):
         render = partial(
             render_at, self._http, self._name, self._render_path, call.rollout_id, deadline
         )
+
+        def render_short(messages: list[Json], generation: bool) -> Awaitable[bytes]:
+            return render(views.short(messages, generation=generation))
+
+        appending = Appending(self._tails, render_short) if call.append_only else None
         try:
-            return plan.going_on(*await go_on(views, render))
+            return plan.going_on(*await go_on(views, render, appending))
         except MeshError as error:
             if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
                 raise
@@ -289,8 +306,3 @@ def _capture(body: Json, record: TokenRecord | None) -> Json:
         if record.logprobs_asked:
             body["logprobs"] = True
     return body
-
-
-def _has_media(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(part.get("type") != "text" for part in content)
