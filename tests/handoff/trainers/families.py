@@ -25,7 +25,15 @@ class Family:
         """One token for each byte, a few words of several letters, and the family's own."""
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())
         words = ["th", "in", "an", 'Ġ"', '":', "}Ċ", "ĊĊ"]
-        merges = [("t", "h"), ("i", "n"), ("a", "n"), ("Ġ", '"'), ('"', ":"), ("}", "Ċ"), ("Ċ", "Ċ")]
+        merges = [
+            ("t", "h"),
+            ("i", "n"),
+            ("a", "n"),
+            ("Ġ", '"'),
+            ('"', ":"),
+            ("}", "Ċ"),
+            ("Ċ", "Ċ"),
+        ]
         vocabulary = {one: place for place, one in enumerate([*letters, *words])}
         raw = Tokenizer(models.BPE(vocabulary, merges))
         raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
