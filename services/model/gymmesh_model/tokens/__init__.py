@@ -2,7 +2,7 @@
 
 from gymmesh_model.tokens.append_only import (
     MARKS,
-    STOPPED_MARKS,
+    OTHER_MARKS,
     Ends,
     Marks,
     NewMessages,
@@ -33,7 +33,7 @@ from gymmesh_model.tokens.record import (
 
 __all__ = [
     "MARKS",
-    "STOPPED_MARKS",
+    "OTHER_MARKS",
     "Ends",
     "KnownPrefix",
     "Marks",

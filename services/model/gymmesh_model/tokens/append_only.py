@@ -28,8 +28,8 @@ Json = dict[str, Any]
 Marks = tuple[str, str]
 
 MARKS: Final[Marks] = ("one", "two")
-# A word may join what comes behind it into one token where a full stop does not, and the reverse.
-STOPPED_MARKS: Final[Marks] = ("one.", "two!")
+# A word may join what comes behind it into one token where another, or a full stop, does not.
+OTHER_MARKS: Final[tuple[Marks, ...]] = (("four", "nine"), ("one.", "two!"))
 # Long enough for the templates that count an id's letters.
 _CALL_ID: Final = "call00001"
 _QUESTION: Final = {"role": "user", "content": "Go on."}

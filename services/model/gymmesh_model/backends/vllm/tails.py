@@ -1,7 +1,7 @@
 """Has the tails of append-only prompts rendered, and checks once that they may be used.
 
 What a tail is and what is checked: `gymmesh_model.tokens.append_only`. A tail costs two renderings
-of a short conversation; the first of each shape costs about fourteen.
+of a short conversation; the first of each shape costs about sixteen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.tokens import (
     MARKS,
-    STOPPED_MARKS,
+    OTHER_MARKS,
     Ends,
     Marks,
     NewMessages,
@@ -116,7 +116,7 @@ async def _ends(new: NewMessages, render: Render) -> Ends:
         *[await _tail_or_none(new, render, history=one) for one in others],
     ]
     if not new.calls:  # behind a call, its rest separates the mark from the answer's end
-        others_tails.append(await _tail_or_none(new, render, marks=STOPPED_MARKS))
+        others_tails += [await _tail_or_none(new, render, marks=one) for one in OTHER_MARKS]
     if any(one is not None and one != tail for one in others_tails):
         raise NoTail(_DEPENDS)
     for place, message in enumerate(new.messages):
