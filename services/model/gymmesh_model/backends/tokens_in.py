@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh.model.v1 import model_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
@@ -51,6 +51,7 @@ from gymmesh_responses import CodecError, Finish, finish_of, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 _OPTIONS: Final = ChatOptions()
+_UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 # What of a request has a meaning here; the rest is refused by name, never dropped silently.
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "seed", "stop")
 _READ: Final = frozenset(
@@ -105,12 +106,14 @@ class Generation:
         logprobs: of each of them; empty where the engine gives none.
         finished: whether the model ended its answer; None: it did if the last id is a stop token.
         weights: the versions of the weights with the first token of each; empty: as announced.
+        constrained: stretches of the ids that were not sampled freely, in order.
     """
 
     token_ids: Sequence[int]
     logprobs: Sequence[float] = ()
     finished: bool | None = None
     weights: Sequence[tuple[int, int]] = field(default=())
+    constrained: Sequence[tokens_pb2.ConstrainedSpan] = field(default=())
 
     @staticmethod
     def ended(
@@ -145,6 +148,7 @@ class TokenBackend(Backend):
         template: further arguments of the chat template, as `{"enable_thinking": False}`.
         think_tags: whether `<think>…</think>` at an answer's beginning is reasoning.
         name: the model's name in answers.
+        logprob_distribution: which one the engine's log probabilities are of.
     """
 
     calls_endpoint = False
@@ -162,6 +166,7 @@ class TokenBackend(Backend):
         template: Mapping[str, Any] | None = None,
         think_tags: bool = False,
         name: str = "policy",
+        logprob_distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN,
     ) -> None:
         if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
             known = ", ".join(TOOL_PARSERS)
@@ -187,6 +192,7 @@ class TokenBackend(Backend):
             tools=True,
             seed=True,
             append_only=True,
+            logprob_distribution=logprob_distribution,
         )
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
@@ -203,6 +209,8 @@ class TokenBackend(Backend):
         take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
+            call.record.distribution = self.capabilities.logprob_distribution
+            call.record.constrained = made.constrained
             if made.weights:
                 try:
                     call.record.weights = weights_spans(made.weights)

@@ -135,6 +135,9 @@ class TokenRecord:
             the tokens that were read.
         known: whether the backend gave any tokens.
         preamble: see Prefix.
+        distribution: which one the log probabilities are of.
+        constraint: what kept all of the output from being sampled freely, if anything.
+        constrained: where only stretches of it were not: these, in order.
     """
 
     logprobs_asked: bool = False
@@ -149,6 +152,11 @@ class TokenRecord:
     known: bool = False
     tokenizer_digest: bytes = b""
     preamble: bytes = b""
+    distribution: tokens_pb2.LogprobDistribution.ValueType = (
+        tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+    )
+    constraint: tokens_pb2.Constraint.ValueType = tokens_pb2.CONSTRAINT_UNSPECIFIED
+    constrained: Sequence[tokens_pb2.ConstrainedSpan] = ()
 
     def begin_again(self) -> None:
         """Forgets the output of a try that failed."""
@@ -156,18 +164,26 @@ class TokenRecord:
         self.logprobs.clear()
         self.weights.clear()
         self.closed = None
+        self.constrained = ()
 
     def capture(self) -> tokens_pb2.TokenCapture:
         output, logprobs = b"".join(self.output), b"".join(self.logprobs)
+        # An endpoint may give none; of a part of the tokens they could be read wrongly.
+        known = len(logprobs) == len(output)
+        constrained = self.constrained
+        if self.constraint and output:
+            whole = tokens_pb2.ConstrainedSpan(tokens=count(output), constraint=self.constraint)
+            constrained = [whole]
         return tokens_pb2.TokenCapture(
             prompt_token_ids=self.prompt,
             output_token_ids=output,
-            # An endpoint may give none; of a part of the tokens they could be read wrongly.
-            logprobs=logprobs if len(logprobs) == len(output) else b"",
+            logprobs=logprobs if known else b"",
             weights=self.weights,
             fork=self.fork,
             prompt_prefix_tokens=self.prefix_tokens,
             tokenizer_digest=self.tokenizer_digest,
+            logprob_distribution=self.distribution if logprobs and known else None,
+            constrained=constrained,
         )
 
     @property

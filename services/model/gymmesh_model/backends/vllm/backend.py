@@ -35,8 +35,14 @@ from gymmesh_model.backends.chat import (
     tool_names,
 )
 from gymmesh_model.backends.endpoint import Sendable
-from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
-from gymmesh_model.backends.vllm.probe import probe
+from gymmesh_model.backends.vllm.answer import (
+    CapturePlan,
+    PromptIgnored,
+    VllmReader,
+    constraint_of,
+    take_answer,
+)
+from gymmesh_model.backends.vllm.probe import probe, probe_logprobs
 from gymmesh_model.backends.vllm.render import (
     TOKENIZE,
     Appending,
@@ -107,6 +113,8 @@ class VllmBackend(ChatBackend):
         self._exact = options.exact
         self._poll_s = options.weights_poll_s
         self._takes_tokens: bool | None = None
+        # Of an endpoint it is probed; a server that the service starts is told.
+        self._distribution: tokens_pb2.LogprobDistribution.ValueType | None = None
         self._render_path = TOKENIZE
         self._tails = Tails()
         self._abort_path: str | None = None
@@ -160,6 +168,9 @@ class VllmBackend(ChatBackend):
         plan = CapturePlan.of(call, keep_logprobs=bool(made[0].get("logprobs")))
         _capture(made[0], call.record)
         call.record.preamble = preamble_digest(made[0], call.params)
+        call.record.constraint = constraint_of(made[0])
+        if call.record.logprobs_asked:
+            call.record.distribution = await self._logprobs_of(deadline)
         plan = await self._planned(plan, call, made[0], deadline)
         with contextlib.suppress(PromptIgnored):
             return await self._send(call, made, plan, progress, deadline)
@@ -283,6 +294,23 @@ class VllmBackend(ChatBackend):
                     self.context_tokens = found.context_tokens
                     self._abort_path = found.abort_path
         return self._takes_tokens
+
+    async def _logprobs_of(self, deadline: float) -> tokens_pb2.LogprobDistribution.ValueType:
+        """Which distribution log probabilities are of; asked until the server answers."""
+        if self._distribution is None:
+            # What a call fails of is for the call itself to find.
+            with contextlib.suppress(MeshError, TimeoutError):
+                async with asyncio.timeout_at(deadline), self._probing:
+                    if self._distribution is None:
+                        self._given(await probe_logprobs(self._http, self.endpoint_model, deadline))
+        return self._distribution or tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+
+    def _given(self, distribution: tokens_pb2.LogprobDistribution.ValueType) -> None:
+        """Log probabilities are of this distribution."""
+        self._distribution = distribution
+        known = model_pb2.ModelCapabilities(logprob_distribution=distribution)
+        known.MergeFrom(type(self).capabilities)
+        self.capabilities = known
 
     def _body(self, call: BackendCall) -> Json:
         body = super()._body(call)
