@@ -10,11 +10,13 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import AnswerInvalid
 from gymmesh_responses import TOKEN_BYTES
+
+_UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 
 
 def pack_ids(ids: Any) -> bytes:
@@ -152,9 +154,7 @@ class TokenRecord:
     known: bool = False
     tokenizer_digest: bytes = b""
     preamble: bytes = b""
-    distribution: tokens_pb2.LogprobDistribution.ValueType = (
-        tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
-    )
+    distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
     constraint: tokens_pb2.Constraint.ValueType = tokens_pb2.CONSTRAINT_UNSPECIFIED
     constrained: Sequence[tokens_pb2.ConstrainedSpan] = ()
 
@@ -182,7 +182,7 @@ class TokenRecord:
             fork=self.fork,
             prompt_prefix_tokens=self.prefix_tokens,
             tokenizer_digest=self.tokenizer_digest,
-            logprob_distribution=self.distribution if logprobs and known else None,
+            logprob_distribution=self.distribution if logprobs and known else _UNKNOWN,
             constrained=constrained,
         )
 
