@@ -44,10 +44,19 @@ from gymmesh_rows.earlier import TOKEN_KEYS
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
 from gymmesh_rows.reading import beside_columns, own_metadata, read_row
-from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, members_of, parsed
+from gymmesh_rows.row import (
+    COLUMNS,
+    METADATA_COLUMNS,
+    ActorConversation,
+    Row,
+    RowError,
+    members_of,
+    parsed,
+)
 
 __all__ = [
     "COLUMNS",
+    "METADATA_COLUMNS",
     "TOKEN_KEYS",
     "Actor",
     "ActorConversation",

@@ -163,6 +163,7 @@ def test_a_tasks_key_is_never_lost() -> None:
         {"seed": None},
         {"seed": "abc"},
         {"seed": 1.5},
+        {"seed": 3},
         {"weights_versions": None},
         {"weights_versions": ["v1"]},
     ],
@@ -173,7 +174,9 @@ def test_a_tasks_metadata_never_makes_a_row_that_is_refused(metadata: dict[str, 
     row = read_row(line)
     assert (row.metadata.steps_taken, row.metadata.seed) == (2, UNSET)
     assert row.metadata.weights_versions == []
-    assert metadata.items() <= loads(line)["metadata"].items()
+    written = loads(line)
+    assert written["metadata"]["source"] == "s"
+    assert written["task_extras"] == {"metadata": metadata}
 
 
 def test_a_failed_rollout_of_a_task_that_is_not_json_has_its_failure() -> None:
