@@ -1039,8 +1039,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
         media: The media that items name.
         sandboxes: The sandboxes that were opened for it.
         program: How the program that ran as the agent ended, where one did.
-        task_extras: Keys of the task's row that are keys of this message, as an object; of
-            `metadata`, those that the row's own metadata has.
+        task_extras: Keys of the task's row that are keys of this message, as an object; of a
+            `metadata` that is an object, the members that are keys of RowMetadata.
     """
 
     responses_create_params: Raw

@@ -121,8 +121,8 @@ class Row(_message.Message):
     stop_detail: _builtins.str
     """One line on it; may be empty."""
     task_extras_json: _builtins.bytes
-    """Keys of the task's row that are keys of this message, as an object; of `metadata`,
-    those that the row's own metadata has.
+    """Keys of the task's row that are keys of this message, as an object; of a `metadata`
+    that is an object, the members that are keys of RowMetadata.
     """
     overlay_json: _builtins.bytes
     """The task's other keys, then those of the verdict's evidence whose names are free."""
@@ -396,7 +396,7 @@ class RowMetadata(_message.Message):
     """The seed of the session."""
     overlay_json: _builtins.bytes
     """The members of the task's own `metadata`, where that is an object, without those
-    that are set above.
+    that are keys of this message.
     """
     @_builtins.property
     def tools_used(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

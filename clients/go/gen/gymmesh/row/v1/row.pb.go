@@ -106,8 +106,8 @@ type Row struct {
 	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,27,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// How the program that ran as the agent ended, where one did.
 	Program *v11.ProgramEnded `protobuf:"bytes,28,opt,name=program,proto3,oneof" json:"program,omitempty"`
-	// Keys of the task's row that are keys of this message, as an object; of `metadata`,
-	// those that the row's own metadata has.
+	// Keys of the task's row that are keys of this message, as an object; of a `metadata`
+	// that is an object, the members that are keys of RowMetadata.
 	TaskExtrasJson []byte `protobuf:"bytes,29,opt,name=task_extras_json,json=taskExtrasJson,proto3" json:"task_extras_json,omitempty"`
 	// The task's other keys, then those of the verdict's evidence whose names are free.
 	OverlayJson   []byte `protobuf:"bytes,30,opt,name=overlay_json,json=overlayJson,proto3" json:"overlay_json,omitempty"`
@@ -588,7 +588,7 @@ type RowMetadata struct {
 	// Where the time went.
 	Timings *RowTimings `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
 	// The members of the task's own `metadata`, where that is an object, without those
-	// that are set above.
+	// that are keys of this message.
 	OverlayJson   []byte `protobuf:"bytes,8,opt,name=overlay_json,json=overlayJson,proto3" json:"overlay_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -246,8 +246,8 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   program?: ProgramEnded | undefined;
 
   /**
-   * Keys of the task's row that are keys of this message, as an object; of `metadata`,
-   * those that the row's own metadata has.
+   * Keys of the task's row that are keys of this message, as an object; of a `metadata`
+   * that is an object, the members that are keys of RowMetadata.
    *
    * @generated from field: bytes task_extras_json = 29;
    */
@@ -464,7 +464,7 @@ export type RowMetadata = Message<"gymmesh.row.v1.RowMetadata"> & {
 
   /**
    * The members of the task's own `metadata`, where that is an object, without those
-   * that are set above.
+   * that are keys of this message.
    *
    * @generated from field: bytes overlay_json = 8;
    */
