@@ -257,6 +257,8 @@ class TrainerCollector:
             path = path.with_name(f"{path.stem}.step-{self._outputs}{path.suffix}")
         files = OutputFiles(path)
         said = f"{self.settings.repeats}\n{self.settings.params!r}\n{_named(self._open[0])}"
+        if not self.settings.append_only:
+            said += "\nnot append-only"
         identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
         known = await environment_versions(policy.mesh.directory, None)
         identity = replace(identity, environments=known)
