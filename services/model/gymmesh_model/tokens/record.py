@@ -131,6 +131,7 @@ class TokenRecord:
         rendered: how the template rendered the whole prompt, where that is something else than
             the tokens that were read.
         known: whether the backend gave any tokens.
+        distribution: which distribution the log probabilities are of.
     """
 
     logprobs_asked: bool = False
@@ -144,6 +145,9 @@ class TokenRecord:
     rendered: Rendered | None = None
     known: bool = False
     tokenizer_digest: bytes = b""
+    distribution: tokens_pb2.LogprobDistribution.ValueType = (
+        tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+    )
 
     def begin_again(self) -> None:
         """Forgets the output of a try that failed."""
@@ -163,6 +167,7 @@ class TokenRecord:
             fork=self.fork,
             prompt_prefix_tokens=self.prefix_tokens,
             tokenizer_digest=self.tokenizer_digest,
+            logprob_distribution=self.distribution if self.logprobs else 0,
         )
 
     @property

@@ -14,11 +14,14 @@ Managed servers and engines are imported from their own files, when a configurat
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.backends.vllm.render import ConversationViews, go_on
+from gymmesh_model.backends.vllm.weights import follow_weights, version_of
 
 __all__ = [
     "CapturePlan",
     "ConversationViews",
     "VllmBackend",
+    "follow_weights",
     "go_on",
     "take_answer",
+    "version_of",
 ]
