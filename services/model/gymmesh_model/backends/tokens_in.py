@@ -247,7 +247,8 @@ class TokenBackend(Backend):
         take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
-            call.record.distribution = made.distribution
+            if call.record.logprobs:
+                call.record.distribution = made.distribution
             if made.weights:
                 try:
                     call.record.weights = weights_spans(made.weights)

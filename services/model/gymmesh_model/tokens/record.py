@@ -167,7 +167,7 @@ class TokenRecord:
             fork=self.fork,
             prompt_prefix_tokens=self.prefix_tokens,
             tokenizer_digest=self.tokenizer_digest,
-            logprob_distribution=self.distribution if self.logprobs else 0,
+            logprob_distribution=self.distribution,
         )
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
@@ -22,7 +22,7 @@ from gymmesh_model.errors import AnswerInvalid
 
 Json = dict[str, Any]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
-Distribution = tokens_pb2.LogprobDistribution.ValueType
+Distribution: TypeAlias = "tokens_pb2.LogprobDistribution.ValueType"
 
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 _SAMPLING: Final = tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
@@ -227,12 +227,13 @@ def _exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
         raise AnswerInvalid(
             "it has no token ids; is it a server of vLLM or SGLang, and not an older one?"
         )
-    found = list(logprobs) if isinstance(logprobs, Sequence) else [None]
-    if not all(isinstance(one, int | float) for one in found):
+    listed = isinstance(logprobs, Sequence)
+    found = [float(one) for one in logprobs if isinstance(one, int | float)] if listed else []
+    if not listed or len(found) < len(logprobs):
         raise AnswerInvalid("its log probabilities are not a list of numbers")
     if found and len(found) != len(ids):
         raise AnswerInvalid(f"it has {len(found)} log probabilities for {len(ids)} tokens")
-    return ids, [float(one) for one in found]
+    return ids, found
 
 
 def _ids_of_words(words: Any) -> list[int] | None:
