@@ -1,4 +1,4 @@
-"""A real vLLM called by token ids; it works with versions that the other tests here are too new for.
+"""A real vLLM called by token ids, of versions too that the other tests here need more than.
 
 make test-vllm VLLM=0.24
 """
@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,11 +81,17 @@ async def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
         while True:
             said = log.read_text(errors="replace")[-3000:]
             assert process.poll() is None, f"vllm serve ended: {said}"
-            try:
-                with urllib.request.urlopen(url, timeout=5):
-                    return
-            except OSError:
-                await asyncio.sleep(1.0)
+            if await asyncio.to_thread(_answers, url):
+                return
+            await asyncio.sleep(1.0)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 @asynccontextmanager
@@ -179,6 +185,14 @@ async def test_a_seed_repeats_an_answer(server: Server) -> None:
     assert first == again != other
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Asks in a thread, until it is so."""
+    while True:
+        if await asyncio.to_thread(holds):
+            return
+        await asyncio.sleep(0.05)
+
+
 async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -> None:
     def running() -> float:
         root = server.url.removesuffix("/v1")
@@ -199,10 +213,9 @@ async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -
             call = asyncio.create_task(
                 Dialogue(service, temperature=1.0, max_output_tokens=1900).ask(user("go on"))
             )
-            while not call.done() and not await asyncio.to_thread(running):
-                await asyncio.sleep(0.05)
+            await until(lambda: call.done() or running() > 0)
+            assert not call.done()
             call.cancel()
-            while await asyncio.to_thread(running):
-                await asyncio.sleep(0.05)
+            await until(lambda: not running())
         finally:
             await service.close()
