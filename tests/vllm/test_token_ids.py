@@ -6,10 +6,7 @@ make test-vllm VLLM=0.24
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import struct
-import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,9 +24,9 @@ from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.dialogue import Dialogue, ids_of, user
+from tests.vllm.serving import free_port, running
 from tests.vllm.tiny import make_tiny
 
-START_S: Final = 600.0
 BOUND_S: Final = 300.0
 ARGS: Final = ["--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "8"]
 RAW: Final = "raw_logprobs"
@@ -58,40 +55,13 @@ def server(
     environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), *ARGS]
     command += ["--enforce-eager", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--logprobs-mode", request.param]
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, env=os.environ | environment, start_new_session=True
-        )
-    try:
-        asyncio.run(_ready(process, f"http://127.0.0.1:{port}/health", log))
+    with running(command, f"http://127.0.0.1:{port}/health", log, environment):
         yield Server(f"http://127.0.0.1:{port}/v1", folder, request.param)
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-async def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    async with asyncio.timeout(START_S):
-        while True:
-            said = log.read_text(errors="replace")[-3000:]
-            assert process.poll() is None, f"vllm serve ended: {said}"
-            if await asyncio.to_thread(_answers, url):
-                return
-            await asyncio.sleep(1.0)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 @asynccontextmanager
@@ -194,7 +164,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -> None:
-    def running() -> float:
+    def in_hand() -> float:
         root = server.url.removesuffix("/v1")
         with urllib.request.urlopen(f"{root}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
@@ -213,9 +183,9 @@ async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -
             call = asyncio.create_task(
                 Dialogue(service, temperature=1.0, max_output_tokens=1900).ask(user("go on"))
             )
-            await until(lambda: call.done() or running() > 0)
+            await until(lambda: call.done() or in_hand() > 0)
             assert not call.done()
             call.cancel()
-            await until(lambda: not running())
+            await until(lambda: not in_hand())
         finally:
             await service.close()
