@@ -174,18 +174,11 @@ async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -
             if line.startswith("vllm:num_requests_running")
         )
 
-    options = {"tokenizer": str(server.folder), "stop_token_ids": [299]}
-    config = ModelConfig(backend="vllm_tokens", url=server.url, options=options)
-    service = ModelService(config, "policy", "p-0")
-    async with asyncio.timeout(BOUND_S):
-        await service.open(PeerDirectory())
-        try:
-            call = asyncio.create_task(
-                Dialogue(service, temperature=1.0, max_output_tokens=1900).ask(user("go on"))
-            )
-            await until(lambda: call.done() or in_hand() > 0)
-            assert not call.done()
-            call.cancel()
-            await until(lambda: not in_hand())
-        finally:
-            await service.close()
+    async with asyncio.timeout(BOUND_S), opened(server) as service:
+        while True:  # a model of random weights may end its answer at once
+            talk = Dialogue(service, temperature=1.0, max_output_tokens=1900)
+            call = asyncio.create_task(talk.ask(user("go on")))
+            await until(lambda call=call: call.done() or in_hand() > 0)
+            if call.cancel():
+                break
+        await until(lambda: not in_hand())
