@@ -4,12 +4,13 @@ collecting/    groups step by step: `collect`, `TrainerCollector`, `SyncCollecto
 rollouts/      what they give: rollouts, groups, advantages and training samples (pure)
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
-trl/, verl.py, openrlhf.py, nemo_rl.py, skyrl.py, ray.py
+trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
 from gymmesh_model.backends.scripted import ScriptedBackend
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
+from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
+from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams, TokenBackend
 from gymmesh_trainers.collecting import (
     Settings,
     SyncCollector,
@@ -28,6 +29,7 @@ from gymmesh_trainers.rollouts import (
 from gymmesh_trainers.testing import RolloutFailed, run_one
 
 __all__ = [
+    "Engine",
     "FailedRollout",
     "Generation",
     "Rollout",
@@ -36,10 +38,12 @@ __all__ = [
     "SamplingParams",
     "ScriptedBackend",
     "Settings",
+    "SglangEngine",
     "SyncCollector",
     "TokenBackend",
     "TrainerCollector",
     "TrainingSample",
+    "VllmEngine",
     "advantages",
     "collect",
     "collect_sync",
