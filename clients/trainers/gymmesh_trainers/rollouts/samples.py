@@ -197,6 +197,11 @@ class TrainingSample:
             return None
         return TrainingSample(self._leaf, (*earlier._parts, *self._parts))
 
+    def holds(self, other: TrainingSample) -> bool:
+        """Whether this one trains all that the other trains."""
+        parts = {id(part) for part in self._parts}
+        return all(id(part) in parts for part in other._parts)
+
     def _calls(self) -> list[CallNode]:
         """The calls of the actors that are trained here, in the order of their positions."""
         found = {id(node): node for part in self._parts for node in part.path()}
