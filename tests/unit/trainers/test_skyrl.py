@@ -114,8 +114,7 @@ async def test_a_failed_rollout_trains_nothing_and_has_the_mean_of_its_group(
     def answer(prompt: str) -> str | None:
         return left.pop(0) if "0 + 1" in prompt else "2"
 
-    options = {"step_wise": step_wise, "concurrency": 1}
-    found = await generated(Client(answer), batch(2, 3), **options)
+    found = await generated(Client(answer), batch(2, 3), step_wise=step_wise, concurrency=1)
     assert found["rewards"] == [1.0, 0.0, 0.5, 1.0, 1.0, 1.0]
     assert [sum(mask) for mask in found["loss_masks"]] == [2, 2, 0, 2, 2, 2]
     assert found["response_ids"][2] == [EOS]

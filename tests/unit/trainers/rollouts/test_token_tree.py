@@ -65,11 +65,13 @@ def trees(draw: st.DrawFn) -> Tree:
         prompt = known[:kept] + tree.new(draw(st.integers(0 if kept else 1, 3)))
         output = tree.new(draw(st.integers(0, 4)))
         bound: list[tuple[int, int, int]] = []
-        if output and draw(st.booleans()):
+        constrained: bool = draw(st.booleans())
+        if output and constrained:
             first = draw(st.integers(0, len(output) - 1))
             end = draw(st.integers(first + 1, len(output)))
             bound.append((first, end, draw(st.sampled_from([1, 2]))))
-        trainable, side = draw(st.booleans()) or draw(st.booleans()), draw(st.integers(0, 5)) == 0
+        trainable = draw(st.integers(0, 3)) > 0
+        side = draw(st.integers(0, 5)) == 0
         call = Call(name, actor, prompt, output, trainable and not side, bound)
         tree.calls[name] = call
         said = tree.message.model_calls.add(
