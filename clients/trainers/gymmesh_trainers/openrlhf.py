@@ -32,12 +32,20 @@ from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams
 from gymmesh_responses import CodecError, dumps_sorted, loads
 from gymmesh_trainers.collecting import MeshPlace, SharedMesh
-from gymmesh_trainers.hooks import Lost, LostTokens, Repeats, Siblings, refuse_images
+from gymmesh_trainers.hooks import (
+    Lost,
+    LostTokens,
+    Repeats,
+    Siblings,
+    paths_left_out,
+    refuse_images,
+)
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["executor", "executor_output"]
 
+_COUNTS: Final = {"not_trained": 0.0, "tokens_lost": 0, "paths_left_out": 0}
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 
 
@@ -159,7 +167,7 @@ def executor(
                 "action_ranges": [],
                 "rollout_log_probs": [0.0, 0.0] if wants_logprobs else None,
                 "truncated": False,
-                "extra_logs": {"not_trained": 1.0, "tokens_lost": 0, **components},
+                "extra_logs": {**_COUNTS, "not_trained": 1.0, **components},
             }
 
     return AgentExecutor
@@ -220,8 +228,9 @@ def executor_output(rollout: Rollout, lost: LostTokens, *, wants_logprobs: bool)
         "rollout_log_probs": _masked(sample, mask) if wants_logprobs else None,
         "truncated": rollout.truncated,
         "extra_logs": {
-            "not_trained": 0.0,
+            **_COUNTS,
             "tokens_lost": rollout.counts.sampled - sample.trained,
+            "paths_left_out": paths_left_out(rollout, [sample]),
             **rollout.components,
         },
     }

@@ -33,7 +33,7 @@ from typing import Any
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_trainers.collecting import MeshPlace, SharedMesh, task_written
-from gymmesh_trainers.hooks import Lost, LostTokens, filler_rewards, refuse_images
+from gymmesh_trainers.hooks import Lost, LostTokens, filler_rewards, paths_left_out, refuse_images
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
 
@@ -231,14 +231,20 @@ def _metrics(
     rollouts: Sequence[Rollout | FailedRollout], kept: Sequence[Sequence[TrainingSample]]
 ) -> dict[str, float]:
     failed = sum(isinstance(one, FailedRollout) for one in rollouts)
-    judged = [one for one in rollouts if isinstance(one, Rollout) and _reward(one) is not None]
-    sampled = sum(one.counts.sampled for one in judged)
+    both = zip(rollouts, kept, strict=True)
+    judged = [
+        (one, samples)
+        for one, samples in both
+        if isinstance(one, Rollout) and _reward(one) is not None
+    ]
+    sampled = sum(one.counts.sampled for one, _ in judged)
     trained = sum(sample.trained for samples in kept for sample in samples)
     return {
         "gymmesh/failed": failed,
         "gymmesh/unscored": len(rollouts) - len(judged) - failed,
         "gymmesh/tokens_sampled": sampled,
         "gymmesh/tokens_lost": sampled - trained,
+        "gymmesh/paths_left_out": sum(paths_left_out(one, samples) for one, samples in judged),
     }
 
 

@@ -91,6 +91,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         if key not in _PLACES:
             _PLACES[key] = _Place(environment, self.tokenizer, backend, settings, lost)
         self._place = _PLACES[key]
+        self._mesh = self._place.mesh
 
     @staticmethod
     async def close_meshes() -> None:
@@ -116,7 +117,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         session = row.get("session_id")
         repeat = self._place.repeats.next(task) if session is None else int(session)
         began = time.monotonic()
-        async with self._place.mesh.collector(
+        async with self._mesh.collector(
             self._engine(sampling_params, row.get("priority"), CompletionLimit(most))
         ) as collector:
             rollout = await collector.one(task, repeat=repeat)

@@ -8,7 +8,7 @@ siblings.py          the rewards of a group, for a rollout in it that has none
 """
 
 from gymmesh_trainers.hooks.completion_limit import CompletionLimit
-from gymmesh_trainers.hooks.lost import Lost, LostTokens
+from gymmesh_trainers.hooks.lost import Lost, LostTokens, paths_left_out
 from gymmesh_trainers.hooks.refusals import refuse_images, refuse_seed
 from gymmesh_trainers.hooks.repeats import Repeats
 from gymmesh_trainers.hooks.siblings import Siblings, filler_rewards
@@ -20,6 +20,7 @@ __all__ = [
     "Repeats",
     "Siblings",
     "filler_rewards",
+    "paths_left_out",
     "refuse_images",
     "refuse_seed",
 ]

@@ -112,6 +112,11 @@ def kept_samples(rollout: Rollout) -> list[TrainingSample]:
     return sorted(merged(alike), key=lambda one: one.holds(last))
 
 
+def paths_left_out(rollout: Rollout, kept: Sequence[TrainingSample]) -> int:
+    """How many samples of the rollout are in none of those that are handed over."""
+    return sum(not any(one.holds(sample) for one in kept) for sample in rollout.samples)
+
+
 def _trained(sample: TrainingSample, most: int | None) -> int:
     return sample.trained if most is None else sum(sample.completion_mask[:most])
 

@@ -27,7 +27,7 @@ from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.hooks import Lost, LostTokens, refuse_images, refuse_seed
+from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images, refuse_seed
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -254,7 +254,7 @@ def trl_rows(
         if isinstance(rollout, Rollout):
             reward, truncated, sample = rollout.reward, rollout.truncated, lost.one(rollout)
             if sample is not None:
-                counts["paths_left_out"] += sum(not sample.holds(one) for one in rollout.samples)
+                counts["paths_left_out"] += paths_left_out(rollout, [sample])
                 counts["tokens_lost"] += rollout.counts.sampled - sample.trained
                 reward = rollout.reward_of(sample.actor)
                 prompt, completion = sample.prompt_ids, sample.completion_ids
