@@ -11,11 +11,19 @@ trl/, verl.py, openrlhf.py, nemo_rl.py, skyrl.py, ray.py
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
 from gymmesh_trainers.collecting import (
+    Evaluation,
+    Mix,
     Settings,
+    Stages,
+    Step,
     SyncCollector,
+    SyncStep,
+    TaskList,
     TrainerCollector,
     collect,
     collect_sync,
+    pass_rate,
+    spread,
 )
 from gymmesh_trainers.rollouts import (
     FailedRollout,
@@ -28,21 +36,29 @@ from gymmesh_trainers.rollouts import (
 from gymmesh_trainers.testing import RolloutFailed, run_one
 
 __all__ = [
+    "Evaluation",
     "FailedRollout",
     "Generation",
+    "Mix",
     "Rollout",
     "RolloutFailed",
     "RolloutGroup",
     "SamplingParams",
     "ScriptedBackend",
     "Settings",
+    "Stages",
+    "Step",
     "SyncCollector",
+    "SyncStep",
+    "TaskList",
     "TokenBackend",
     "TrainerCollector",
     "TrainingSample",
     "advantages",
     "collect",
     "collect_sync",
+    "pass_rate",
     "run_one",
     "samples_of",
+    "spread",
 ]
