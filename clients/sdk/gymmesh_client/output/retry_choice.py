@@ -74,9 +74,7 @@ class RetryChoice:
         return RetryChoice(failed, frozenset(boundaries), frozenset(tasks), damaged)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.failed or self.boundaries or self.tasks or self.damaged or self.rollouts
-        )
+        return bool(self.failed or self.boundaries or self.tasks or self.damaged or self.rollouts)
 
     def give_up(self, journal: Journal, tasks: Collection[str] | None, repeats: int) -> Retried:
         """Supersede the outcomes that are chosen, of the rollouts that are asked for: so many

@@ -75,6 +75,7 @@ class Run:
 
     Attributes:
         returns: whether its tasks are the collector's own, which a dropped run gives back.
+        carried: whether a saved state had its groups under way: they count as begun.
         owed: the tasks that were read and whose groups nobody got, by id, in order.
         early: groups that finished before those that are to be handed out first, by task.
         read: how many tasks were read.
@@ -89,6 +90,7 @@ class Run:
     kept: KeptRollouts
     queue: asyncio.Queue[Run | Finished]
     returns: bool
+    carried: bool = False
     owed: dict[str, Owed] = field(default_factory=dict)
     early: dict[str, Finished] = field(default_factory=dict)
     read: int = 0
@@ -99,16 +101,26 @@ class Run:
     _reads: bool = True
 
     def __post_init__(self) -> None:
+        if self.carried:
+            groups = list(self.tasks)
+            self.owed = {one.drawn.task.task_id: one for one in groups}
+            self.tasks = iter(groups)
         self.work = asyncio.create_task(self._work())
 
-    def stop_reading(self) -> None:
-        """Begin no more groups; those that were begun are finished."""
+    def begin_no_more(self) -> list[DrawnTask]:
+        """Begin no more groups; those that were begun are finished. The tasks of the others that
+        were read.
+        """
+        if self.carried:
+            return []
         self._reads = False
+        unbegun = self.collector.begin_no_more_groups()
+        return [self.owed.pop(task_id).drawn for task_id in unbegun]
 
     def cancel(self) -> None:
         """Cancel what is in flight; `work` ends soon after."""
         self.dropped = True
-        self.stop_reading()
+        self._reads = False
         self.collector.cancel()
         self.work.cancel()
 
@@ -169,13 +181,12 @@ class Runs:
         tasks: Iterable[Owed],
         *,
         returns: bool = False,
+        carried: bool = False,
         resume: bool = False,
     ) -> Run:
-        """Start a run. Raises UserError and OutputError where its files can't be opened.
+        """Start a run; `returns` and `carried` as in Run, `resume`: keep what its files have.
 
-        Args:
-            returns: whether the tasks are the collector's own.
-            resume: keep what its files have.
+        Raises UserError and OutputError where its files can't be opened.
         """
         settings = self._settings
         kept = KeptRollouts(settings.repeats)
@@ -193,7 +204,7 @@ class Runs:
         )
         agents = policy.mesh.agents
         collector = Collector(agents.connect, output, options, stored=agents.stored)
-        run = Run(name, collector, iter(tasks), kept, self._queue, returns)
+        run = Run(name, collector, iter(tasks), kept, self._queue, returns, carried)
         self.live.append(run)
         return run
 

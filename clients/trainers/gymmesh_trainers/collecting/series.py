@@ -24,7 +24,7 @@ from gymmesh_trainers.collecting.runs import Finished, Owed, Run, RunName, Runs,
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.sources import DrawnTask, TaskSource, as_source
 from gymmesh_trainers.collecting.state import CollectorState, SavedRun, SavedTask
-from gymmesh_trainers.collecting.steps import Step, StepOptions
+from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.collecting.weights import WeightsVersions
 from gymmesh_trainers.rollouts import RolloutGroup
@@ -108,6 +108,7 @@ class StepSeries:
                 RunName(run.step, run.part),
                 [Owed(one.index, _restored_task(one)) for one in run.groups],
                 returns=run.drawn,
+                carried=True,
                 resume=True,
             )
 
@@ -134,12 +135,15 @@ class StepSeries:
         )
         return group, rejected
 
-    async def drop(self) -> None:
-        """End all runs, and take back the collector's own tasks."""
-        cancelled = self.runs.cancel()
-        again = [one.drawn for run in cancelled if run.returns for one in run.owed.values()]
-        self._returned.extendleft(reversed(again))
+    async def end(self, leftovers: Leftovers) -> int:
+        """Begin no more groups, and keep or drop those that are under way: how many."""
+        unbegun = [drawn for run in self.runs.live for drawn in run.begin_no_more() if run.returns]
+        left = sum(len(run.owed) for run in self.runs.live)
+        cancelled = self.runs.cancel() if leftovers == "drop" else []
+        dropped = [one.drawn for run in cancelled if run.returns for one in run.owed.values()]
+        self._returned.extendleft(reversed([*dropped, *unbegun]))
         await wait_cancelled(cancelled)
+        return left
 
     def left_early(self, step: Step) -> None:
         """Say once what became of a step that was left early."""

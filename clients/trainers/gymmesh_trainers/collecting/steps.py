@@ -69,8 +69,9 @@ class StepHost(Protocol):
         """The group, and the rule that rejected it; empty: none."""
         ...
 
-    async def drop(self) -> None:
-        """End all runs."""
+    async def end(self, leftovers: Leftovers) -> int:
+        """Begin no more groups, and keep or drop those that are under way: how many."""
+        ...
 
     def left_early(self, step: Step) -> None:
         """A step that no `async with` holds was left early."""
@@ -218,14 +219,8 @@ class Step:
                 return
             self.ended = why
             await self._starts.aclose()
-            runs = self._host.runs
-            if not self._begun:
-                return
-            for run in runs.live:
-                run.stop_reading()
-            self.counts["left"] = sum(len(run.owed) for run in runs.live)
-            if self.options.leftovers == "drop":
-                await self._host.drop()
+            if self._begun:
+                self.counts["left"] = await self._host.end(self.options.leftovers)
         self._warn(why)
 
     def _warn(self, why: Ended) -> None:

@@ -41,7 +41,7 @@ def held_but_first() -> CountingEngine:
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(_LOST_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # an engine's counts have no event
             await asyncio.sleep(0.005)
 
 
@@ -132,21 +132,27 @@ async def test_a_plain_loop_that_is_left_says_what_happens(
 
 async def test_a_second_step_waits_for_no_open_one() -> None:
     engine = ones()
-    async with TrainerCollector(Sums, model=engine.model, repeats=1) as collector:
-        async with collector.step(rows(2)) as step:
-            async for _ in step:
-                with pytest.raises(RuntimeError, match="step 1 is still open; close it first"):
-                    await collector.step(rows(1)).next()
-                break
+    async with (
+        TrainerCollector(Sums, model=engine.model, repeats=1) as collector,
+        collector.step(rows(2)) as step,
+    ):
+        assert await step.next()
+        with pytest.raises(RuntimeError, match="step 1 is still open; close it first"):
+            await collector.step(rows(1)).next()
 
 
 async def test_an_error_in_the_loop_ends_the_step() -> None:
     engine = held_but_first()
     async with TrainerCollector(Sums, model=engine.model, repeats=1) as collector:
+        step = collector.step(rows(3), leftovers="drop")
+
+        async def breaks() -> None:
+            async with step:
+                assert await step.next()
+                raise ZeroDivisionError
+
         with pytest.raises(ZeroDivisionError):
-            async with collector.step(rows(3), leftovers="drop") as step:
-                async for _ in step:
-                    raise ZeroDivisionError
+            await breaks()
         assert engine.now == 0
         assert step.ended == "left"
 
@@ -186,29 +192,29 @@ async def test_a_bound_on_what_is_spent_ends_a_step_that_nothing_fills(
 
 
 async def test_failures_are_no_reward_to_a_rule() -> None:
-    async def breaks(prompt: list[int], params: Any) -> Any:
-        raise RuntimeError("no memory")
-
-    engine = ones()
-    engine._answer = lambda prompt, number: (_ for _ in ()).throw(RuntimeError("no memory"))
-    async with TrainerCollector(
-        Sums, model=engine.model, repeats=2, max_attempts=1
-    ) as collector:
+    engine = CountingEngine(_no_memory)
+    async with TrainerCollector(Sums, model=engine.model, repeats=2, max_attempts=1) as collector:
         async with collector.step(rows(2), keep=pass_rate(0.0, 0.5)) as step:
             assert [group async for group in step] == []
         assert step.rejected == {"no_reward": 2}
         assert collector.counts["failed"] == 4
 
 
+def _no_memory(prompt: str, number: int) -> str:
+    raise RuntimeError("no memory")
+
+
 async def test_ordered_groups_come_in_the_order_of_their_tasks() -> None:
     engine = CountingEngine(lambda prompt, number: "1", lambda prompt: "is 1 +" in prompt)
-    async with TrainerCollector(Sums, model=engine.model, repeats=1) as collector:
-        async with collector.step(rows(4), ordered=True) as step:
-            first = await step.next()
-            assert isinstance(first, RolloutGroup)
-            await until(lambda: engine.calls == 4 and engine.now == 1)
-            engine.gate.set()
-            rest = [group.task.id async for group in step]
+    async with (
+        TrainerCollector(Sums, model=engine.model, repeats=1) as collector,
+        collector.step(rows(4), ordered=True) as step,
+    ):
+        first = await step.next()
+        assert isinstance(first, RolloutGroup)
+        await until(lambda: engine.calls == 4 and engine.now == 1)
+        engine.gate.set()
+        rest = [group.task.id async for group in step]
     assert [first.task.id, *rest] == ["t0", "t1", "t2", "t3"]
 
 
@@ -274,9 +280,7 @@ async def test_tasks_are_given_once() -> None:
 async def test_an_evaluation_beside_a_step_gets_none_of_its_groups() -> None:
     engine = held_but_first()
     params = {"temperature": 0.8, "top_p": 0.9, "max_output_tokens": 7}
-    async with TrainerCollector(
-        Sums, model=engine.model, repeats=2, params=params
-    ) as collector:
+    async with TrainerCollector(Sums, model=engine.model, repeats=2, params=params) as collector:
         async with collector.step(rows(3), groups=1) as step:
             assert [group.task.id async for group in step] == ["t0"]
         await until(lambda: engine.now == 4)
