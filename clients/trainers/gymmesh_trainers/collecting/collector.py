@@ -30,7 +30,7 @@ from gymmesh_trainers.collecting.evaluating import Evaluation, greedy
 from gymmesh_trainers.collecting.filters import Keep
 from gymmesh_trainers.collecting.grouping import grouped, judged
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
-from gymmesh_trainers.collecting.reading import blocks, defaults_of, owed_of, refuse_bad
+from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.collecting.runs import RunName, Runs, wait_cancelled
 from gymmesh_trainers.collecting.series import StepSeries
 from gymmesh_trainers.collecting.settings import Settings, with_settings
@@ -224,7 +224,7 @@ class TrainerCollector:
             async for block in blocks(tasks):
                 refuse_bad(block, policy)
                 part += 1
-                await runs.start(policy, RunName(1, part), owed_of(block, policy))
+                await runs.start(policy, RunName(1, part), drawn_of(block, policy))
                 while runs.live:
                     finished = await runs.next()
                     if finished is not None:

@@ -9,7 +9,6 @@ from typing import Final
 
 from gymmesh_client import TaskDefaults, UserError
 from gymmesh_trainers.collecting.place import Policy
-from gymmesh_trainers.collecting.runs import Owed
 from gymmesh_trainers.collecting.sources import DrawnTask
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 
@@ -36,18 +35,24 @@ def refuse_bad(tasks: Block, policy: Policy) -> None:
             raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
 
 
-def owed_of(tasks: Block, policy: Policy) -> Iterator[Owed]:
+def drawn_of(tasks: Block, policy: Policy) -> Iterator[DrawnTask]:
     """The tasks of a run as it reads them. Raises UserError for one that can't be used."""
-    sources: deque[str] = deque()
+    own: deque[DrawnTask] = deque()
 
     def plain(given: Iterable[TaskLike | DrawnTask]) -> Iterator[TaskLike]:
         for task in given:
-            sources.append(task.source if isinstance(task, DrawnTask) else "")
-            yield task.task if isinstance(task, DrawnTask) else task
+            if isinstance(task, DrawnTask):
+                own.append(task)
+                task = task.task
+            yield task
 
     whole = tasks if isinstance(tasks, Path | str) else plain(tasks)
-    for index, message in enumerate(messages_of(whole, defaults_of(policy))):
-        yield Owed(index, DrawnTask(message, sources.popleft() if sources else ""))
+    for message in messages_of(whole, defaults_of(policy)):
+        if own:
+            drawn = own.popleft()
+            yield DrawnTask(message, drawn.source, drawn.task.task_id)
+        else:
+            yield DrawnTask(message)
 
 
 async def blocks(

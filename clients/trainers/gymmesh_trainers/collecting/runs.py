@@ -52,13 +52,6 @@ class RunName(NamedTuple):
         return output.with_name(f"{output.stem}{step}{part}{output.suffix}")
 
 
-class Owed(NamedTuple):
-    """A task that a run read. index: its place among the run's tasks, from 0."""
-
-    index: int
-    drawn: DrawnTask
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Finished:
     """A finished group."""
@@ -86,12 +79,12 @@ class Run:
 
     name: RunName
     collector: Collector
-    tasks: Iterator[Owed]
+    tasks: Iterator[DrawnTask]
     kept: KeptRollouts
     queue: asyncio.Queue[Run | Finished]
     returns: bool
     carried: bool = False
-    owed: dict[str, Owed] = field(default_factory=dict)
+    owed: dict[str, DrawnTask] = field(default_factory=dict)
     early: dict[str, Finished] = field(default_factory=dict)
     read: int = 0
     over: bool = False
@@ -103,7 +96,7 @@ class Run:
     def __post_init__(self) -> None:
         if self.carried:
             groups = list(self.tasks)
-            self.owed = {one.drawn.task.task_id: one for one in groups}
+            self.owed = {one.task.task_id: one for one in groups}
             self.tasks = iter(groups)
         self.work = asyncio.create_task(self._work())
 
@@ -115,7 +108,7 @@ class Run:
             return []
         self._reads = False
         unbegun = self.collector.begin_no_more_groups()
-        return [self.owed.pop(task_id).drawn for task_id in unbegun]
+        return [self.owed.pop(task_id) for task_id in unbegun]
 
     def cancel(self) -> None:
         """Cancel what is in flight; `work` ends soon after."""
@@ -125,9 +118,9 @@ class Run:
         self.work.cancel()
 
     def _read(self) -> Iterator[pb.Task]:
-        while self._reads and (owed := next(self.tasks, None)) is not None:
-            task = owed.drawn.task
-            self.owed[task.task_id] = owed
+        while self._reads and (drawn := next(self.tasks, None)) is not None:
+            task = drawn.task
+            self.owed[task.task_id] = drawn
             self.read += 1
             yield task
 
@@ -178,7 +171,7 @@ class Runs:
         self,
         policy: Policy,
         name: RunName,
-        tasks: Iterable[Owed],
+        tasks: Iterable[DrawnTask],
         *,
         returns: bool = False,
         carried: bool = False,

@@ -6,6 +6,7 @@ over what the step before left.
 
 from __future__ import annotations
 
+import glob
 import logging
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import UserError
+from gymmesh_client import OutputFiles, UserError
 from gymmesh_resource import Task
 from gymmesh_trainers.collecting.filters import rejected_by
 from gymmesh_trainers.collecting.grouping import grouped
 from gymmesh_trainers.collecting.place import Policy
-from gymmesh_trainers.collecting.reading import blocks, defaults_of, owed_of, refuse_bad
-from gymmesh_trainers.collecting.runs import Finished, Owed, Run, RunName, Runs, wait_cancelled
+from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
+from gymmesh_trainers.collecting.runs import Finished, Run, RunName, Runs, wait_cancelled
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.sources import DrawnTask, TaskSource, as_source
 from gymmesh_trainers.collecting.state import CollectorState, SavedRun, SavedTask
@@ -94,11 +95,8 @@ class StepSeries:
             raise RuntimeError(f"step {self._step.number} is still open; close it first")
         if self._step is not None:
             await self._step.close()
-        if self._settings.resume and self._settings.output is not None and not self._numbered:
-            raise UserError(
-                "resume: say which step this is, by load_state_dict(), start_step= or "
-                "step(number=…); without that a trainer would train on the rollouts of step 1 again"
-            )
+        if not self._numbered:
+            refuse_unnumbered(self._settings)
         self._step = step
         policy = await self._opened()
         restored, self._restored = self._restored, []
@@ -106,7 +104,7 @@ class StepSeries:
             await self.runs.start(
                 policy,
                 RunName(run.step, run.part),
-                [Owed(one.index, _restored_task(one)) for one in run.groups],
+                map(_restored_task, run.groups),
                 returns=run.drawn,
                 carried=True,
                 resume=True,
@@ -122,7 +120,7 @@ class StepSeries:
         grouped(group, finished.rollouts, self._weights, drop_stale=drop_stale)
         rejected = rejected_by(group, step.rules)
         if run.returns and self._source is not None:
-            self._source.observe(owed.drawn.source, group, rejected)
+            self._source.observe(owed.source, group, rejected)
         self.counts.update(
             groups=1,
             rejected=int(bool(rejected)),
@@ -140,8 +138,8 @@ class StepSeries:
         unbegun = [drawn for run in self.runs.live for drawn in run.begin_no_more() if run.returns]
         left = sum(len(run.owed) for run in self.runs.live)
         cancelled = self.runs.cancel() if leftovers == "drop" else []
-        dropped = [one.drawn for run in cancelled if run.returns for one in run.owed.values()]
-        self._returned.extendleft(reversed([*dropped, *unbegun]))
+        dropped = [one for run in cancelled if run.returns for one in run.owed.values()]
+        self._returned.extendleft(one.again() for one in reversed([*dropped, *unbegun]))
         await wait_cancelled(cancelled)
         return left
 
@@ -173,7 +171,7 @@ class StepSeries:
             run = await self.runs.start(
                 policy,
                 RunName(number, part),
-                islice(owed_of(block, policy), left),
+                islice(drawn_of(block, policy), left),
                 returns=tasks is None,
                 resume=self._settings.resume,
             )
@@ -199,7 +197,7 @@ class StepSeries:
     def state_dict(self) -> dict[str, Any]:
         """As TrainerCollector.state_dict."""
         carried = [
-            SavedRun(*run.name, run.returns, [_saved(*one) for one in run.owed.values()])
+            SavedRun(*run.name, run.returns, [_saved(one) for one in run.owed.values()])
             for run in self.runs.live
             if run.owed
         ]
@@ -209,7 +207,7 @@ class StepSeries:
             newest_version=self._weights.newest,
             counts=dict(self.counts),
             carried=[*self._restored, *carried],
-            returned=[_saved(0, one) for one in self._returned],
+            returned=[_saved(one) for one in self._returned],
             tasks=None if self._source is None else self._source.state_dict(),
         ).to_dict()
 
@@ -236,9 +234,24 @@ class StepSeries:
         self._weights.newest = loaded.newest_version
 
 
-def _saved(index: int, drawn: DrawnTask) -> SavedTask:
-    return SavedTask(drawn.task.SerializeToString(deterministic=True), index, drawn.source)
+def refuse_unnumbered(settings: Settings) -> None:
+    """Raise UserError where files are resumed and nobody said which step it is: a trainer would
+    train on the rollouts of step 1 again.
+    """
+    output = settings.output
+    if output is None or not settings.resume:
+        return
+    later = output.parent.glob(f"{glob.escape(output.stem)}.step-*")
+    if OutputFiles(output).journal.exists() or any(later):
+        raise UserError(
+            f"{output}: has steps of an earlier session; say which step comes now, by "
+            "load_state_dict(), start_step= or step(number=…)"
+        )
+
+
+def _saved(drawn: DrawnTask) -> SavedTask:
+    return SavedTask(drawn.task.SerializeToString(deterministic=True), drawn.source, drawn.own_id)
 
 
 def _restored_task(saved: SavedTask) -> DrawnTask:
-    return DrawnTask(pb.Task.FromString(saved.task), saved.source)
+    return DrawnTask(pb.Task.FromString(saved.task), saved.source, saved.own_id)

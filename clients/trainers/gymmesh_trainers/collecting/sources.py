@@ -28,10 +28,24 @@ State = dict[str, Any]
 
 
 class DrawnTask(NamedTuple):
-    """A task, and the name of the source in a Mix that it is of; empty: it is of no Mix."""
+    """A task that was drawn.
+
+    Attributes:
+        task: the message.
+        source: the name of the source in a Mix that it is of; empty: it is of no Mix.
+        own_id: its id in its source, where a step that has it several times numbers the ids.
+    """
 
     task: pb.Task
     source: str = ""
+    own_id: str = ""
+
+    def again(self) -> DrawnTask:
+        """The task as it was drawn."""
+        task = pb.Task()
+        task.CopyFrom(self.task)
+        task.task_id = self.own_id or task.task_id
+        return DrawnTask(task, self.source)
 
 
 class TaskSource(ABC):

@@ -17,13 +17,13 @@ class SavedTask(msgspec.Struct):
 
     Attributes:
         task: the message, serialised.
-        index: its place among the tasks of its run, from 0.
         source: the name that it was drawn with.
+        own_id: its id in its source.
     """
 
     task: bytes
-    index: int = 0
     source: str = ""
+    own_id: str = ""
 
 
 class SavedRun(msgspec.Struct):

@@ -102,10 +102,14 @@ async def test_a_step_does_not_get_the_rollouts_of_an_earlier_one(tmp_path: Path
         assert sorted(one.name for one in tmp_path.glob("*.step-3.jsonl"))
 
 
-async def test_resuming_without_a_step_s_number_is_refused(tmp_path: Path) -> None:
+async def test_resuming_without_a_step_s_number_is_refused_where_there_are_steps(
+    tmp_path: Path,
+) -> None:
     settings: dict[str, Any] = {"output": tmp_path / "rollouts.jsonl", "resume": True}
     async with TrainerCollector(Sums, model=ones().model, **settings) as collector:
-        with pytest.raises(UserError, match="resume: say which step this is"):
+        assert len([one async for one in collector.step(rows(1))]) == 1  # there is nothing yet
+    async with TrainerCollector(Sums, model=ones().model, **settings) as collector:
+        with pytest.raises(UserError, match="jsonl: has steps of an earlier session; say which"):
             await collector.step(rows(1)).next()
 
 

@@ -252,6 +252,20 @@ async def test_dropped_groups_of_own_tasks_come_again() -> None:
             assert [group.task.id async for group in step] == ["t1", "t2", "t3"]
 
 
+async def test_a_task_that_comes_again_and_again_keeps_its_id() -> None:
+    """In a step a task that is there several times is numbered; dropped, it is itself again."""
+    engine = held_but_first()
+    async with TrainerCollector(
+        Sums, tasks=rows(2), model=engine.model, repeats=1, concurrency=8
+    ) as collector:
+        for _ in range(3):
+            async with collector.step(groups=2, leftovers="drop", ordered=True) as step:
+                engine.gate.set()
+                assert [group.task.id async for group in step] == ["t0", "t1"]
+        state = collector.state_dict()
+    assert len({one["own_id"] for one in state["returned"]}) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
