@@ -16,13 +16,14 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, TaskFile, TaskReader, UserError
 from gymmesh_trainers.collecting.tasks import TaskLike, as_message
 from gymmesh_trainers.rollouts import RolloutGroup
 
+_SEED_BITS: Final = 53  # what JSON readers of other languages keep exactly
 State = dict[str, Any]
 """A state that JSON can hold."""
 
@@ -82,7 +83,9 @@ class TaskList(TaskSource):
 
     Args:
         tasks: rows, `Task`s, or the path of a task file.
-        seed: each epoch has an order of its own, made from this; None: as they are given.
+        shuffle: each epoch has an order of its own, made from this number; None: as they are given.
+        seed: tasks without a seed get one, made from this number, and another in each epoch; None:
+            they have none.
         epochs: how many times each task is drawn; None: without an end.
     """
 
@@ -90,6 +93,7 @@ class TaskList(TaskSource):
         self,
         tasks: Sequence[TaskLike] | Path | str,
         *,
+        shuffle: int | None = None,
         seed: int | None = None,
         epochs: int | None = None,
     ) -> None:
@@ -101,6 +105,7 @@ class TaskList(TaskSource):
                 "iterator to step()"
             )
         self._given = tasks
+        self._shuffle = shuffle
         self._seed = seed
         self._epochs = epochs
         self._tasks: Sequence[pb.Task] = ()
@@ -128,7 +133,11 @@ class TaskList(TaskSource):
                 return None
             self._epoch, self._place = self._epoch + 1, 0
             self._order = self._ordered()
-        task = self._tasks[self._order[self._place]]
+        at = self._order[self._place]
+        task = pb.Task()
+        task.CopyFrom(self._tasks[at])
+        if self._seed is not None and not task.HasField("seed"):
+            task.seed = random.Random(f"{self._seed}-{self._epoch}-{at}").getrandbits(_SEED_BITS)
         self._place += 1
         return DrawnTask(task)
 
@@ -147,11 +156,10 @@ class TaskList(TaskSource):
 
     def _ordered(self) -> Sequence[int]:
         places = range(len(self._tasks))
-        if self._seed is None:
+        if self._shuffle is None:
             return places
-        return random.Random(f"{self._seed}-{self._epoch}").sample(
-            places, len(places)
-        )  # an order, no secret
+        order = random.Random(f"{self._shuffle}-{self._epoch}")
+        return order.sample(places, len(places))
 
 
 class Stages(TaskSource):

@@ -47,12 +47,23 @@ class _Rewarded(RolloutGroup):
 
 
 def test_a_list_is_drawn_in_another_order_each_epoch_and_each_task_once() -> None:
-    source = opened(TaskList(rows(20), seed=3, epochs=2))
+    source = opened(TaskList(rows(20), shuffle=3, epochs=2))
     drawn = [name for _, name in draws(source, 50)]
     first, second = drawn[:20], drawn[20:]
     assert sorted(first) == sorted(second) == sorted(row["task_id"] for row in rows(20))
     assert first != second
-    assert [name for _, name in draws(opened(TaskList(rows(20), seed=3)), 40)] == drawn
+    assert [name for _, name in draws(opened(TaskList(rows(20), shuffle=3)), 40)] == drawn
+
+
+def test_tasks_get_seeds_that_are_others_in_each_epoch() -> None:
+    given = [rows(1)[0], rows(2)[1] | {"seed": 7}]
+    source = opened(TaskList(given, seed=5))
+    seeds = [one.task.seed for one in (source.draw() for _ in range(6))]
+    assert seeds[1::2] == [7, 7, 7]
+    assert len(set(seeds[::2])) == 3
+    again = opened(TaskList(given, seed=5))
+    assert [one.task.seed for one in (again.draw() for _ in range(6))] == seeds
+    assert not opened(TaskList(given)).draw().task.HasField("seed")
 
 
 def test_a_task_file_is_drawn_like_a_list(tmp_path: Path) -> None:
@@ -64,7 +75,11 @@ def test_a_task_file_is_drawn_like_a_list(tmp_path: Path) -> None:
 def _mix() -> Mix:
     stages = Stages([named("easy", 2), named("hard", 2)], advance_at=0.5, over=2)
     return Mix(
-        {"sums": TaskList(named("s", 5), seed=1), "stages": stages, "off": named("o", 1)},
+        {
+            "sums": TaskList(named("s", 5), shuffle=1, seed=1),
+            "stages": stages,
+            "off": named("o", 1),
+        },
         weights={"sums": 3.0, "off": 0.0},
     )
 
@@ -81,7 +96,7 @@ def test_a_source_goes_on_from_its_state(at: int) -> None:
     assert again.state_dict()["weights"] == source.state_dict()["weights"]
     again.open(DEFAULTS)
     assert again.state_dict() == source.state_dict()
-    assert draws(again, 40) == draws(source, 40)
+    assert [again.draw() for _ in range(40)] == [source.draw() for _ in range(40)]
 
 
 def test_shares_are_the_weights_and_change_between_steps() -> None:

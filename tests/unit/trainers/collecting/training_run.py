@@ -43,11 +43,10 @@ GROUPS: Final = 3
 EVAL_EVERY: Final = 2
 
 
-def seeded(name: str, count: int, answer: str) -> list[dict[str, Any]]:
-    """Tasks whose repeats have seeds of their own; the answer is one of three that are sampled."""
+def named(name: str, count: int, answer: str) -> list[dict[str, Any]]:
+    """Tasks; the answer is one of three that are sampled."""
     return [
-        row | {"task_id": f"{name}{at}", "seed": 1000 + at, "answer": answer}
-        for at, row in enumerate(rows(count))
+        row | {"task_id": f"{name}{at}", "answer": answer} for at, row in enumerate(rows(count))
     ]
 
 
@@ -106,7 +105,10 @@ class Training:
     async def run(self, steps: int) -> None:
         """Train up to so many steps in all."""
         mix = Mix(
-            {"ones": TaskList(seeded("one", 7, "1"), seed=5), "twos": seeded("two", 5, "2")},
+            {
+                "ones": TaskList(named("one", 7, "1"), shuffle=5, seed=1),
+                "twos": TaskList(named("two", 5, "2"), seed=2),
+            },
             weights={"ones": 2.0},
         )
         collector = TrainerCollector(
@@ -145,7 +147,7 @@ class Training:
                     "mix": {name: dict(counts) for name, counts in mix.counts.items()},
                 }
                 if self.step % EVAL_EVERY == 0:
-                    found = await collector.evaluate(seeded("v", 3, "1"))
+                    found = await collector.evaluate(named("v", 3, "1"))
                     line["evaluation"] = found.mean_reward
                 self.save(collector)
                 with (self.folder / "steps.jsonl").open("a") as file:
