@@ -240,7 +240,9 @@ def task() -> rollout_pb2.Task:
         "temperature": 0.7,
         "metadata": {"of": "the task"},
     }
-    payload = {"expected_answer": "5", "metadata": {"source": "s", "timings": 1}, "reward": "own"}
+    # Of the metadata's columns, the row of no vector has `seed`, and most have no weights.
+    metadata = {"source": "s", "timings": 1, "seed": "first", "weights_versions": 7}
+    payload = {"expected_answer": "5", "metadata": metadata, "reward": "own"}
     return rollout_pb2.Task(
         task_id="t-1",
         environment="math",
