@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+import msgspec
+
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -78,6 +80,7 @@ class SamplingParams:
     Attributes:
         max_tokens: the most tokens to sample.
         stop: texts that end the answer.
+        stop_token_ids: ids that end the answer, for engines that don't know the tokenizer.
         request_id: the rollout's id, the same for all its calls: for engines that keep prefixes.
     """
 
@@ -88,10 +91,14 @@ class SamplingParams:
     max_tokens: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     request_id: str = ""
 
     def as_dict(self, **names: str) -> dict[str, Any]:
-        """What is set, without `request_id`; `names` renames keys, as `max_tokens="max_new"`."""
+        """What is set, without `request_id` and `stop_token_ids`.
+
+        names: renames keys, as `max_tokens="max_new"`.
+        """
         keys = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed")
         found = {names.get(key, key): getattr(self, key) for key in keys}
         found = {key: value for key, value in found.items() if value is not None}
@@ -107,6 +114,8 @@ class Generation:
         logprobs: of each of them; empty where the engine gives none.
         finished: whether the model ended its answer; None: it did if the last id is a stop token.
         weights: the versions of the weights with the first token of each; empty: as announced.
+        distribution: which distribution the log probabilities are of; unspecified: the backend's
+            `logprob_distribution`.
         constrained: stretches of the ids that were not sampled freely, in order.
     """
 
@@ -114,6 +123,7 @@ class Generation:
     logprobs: Sequence[float] = ()
     finished: bool | None = None
     weights: Sequence[tuple[int, int]] = field(default=())
+    distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
     constrained: Sequence[tokens_pb2.ConstrainedSpan] = field(default=())
 
     @staticmethod
@@ -136,12 +146,53 @@ Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
 """Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
 
 
+class Engine:
+    """An engine that its backend opens and closes, such as a server elsewhere.
+
+    A subclass has at least `generate`.
+
+    Attributes:
+        features: what it does beyond sampling; known once constructed.
+    """
+
+    features: Features = Features()
+
+    async def open(self) -> None:
+        """Acquire what it needs, in the event loop of the mesh. Raises ConfigError."""
+
+    async def close(self) -> None:
+        """Release it. Bounded, and harmless when called twice or before `open`."""
+
+    async def context_tokens(self) -> int:
+        """The longest prompt and answer together, in tokens; 0: not known (yet)."""
+        return 0
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        """Sample an answer to a prompt's token ids. Raises MeshError with a MODEL_* reason."""
+        raise NotImplementedError
+
+
+class _CallableEngine(Engine):
+    """A `Generate`, which needs nothing of an engine's life."""
+
+    def __init__(self, generate: Generate) -> None:
+        self._generate = generate
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        return await self._generate(prompt, params)
+
+
 class TokenBackend(Backend):
-    """A model behind a `generate` callable.
+    """A model behind an engine of token ids.
 
     Args:
         tokenizer: the trainer's own, with its chat template.
-        generate: samples token ids; called concurrently, from the event loop of the mesh.
+        generate: samples token ids; called concurrently, from the event loop of the mesh. An
+            `Engine` is opened and closed with the backend.
         tool_parser: how tool calls stand in the text: a name of `TOOL_PARSERS`, or a function.
             None: as the renderer reads them, and `hermes` where there is none.
         renderer: reads answers, reasoning included, and continues append-only prompts in the way
@@ -159,12 +210,11 @@ class TokenBackend(Backend):
     """
 
     calls_endpoint = False
-    features = Features(takes_items=True)
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        generate: Generate,
+        generate: Generate | Engine,
         *,
         tool_parser: str | ToolParser | None = None,
         renderer: Renderer | Literal["auto"] | None = "auto",
@@ -180,7 +230,8 @@ class TokenBackend(Backend):
             known = ", ".join(TOOL_PARSERS)
             raise ValueError(f"tool_parser: there is no {tool_parser!r}; known: {known}")
         self._tokenizer = tokenizer
-        self._generate = generate
+        self._engine = generate if isinstance(generate, Engine) else _CallableEngine(generate)
+        self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
         self._template = dict(template or {})
         self.endpoint_model = name
         self._family = self._family_of(renderer)
@@ -208,21 +259,28 @@ class TokenBackend(Backend):
             logprob_distribution=logprob_distribution,
         )
 
+    async def open(self) -> None:
+        await self._engine.open()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         body = chat_body(call, _OPTIONS)
         self._check(body)
         prompt, plan = await self._prompt(call, body)
+        self.context_tokens = self.context_tokens or await self._engine.context_tokens()
         params = self._params(call, body, len(prompt))
         try:
             async with asyncio.timeout(call.timeout):
-                made = await self._generate(prompt, params)
+                made = await self._engine.generate(prompt, params, call)
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
         answer = self._answer(prompt, made, body)
         take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
-            call.record.distribution = self.capabilities.logprob_distribution
+            call.record.distribution = made.distribution or self.capabilities.logprob_distribution
             call.record.constrained = made.constrained
             if made.weights:
                 try:
@@ -331,6 +389,7 @@ class TokenBackend(Backend):
             max_tokens=limit,
             seed=call.seed if call.seed is not None else body.get("seed"),
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop_token_ids=tuple(sorted(self._stop)),
             request_id=call.rollout_id,
         )
 

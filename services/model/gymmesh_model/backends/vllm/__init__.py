@@ -21,6 +21,7 @@ from gymmesh_model.backends.vllm.render import (
     preamble_digest,
 )
 from gymmesh_model.backends.vllm.tails import Tails
+from gymmesh_model.backends.vllm.weights import follow_weights, version_of
 
 __all__ = [
     "Appending",
@@ -28,7 +29,9 @@ __all__ = [
     "ConversationViews",
     "Tails",
     "VllmBackend",
+    "follow_weights",
     "go_on",
     "preamble_digest",
     "take_answer",
+    "version_of",
 ]
