@@ -82,20 +82,20 @@ class Renderer(Protocol):
         """The next prompt's tokens, or None."""
 
 
-class Renders(Protocol):
-    """Renders messages with these tools as the tokenizer's template does, ready for an answer."""
+class RenderIds(Protocol):
+    """RenderIds messages with these tools as the tokenizer's template does, ready for an answer."""
 
     def __call__(self, messages: list[Json], tools: list[Json] | None) -> list[int]: ...
 
 
-class Family:
+class ModelFamily:
     """A renderer of the library, for one tokenizer and one set of template arguments."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
 
     @staticmethod
-    def of(tokenizer: Any, template: Mapping[str, Any], renders: Renders) -> Family | None:
+    def of(tokenizer: Any, template: Mapping[str, Any], renders: RenderIds) -> ModelFamily | None:
         """The family of a tokenizer; None where the library does not know it, or is not there."""
         name = getattr(tokenizer, "name_or_path", None)
         # Unlisted names would be looked up on a hub.
@@ -115,10 +115,10 @@ class Family:
             # Template arguments that it has no name for, a vocabulary that it cannot fetch, …
             _LOG.info("no renderer for %s: %s", name, error)
             return None
-        family = Family(renderer)
+        family = ModelFamily(renderer)
         return family if family.agrees(renders) else None
 
-    def agrees(self, renders: Renders) -> bool:
+    def agrees(self, renders: RenderIds) -> bool:
         """Whether the tokenizer's template gives the renderer's tokens, with and without tools."""
         for messages, tools in ((_TALK, None), (_TALK, [_TOOL]), (_TALK + _CALLED, [_TOOL])):
             try:

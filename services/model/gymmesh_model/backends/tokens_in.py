@@ -24,7 +24,7 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
-from gymmesh_model.backends.families import Family, Renderer
+from gymmesh_model.backends.families import ModelFamily, Renderer
 from gymmesh_model.backends.vllm import (
     Appending,
     CapturePlan,
@@ -393,15 +393,15 @@ class TokenBackend(Backend):
             request_id=call.rollout_id,
         )
 
-    def _family_of(self, renderer: Renderer | Literal["auto"] | None) -> Family | None:
+    def _family_of(self, renderer: Renderer | Literal["auto"] | None) -> ModelFamily | None:
         """Raises ValueError for a renderer that does not fit the tokenizer's template."""
 
         def renders(messages: list[dict[str, Any]], tools: Any) -> list[int]:
             return unpack_ids(self._as_given({"messages": messages, "tools": tools}))
 
         if renderer == "auto":
-            return Family.of(self._tokenizer, self._template, renders)
-        family = None if renderer is None else Family(renderer)
+            return ModelFamily.of(self._tokenizer, self._template, renders)
+        family = None if renderer is None else ModelFamily(renderer)
         if family is not None and not family.agrees(renders):
             raise ValueError(
                 "renderer: renders other tokens than the tokenizer's chat template; give the "
