@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -50,7 +50,7 @@ from gymmesh_model.errors import (
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, pack_ids, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
-from gymmesh_responses import CodecError, Finish, finish_of, loads, unpack_ids
+from gymmesh_responses import TOKEN_BYTES, CodecError, Finish, finish_of, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 _OPTIONS: Final = ChatOptions()
@@ -303,9 +303,13 @@ class TokenBackend(Backend):
             call.record.preamble = preamble_digest(body, call.params)
         if plan.prefix is None or plan.prefix.rewritten:
             return unpack_ids(await self._rendered(body)), plan
-        views = ConversationViews(call, body, plan.prefix, _OPTIONS, lowers=False)
-
-        appending = self._appending(views, body, plan.prefix) if call.append_only else None
+        prefix = plan.prefix
+        if prefix.closed is None:
+            # Of tokens that the caller sent; unlike a server's, the stop tokens are known here.
+            last = unpack_ids(prefix.tokens[-TOKEN_BYTES:])
+            prefix = replace(prefix, closed=not self._stop.isdisjoint(last))
+        views = ConversationViews(call, body, prefix, _OPTIONS, lowers=False)
+        appending = self._appending(views, body, prefix) if call.append_only else None
         step, whole = await go_on(views, self._rendered, appending)
         plan = plan.going_on(step, whole)
         prompt = whole if plan.prompt is None else plan.prompt
