@@ -29,13 +29,16 @@ from gymmesh_client.collector import (
     MemoryOutput,
     Order,
 )
+from gymmesh_client.disk import OutputError
 from gymmesh_client.groups import Group
-from gymmesh_client.journal import Attempt, OutputError, OutputFiles, RunReader, open_run
+from gymmesh_client.index import Attempt
 from gymmesh_client.output import OpenOptions, RetryChoice, RunOutput
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.rollout import Fold, StreamViolation, conversation, fold, transcript
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
 from gymmesh_client.run_file import RunIdentity
+from gymmesh_client.run_reader import RunReader, open_run
 from gymmesh_client.summary import RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.tasks import TaskDefaults, TaskFile, TaskReader, TaskRow
 from gymmesh_client.traces import TraceReader, open_trace

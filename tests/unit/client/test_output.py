@@ -20,7 +20,7 @@ from gymmesh_client import (
     UserError,
     open_run,
 )
-from gymmesh_client.journal.format.keys import rollout_id
+from gymmesh_client.log.keys import rollout_id
 from gymmesh_client.output.opening import OnRow
 
 ONE = RunIdentity("t", "c", "1.0")

@@ -38,7 +38,7 @@ from gymmesh_client import (
 from gymmesh_client.collector import Outcomes, ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
 from gymmesh_client.groups import weights_of
-from gymmesh_client.journal import rollout_id
+from gymmesh_client.log import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_resource import Environment, Task

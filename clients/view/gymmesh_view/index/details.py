@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from gymmesh_client import UserError
-from gymmesh_client.journal import UndescribedRow
+from gymmesh_client.index import UndescribedRow
 from gymmesh_view.rows import ONE_OF, SETS, Summary, summary_of
 
 _KNOWN: Final = 50_000
