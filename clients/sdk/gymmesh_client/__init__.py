@@ -9,7 +9,10 @@ groups          all repeats of a task: judged together, handed to a trainer
 control         a run steered from other processes
 output          a run's files: opened, gone on with, written to, merged
 rows            rollouts as rows of JSON lines (pure)
-journal         what is on disk
+journal         writes rows and the log of outcomes, on disk before they count
+log             what the log of a run says (log_records: the records; output_files: file names)
+row_files       rows at their places
+index           what is looked up, derived from log and rows; run_reader reads a run by it
 traces          every event of a run, on disk
 run_file        what a run was made with: NAME.run.json
 """
