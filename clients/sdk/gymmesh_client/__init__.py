@@ -10,7 +10,8 @@ control         a run steered from other processes
 output          a run's files: opened, gone on with, written to, merged
 rows            rollouts as rows of JSON lines (pure)
 journal         writes rows and the log of outcomes, on disk before they count
-log             what the log of a run says (log_records: the records; output_files: file names)
+log             what the log of a run says (log_records: the records; rollout_ids: how rollouts are
+                named; output_files: how files are)
 row_files       rows at their places
 index           what is looked up, derived from log and rows; run_reader reads a run by it
 traces          every event of a run, on disk

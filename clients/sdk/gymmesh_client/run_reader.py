@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gymmesh_client.index import Attempt, Index, open_index
-from gymmesh_client.log import first_reserved, rollout_id, rollout_key
+from gymmesh_client.log import first_reserved
 from gymmesh_client.log_records import COMPLETED, FAILED, FAILURES, ROWS, Place
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
 from gymmesh_client.row_files import (
     DamagedRow,
     RowReader,

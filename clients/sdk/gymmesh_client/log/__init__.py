@@ -1,6 +1,6 @@
 """The log of a run, the truth about it: which outcomes are current, and where their rows are.
 
-frames    commits as bytes (pure); keys: how rollouts are named in them
+frames    commits as bytes (pure)
 state     what the records amount to; moves: where rows are after a compaction (pure)
 reading   the file: its commits, its sessions, the order in which rollouts began
 places    where the current rows of a run are, by the log alone
@@ -9,7 +9,6 @@ See docs/journal.md. What a commit holds is in `gymmesh_client.log_records`; `jo
 """
 
 from gymmesh_client.log.frames import HEADER, LogFrame, encode_frame
-from gymmesh_client.log.keys import KEY_BYTES, rollout_id, rollout_ids, rollout_key
 from gymmesh_client.log.moves import Moves
 from gymmesh_client.log.places import FilePlaces, RunPlaces
 from gymmesh_client.log.reading import (
@@ -25,7 +24,6 @@ from gymmesh_client.log.state import RunState
 
 __all__ = [
     "HEADER",
-    "KEY_BYTES",
     "FilePlaces",
     "LogFrame",
     "Moves",
@@ -38,8 +36,5 @@ __all__ = [
     "latest_session",
     "mapped",
     "opened",
-    "rollout_id",
-    "rollout_ids",
-    "rollout_key",
     "unnamed_run",
 ]

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from gymmesh_client.disk import cannot_write
 from gymmesh_client.journal import Journal, NewOutcome
-from gymmesh_client.log import latest_session, rollout_key
+from gymmesh_client.log import latest_session
 from gymmesh_client.log_records import COMPLETED, FAILED, RunEnded
 from gymmesh_client.output.opening import check, make_folder_of
 from gymmesh_client.output.options import OpenOptions
@@ -26,6 +26,7 @@ from gymmesh_client.output.run_output import make_index
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole
+from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_client.run_file import (
     EnvironmentVersion,
     RunDocument,

@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.disk import Disk, OutputError, cannot_write
-from gymmesh_client.log import mapped, rollout_key
+from gymmesh_client.log import mapped
+from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_client.row_files import load_zstandard
 from gymmesh_client.traces.blocks import Piece, encode_block, encode_events, scan_blocks
 

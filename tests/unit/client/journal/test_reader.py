@@ -15,7 +15,6 @@ from gymmesh_client import UserError, open_run
 from gymmesh_client.index.seal import seal, unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.log.frames import encode_frame, scan
-from gymmesh_client.log.keys import rollout_id, rollout_key
 from gymmesh_client.log_records import (
     COMPLETED,
     FAILED,
@@ -30,6 +29,7 @@ from gymmesh_client.log_records import (
 )
 from gymmesh_client.output.compaction import compact
 from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
 from gymmesh_client.row_files.run_rows import stored_rows
 
 

@@ -114,7 +114,7 @@ def test_a_reader_stays_small_whatever_a_frame_expands_to(tmp_path: Path, reader
     frame = bomb(20 << 30, 1000 if reader == "trace" else None)
     assert len(frame) < 700_000
     (tmp_path / "out.jsonl.zst").write_bytes(frame)
-    from gymmesh_client.log.keys import rollout_key
+    from gymmesh_client.rollout_ids import rollout_key
     from gymmesh_client.traces.blocks import Piece, encode_block
 
     block = encode_block([Piece(rollout_key("ro-1"), 1, 0, 10)], frame)
