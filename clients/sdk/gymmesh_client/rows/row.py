@@ -53,10 +53,15 @@ _NO_VERDICT: Final = pb.Verified(
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """A failed rollout: the failure, and what was known of the rollout before it."""
+    """A failed rollout: the failure, and what was known of the rollout before it.
+
+    Attributes:
+        size: bytes of its events; 0: not counted.
+    """
 
     failure: pb.Failure
     partial: pb.Rollout
+    size: int = 0
 
 
 def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
