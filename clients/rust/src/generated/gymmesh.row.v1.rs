@@ -96,8 +96,8 @@ pub struct Row {
     /// How the program that ran as the agent ended, where one did.
     #[prost(message, optional, tag = "28")]
     pub program: ::core::option::Option<super::super::rollout::v1::ProgramEnded>,
-    /// Keys of the task's row that are keys of this message, as an object; of `metadata`,
-    /// those that the row's own metadata has.
+    /// Keys of the task's row that are keys of this message, as an object; of a `metadata`
+    /// that is an object, the members that are keys of RowMetadata.
     #[prost(bytes = "vec", tag = "29")]
     pub task_extras_json: ::prost::alloc::vec::Vec<u8>,
     /// The task's other keys, then those of the verdict's evidence whose names are free.
@@ -218,7 +218,7 @@ pub struct RowMetadata {
     #[prost(message, optional, tag = "7")]
     pub timings: ::core::option::Option<RowTimings>,
     /// The members of the task's own `metadata`, where that is an object, without those
-    /// that are set above.
+    /// that are keys of this message.
     #[prost(bytes = "vec", tag = "8")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
