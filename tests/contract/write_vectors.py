@@ -455,6 +455,7 @@ def error_vectors() -> list[dict[str, Any]]:
             "number": number,
             "code": code_pb2.Code.Name(rule.code),
             "retry_safe": rule.retry_safe,
+            "repeats": rule.repeats,
             "boundary": rollout_pb2.Boundary.Name(rule.boundary).removeprefix("BOUNDARY_"),
         }
         for number, rule in RULES.items()

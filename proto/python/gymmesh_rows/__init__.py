@@ -40,7 +40,7 @@ from gymmesh_rows.columns import (
     WeightsSpan,
     row_line,
 )
-from gymmesh_rows.earlier import TOKEN_KEYS
+from gymmesh_rows.earlier import TOKEN_KEYS, calls_of
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
 from gymmesh_rows.reading import beside_columns, own_metadata, read_row
@@ -92,6 +92,7 @@ __all__ = [
     "VerificationStage",
     "WeightsSpan",
     "beside_columns",
+    "calls_of",
     "members_of",
     "nemo_row",
     "own_metadata",
