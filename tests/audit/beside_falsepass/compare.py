@@ -60,6 +60,7 @@ class InspectRule(Environment[None]):
 
     async def close(self) -> None:
         """End the process."""
+        self._process.kill()  # Inspect takes seconds to end
         await asyncio.to_thread(self._process.communicate)
 
     def tasks(self) -> Iterable[Mapping[str, Any]]:
