@@ -4,6 +4,8 @@ Inspect's own scorers in their usual and their unhappy uses, falsepass' demo as 
 with the faults that verifiers have. Loaded in an environment of its own; see `compare.py`.
 """
 
+# Inspect is not installed where types are checked.
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 import re
