@@ -365,7 +365,7 @@ class _Audit:
         """The same answers one at a time, so that each verdict's memory is its own."""
         if self._memory is None:
             return
-        for attack in answers * _MEASURED:
+        for attack in [*answers] * _MEASURED:
             self._memory.start()
             played = await self._player.play(task, attack)
             self._played.append(replace(played, memory_bytes=self._memory.grown_bytes()))

@@ -50,7 +50,7 @@ class InspectRule(Environment[None]):
     verify_needs_session = False
 
     def __init__(self, name: str) -> None:
-        command = [PYTHON, SCORES, RULES, name]
+        command = [str(PYTHON), str(SCORES), str(RULES), name]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -99,8 +99,8 @@ def install() -> None:
     """Install falsepass and Inspect, unless they are there."""
     if PYTHON.exists():
         return
-    subprocess.run([sys.executable, "-m", "venv", PYTHON.parents[1]], check=True)
-    pip = [PYTHON, "-m", "pip", "install", "-q", "falsepass==0.11.0", "inspect_ai", "openai"]
+    subprocess.run([sys.executable, "-m", "venv", str(PYTHON.parents[1])], check=True)
+    pip = [str(PYTHON), "-m", "pip", "install", "-q", "falsepass==0.11.0", "inspect_ai", "openai"]
     subprocess.run(pip, check=True)
 
 
@@ -111,7 +111,7 @@ def by_falsepass(name: str) -> list[str]:
     spec = f"{RULES}@{name}"
     settings = f'[env]\nid = "local/{name}"\nframework = "inspect"\ntask = "{spec}"\n'
     (folder / "env.toml").write_text(settings, encoding="utf-8")
-    command = [PYTHON, "-m", "falsepass.runner", folder, "-n", "6"]
+    command = [str(PYTHON), "-m", "falsepass.runner", str(folder), "-n", "6"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1_800, check=False)
     results = folder / "probe-results.json"
     if done.returncode or not results.exists():
