@@ -27,7 +27,7 @@ from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images, refuse_seed
+from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -54,8 +54,7 @@ class TrlRollouts:
         rows: what the trainer's dataset holds: each task's prompt.
         rollouts: those of the last call, in its order, to be looked at.
 
-    Raises UserError for a task that cannot be used, or two of the same prompt; and for one with a
-    seed where the trainer's model samples, which has no seed of a call.
+    Raises UserError for a task that cannot be used, or two of the same prompt.
     """
 
     def __init__(
@@ -138,8 +137,6 @@ class TrlRollouts:
         message.agent = message.agent.removeprefix(_UNNAMED.agent)
         plain = plain_prompt(message)
         key = dumps(plain)
-        if self._engine is None and message.HasField("seed"):
-            refuse_seed(message.seed, message.task_id, "the trainer's own model")
         if key in self._tasks:
             raise UserError(
                 f"task {message.task_id}: has the prompt of task {self._tasks[key].id}; TRL hands "

@@ -158,10 +158,8 @@ def test_truncation_is_a_column_and_masks_where_trl_wants_it(masks: bool) -> Non
     assert any(found["env_mask"][0]) is not masks
 
 
-def test_a_seed_is_refused_where_the_trainers_model_samples_and_else_honoured() -> None:
+def test_a_seed_gives_each_repeat_one_of_its_own() -> None:
     tasks = [{**rows(1)[0], "seed": 7}]
-    with pytest.raises(UserError, match="task t0: seed: the trainer's own model samples without"):
-        TrlRollouts(Sums(), tasks)
     seeds: list[int | None] = []
     engine = ScriptEngine(lambda prompt: "1")
 
