@@ -42,5 +42,5 @@ def test_the_engine_gets_what_trls_client_gets() -> None:
     assert [sample.completion_ids] == theirs["completion_ids"]
     assert [[one] for one in sample.completion_logprobs] == theirs["logprobs"][0]
     ours, other = server.bodies
-    for key in ("model", "return_token_ids", "return_tokens_as_token_ids"):
+    for key in ("return_token_ids", "return_tokens_as_token_ids"):
         assert ours[key] == other[key]
