@@ -91,9 +91,10 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: setup ## regenerate the Python stubs and the columns of rows from proto/gymmesh
+proto: setup ## regenerate what is made of proto/gymmesh: all stubs, rows (LANGUAGES="go rust")
 	$(BIN)/python tools/generate.py
 	$(BIN)/python -m tools.rows
+	@tools/test-clients.sh --generate $(or $(LANGUAGES),go typescript rust)
 
 view: ## build the page of gym-cli view into clients/view/gymmesh_view/static (needs npm)
 	@tools/setup-view-page.sh

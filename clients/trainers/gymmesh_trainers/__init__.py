@@ -12,11 +12,19 @@ from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
 from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams, TokenBackend
 from gymmesh_trainers.collecting import (
+    Evaluation,
+    Mix,
     Settings,
+    Stages,
+    Step,
     SyncCollector,
+    SyncStep,
+    TaskList,
     TrainerCollector,
     collect,
     collect_sync,
+    pass_rate,
+    spread,
 )
 from gymmesh_trainers.rollouts import (
     FailedRollout,
@@ -30,8 +38,10 @@ from gymmesh_trainers.testing import RolloutFailed, run_one
 
 __all__ = [
     "Engine",
+    "Evaluation",
     "FailedRollout",
     "Generation",
+    "Mix",
     "Rollout",
     "RolloutFailed",
     "RolloutGroup",
@@ -39,7 +49,11 @@ __all__ = [
     "ScriptedBackend",
     "Settings",
     "SglangEngine",
+    "Stages",
+    "Step",
     "SyncCollector",
+    "SyncStep",
+    "TaskList",
     "TokenBackend",
     "TrainerCollector",
     "TrainingSample",
@@ -47,6 +61,8 @@ __all__ = [
     "advantages",
     "collect",
     "collect_sync",
+    "pass_rate",
     "run_one",
     "samples_of",
+    "spread",
 ]

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gymmesh_client.journal.stored_rows import damaged_row
+from gymmesh_client.journal.format.records import Place
+from gymmesh_client.journal.row_files import DamagedRow
 from gymmesh_client.journal.zstd import FrameInParts, Zstd, load_zstandard
 from gymmesh_client.problems import UserError, unreadable
 
@@ -29,8 +30,6 @@ class Placed(NamedTuple):
         length: bytes of the row.
         extent: bytes of the file from `offset` to the end of the row or frame.
         end: the file's bytes up to the next row's offset.
-        number: of its line, from 1; 0 in a file without a journal.
-        crc: CRC-32 of the row with its newline, as the journal has it; None without a journal.
     """
 
     line: bytes
@@ -39,21 +38,21 @@ class Placed(NamedTuple):
     length: int
     extent: int
     end: int
-    number: int = 0
-    crc: int | None = None
 
 
 class RowPlace(NamedTuple):
-    """Where the row of a rollout is, as `Placed`, and which file of which source that is."""
+    """Where the row of a rollout is.
+
+    Attributes:
+        source: the number of the index's source.
+        place: as the journal has it; of a file without one with 0 for `crc`.
+        verified: whether there is a journal that has it.
+    """
 
     path: Path
     source: int
-    offset: int
-    inner: int
-    length: int
-    extent: int
-    number: int
-    crc: int | None
+    place: Place
+    verified: bool
     rollout_id: str
 
 
@@ -64,9 +63,11 @@ def placed_rows(path: Path, fd: int, start: int, end: int, *, compressed: bool) 
     yield from _frames(path, fd, start, end) if compressed else _lines(fd, start, end)
 
 
-def read_line(place: RowPlace) -> bytes:
-    """The row at a place. Raises UserError where the file cannot be read, or is another one now."""
-    path = place.path
+def read_line(at: RowPlace) -> bytes:
+    """The row at a place. Raises DamagedRow where it is not what was written there, and UserError
+    where the file cannot be read, or is another one now.
+    """
+    path, place = at.path, at.place
     try:
         with path.open("rb") as file:
             data = os.pread(file.fileno(), place.extent, place.offset)
@@ -76,14 +77,15 @@ def read_line(place: RowPlace) -> bytes:
         try:
             data = Zstd().decompress(data)[place.inner : place.inner + place.length]
         except ValueError as error:
-            if place.crc is not None:
-                raise damaged_row(path, place.number) from None
-            raise UserError(f"{path}: byte {place.offset}: {error}") from None
-    if place.crc is not None and zlib.crc32(data + b"\n") != place.crc:
-        raise damaged_row(path, place.number)
+            if at.verified:
+                data = b""  # no row of it is what was written
+            else:
+                raise UserError(f"{path}: byte {place.offset}: {error}") from None
+    if at.verified and (len(data) != place.length or zlib.crc32(data) != place.crc):
+        raise DamagedRow(f"{path}: the row at byte {place.offset} was changed")
     if len(data) != place.length:
         raise UserError(f"{path}: is shorter than it was; reload to read it anew")
-    return data
+    return data.rstrip(b"\n") if at.verified else data
 
 
 def _lines(fd: int, start: int, end: int) -> Iterator[Placed]:

@@ -68,9 +68,11 @@ with path.open("rb") as file:
     list(placed_rows(path, file.fileno(), 0, path.stat().st_size, compressed=True))
 """,
     "view, one row": """
+from gymmesh_client.journal.format.records import Place
 from gymmesh_client.journal.placed import RowPlace, read_line
 path = Path(sys.argv[1], "out.jsonl.zst")
-read_line(RowPlace(path, 0, 0, 0, 10, path.stat().st_size, 1, None, "ro"))
+place = Place(0, 0, 0, 0, 10, path.stat().st_size, 0)
+read_line(RowPlace(path, 0, place, False, "ro"))
 """,
     "journal": """
 from gymmesh_client.journal.format.layout import OutputFiles

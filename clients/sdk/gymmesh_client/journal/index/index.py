@@ -1,10 +1,11 @@
 """The index of a run: a SQLite file with a row for each attempt that ended.
 
 It is derived from the journal and the rows, so it is never repaired: one that is missing, damaged
-or of another version is made anew, and one that is older than its journal is copied and continued.
-Either way it is written beside its place and renamed, and it is only ever read as an immutable
-file. So it takes no locks, leaves no `-wal` or `-shm` beside it, and works on network file
-systems.
+or of another version is made anew, and one that is older than its journal is copied and continued
+(`writer`). Either way it is written beside its place and renamed, and it is only ever read as an
+immutable file. So it takes no locks, leaves no `-wal` or `-shm` beside it, and works on network
+file systems. The page of gym-cli view continues a copy while it is open, with tables of its own,
+and puts that in the place of the index when it closes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -28,10 +29,17 @@ import msgspec
 from gymmesh_client.boundaries import boundary_number
 from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import Place, checked_session
-from gymmesh_client.journal.index.build import OUTCOMES, IndexBuilder
+from gymmesh_client.journal.index.run_attempts import OUTCOMES, digest_of
 from gymmesh_client.journal.index.seal import seal, sealed_size, unseal
-from gymmesh_client.journal.index.tables import APPLICATION_ID, INDICES, TABLES, VERSION, RunInfo
-from gymmesh_client.journal.log import mapped
+from gymmesh_client.journal.index.tables import (
+    APPLICATION_ID,
+    DETAILS,
+    INDICES,
+    TABLES,
+    VERSION,
+    RunInfo,
+)
+from gymmesh_client.journal.index.writer import IndexSource, IndexWriter
 from gymmesh_client.problems import UserError
 
 # What reading an index raises that no builder wrote.
@@ -39,7 +47,7 @@ _DAMAGE: Final = (sqlite3.Error, msgspec.ValidationError, AttributeError, TypeEr
 _FIND: Final = """
     SELECT attempt, outcome, current, boundary, superseded, ended_at,
            row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc
-    FROM attempts WHERE rollout_key = ? ORDER BY rowid
+    FROM attempts WHERE rollout_key = ? ORDER BY id
 """
 
 
@@ -118,14 +126,23 @@ class Index:
         if size != pages[0] * page_size[0]:
             raise ValueError("cut short")
         # A view or a trigger by the name of a table could do anything.
-        if _schema_of(self._database) != _own_schema():
+        if _schema_of(self._database) not in _own_schemas():
             raise ValueError("not the tables of an index")
-        said = {key: json.loads(value) for key, value in ask("SELECT key, value FROM run")}
-        info = msgspec.convert(said, RunInfo, str_keys=True)
+        (said,) = ask("SELECT state FROM sources").fetchall()
+        info = msgspec.convert(json.loads(said[0]), RunInfo, str_keys=True)
         checked_session(info.session)
         if info.counts.keys() != OUTCOMES.keys():
             raise ValueError("not the counts of an index")
         return info
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is a whole index of this version, as it was left. Raises OSError."""
+    try:
+        Index(path).close()
+    except ValueError:
+        return False
+    return True
 
 
 def open_index(files: OutputFiles) -> Index:
@@ -140,19 +157,23 @@ def open_index(files: OutputFiles) -> Index:
             "from before there was a journal; that one gets it when it is gone on with --resume"
         ) from None
     try:
-        older = None
+        older = False
         with contextlib.suppress(OSError, ValueError):
             found = Index(files.index)
-            read = found.info.journal_bytes
-            same = found.info.digest == _digest(fd, read) and found.info.stem == files.stem
-            if same and not found.info.damaged:  # else rows may have been restored since
-                if read == os.fstat(fd).st_size:
+            if _is_of(found.info, files, fd):
+                # Rows that were damaged may have been restored since.
+                if found.info.journal_bytes == os.fstat(fd).st_size and not found.info.damaged:
                     return found
-                older = found.info
+                older = True
             found.close()
-        return _build(files, fd, older)
+        return _build(files, fd, older=older)
     finally:
         os.close(fd)
+
+
+def _is_of(info: RunInfo, files: OutputFiles, fd: int) -> bool:
+    """Whether an index that says this is of the journal that is open, as far as it goes."""
+    return info.digest == digest_of(fd, info.next[0]) and info.stem == files.stem
 
 
 def _schema_of(database: sqlite3.Connection) -> frozenset[tuple[str, str, str, str | None]]:
@@ -160,37 +181,34 @@ def _schema_of(database: sqlite3.Connection) -> frozenset[tuple[str, str, str, s
 
 
 @cache
-def _own_schema() -> frozenset[tuple[str, str, str, str | None]]:
+def _own_schemas() -> Sequence[frozenset[tuple[str, str, str, str | None]]]:
+    """What an index has without the page's tables, and with them."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(TABLES + INDICES)
-        return _schema_of(database)
+        bare = _schema_of(database)
+        database.executescript(DETAILS)
+        return bare, _schema_of(database)
 
 
-def _digest(fd: int, size: int) -> str:
-    """What tells one journal of a size from another: its last bytes hold a checksum and a time."""
-    return os.pread(fd, 64, max(0, size - 64)).hex()
-
-
-def _build(files: OutputFiles, fd: int, older: RunInfo | None) -> Index:
-    """Make the index, from the older one that is there if `older` is what that one says."""
+def _build(files: OutputFiles, fd: int, *, older: bool) -> Index:
+    """Make the index; `older`: from the one that is there."""
     keep = os.access(files.index.parent, os.W_OK)
     with _draft(files.index, keep) as draft:
-        if older is not None:
+        if older:
             try:
                 shutil.copyfile(files.index, draft)
                 unseal(draft)
             except OSError:
-                older = None
+                older = False
         while True:
             try:
-                with mapped(fd) as data, closing(IndexBuilder(files, draft, older)) as builder:
-                    builder.build(data, _digest(fd, len(data)))
+                _write(files, draft)
                 break
             except sqlite3.DatabaseError as error:
                 # A full disk and a damaged older index look alike: what is made anew tells.
-                if older is None:
+                if not older:
                     raise OSError(0, f"the index cannot be written: {error}") from None
-                older = None
+                older = False
                 draft.write_bytes(b"")
         seal(draft)
         os.chmod(draft, os.fstat(fd).st_mode & 0o666)
@@ -198,6 +216,16 @@ def _build(files: OutputFiles, fd: int, older: RunInfo | None) -> Index:
         if keep:
             draft.replace(files.index)
         return built
+
+
+def _write(files: OutputFiles, draft: Path) -> None:
+    with closing(sqlite3.connect(draft, isolation_level=None)) as database:
+        # A draft that a crash leaves behind is never read, so nothing needs to be rolled back.
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        writer = IndexWriter(database, [IndexSource(Path(files.rows.name), files)])
+        while writer.step():
+            pass
 
 
 @contextlib.contextmanager

@@ -64,3 +64,11 @@ def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:
         found.reward,
         usage.total_tokens if usage else None,
     )
+
+
+def is_failure(row: bytes) -> bool:
+    """Whether a row that can be read has the failure of a rollout."""
+    try:
+        return _DECODER.decode(row).failure is not None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
