@@ -233,7 +233,8 @@ async def test_sglang_names_one_version_for_a_whole_answer() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "params", "expected"),
     [
-        ("vllm", {}, {}, "UNSPECIFIED"),
+        ("vllm", {}, {}, "RAW"),
+        ("vllm", {"weights_poll_s": 0}, {"top_p": 0.5}, "SAMPLING"),
         ("vllm", {"logprobs_mode": "raw_logprobs"}, {}, "RAW"),
         ("vllm", {"logprobs_mode": "processed_logprobs"}, {"top_p": 0.5}, "SAMPLING"),
         ("sglang", {}, {"temperature": 1.3}, "SAMPLING"),
@@ -245,7 +246,10 @@ async def test_sglang_names_one_version_for_a_whole_answer() -> None:
 async def test_log_probabilities_say_what_they_are_of(
     kind: Kind, options: dict[str, Any], params: dict[str, Any], expected: str
 ) -> None:
-    async with TokenServer(kind) as server, opened(configured(server, options=options)) as service:
+    # A server started with the other mode, where the configuration does not name it.
+    mode = "processed_logprobs" if options == {"weights_poll_s": 0} else "raw_logprobs"
+    server = TokenServer(kind, mode=mode)
+    async with server, opened(configured(server, options=options)) as service:
         reply = await Dialogue(service, **params).ask(user("a"))
     found = tokens_pb2.LogprobDistribution.Name(reply.tokens.logprob_distribution)
     assert found == f"LOGPROB_DISTRIBUTION_{expected}"

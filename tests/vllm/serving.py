@@ -34,7 +34,7 @@ def running(
             command,
             stdout=out,
             stderr=out,
-            env=os.environ | _EAGER | environment,
+            env={**os.environ, **_EAGER, **environment},
             start_new_session=True,
         )
     try:

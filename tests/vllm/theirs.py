@@ -60,7 +60,8 @@ def taken(
         found.insert(0, ast.ImportFrom("__future__", [ast.alias("annotations")], 0))
     module = ast.fix_missing_locations(ast.Module(found, []))
     space: dict[str, Any] = {"torch": torch, "LOGGER": logging.getLogger("theirs"), **(given or {})}
-    exec(compile(module, path, "exec"), space)  # noqa: S102 (its own code is what is tried)
+    code = compile(module, path, "exec", dont_inherit=True)
+    exec(code, space)  # noqa: S102 (its own code is what is tried)
     return space
 
 

@@ -14,6 +14,7 @@ Managed servers and engines are imported from their own files, when a configurat
 
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.backend import VllmBackend
+from gymmesh_model.backends.vllm.probe import distribution_of
 from gymmesh_model.backends.vllm.render import (
     Appending,
     ConversationViews,
@@ -29,6 +30,7 @@ __all__ = [
     "ConversationViews",
     "Tails",
     "VllmBackend",
+    "distribution_of",
     "follow_weights",
     "go_on",
     "preamble_digest",
