@@ -110,22 +110,23 @@ async def test_a_conversation_sent_whole_again_keeps_its_tokens(kind: Kind) -> N
 
 
 @both
-async def test_a_template_that_rewrites_is_a_fork_with_its_reason(kind: Kind) -> None:
-    script = [says("one", reasoning="hm"), says("two")]
-    async with TokenServer(kind, script=script) as server:
-        backend = TokenBackend(
-            ToyTokenizer("drops"),
-            VllmEngine(server.url) if kind == "vllm" else SglangEngine(server.url),
-            think_tags=True,
-        )
-        async with opened(ModelService(ModelConfig(), "policy", "p-0", backend=backend)) as service:
-            talk = Dialogue(service)
-            await talk.ask(user("a"))
-            await talk.ask(user("b"))
-    [first, second] = talk.captures
+@pytest.mark.parametrize("appends", [False, True])
+async def test_a_template_that_rewrites_is_a_fork_unless_prompts_are_append_only(
+    kind: Kind, appends: bool
+) -> None:
+    options = {"tokenizer": f"{TOY}_that_drops", "think_tags": True}
+    server = TokenServer(kind, script=[says("one", reasoning="hm"), says("two")])
+    async with server, opened(configured(server, options=options)) as service:
+        talk = Dialogue(service)
+        for question in (user("a"), user("b")):
+            request = talk.request(question)
+            request.append_only = appends
+            reply = await service.CreateResponse(request, CallContext("CreateResponse"))
+            talk.take(reply, question)
+    first, second = talk.captures
     assert not first.HasField("fork")
-    # Known tokens are continued, or the fork says why they are not.
-    if second.HasField("fork"):
+    assert second.HasField("fork") != appends
+    if not appends:
         assert second.fork.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
     assert talk.prompts == server.prompts
 

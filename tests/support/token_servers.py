@@ -75,6 +75,11 @@ def toy_tokenizer() -> ToyTokenizer:
     return ToyTokenizer()
 
 
+def toy_tokenizer_that_drops() -> ToyTokenizer:
+    """The same with a template that drops earlier reasoning."""
+    return ToyTokenizer("drops")
+
+
 @dataclass
 class TokenServer:
     """The server.

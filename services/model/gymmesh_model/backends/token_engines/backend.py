@@ -49,7 +49,12 @@ class ConfiguredTokens(Backend):
     several_urls = True
     has_metrics = True
     capabilities = model_pb2.ModelCapabilities(
-        token_ids=True, logprobs=True, conversations=True, tools=True, seed=True
+        token_ids=True,
+        logprobs=True,
+        conversations=True,
+        tools=True,
+        seed=True,
+        append_only=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
