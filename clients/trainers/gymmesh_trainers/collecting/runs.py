@@ -27,13 +27,13 @@ from gymmesh_client import (
     UserError,
 )
 from gymmesh_client.collector import Outcomes
-from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output import RetryChoice
 from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_trainers.collecting.place import Policy
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.sources import DrawnTask
-from gymmesh_trainers.collecting.stored import KeptRollouts, replaced_rollouts
+from gymmesh_trainers.collecting.stored import KeptRollouts, replaced_tasks
 from gymmesh_trainers.collecting.weights import WeightsVersions
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -243,9 +243,7 @@ class Runs:
         known = await environment_versions(policy.mesh.directory, None)
         identity = replace(identity, environments=known)
         resume = resume and files.journal.exists()
-        retry = None
-        if resume:
-            retry = RetryChoice(rollouts=replaced_rollouts(files, self._weights))
+        replaced = replaced_tasks(files, self._weights) if resume else frozenset()
         output = RunOutput.open(
             files,
             identity,
@@ -253,16 +251,16 @@ class Runs:
                 resume=resume,
                 accept=settings.accept_change,
                 repeats=settings.repeats,
-                retry=retry,
+                retry=RetryChoice(tasks=replaced),
             ),
             on_row=kept.completed,
             on_failure=kept.failed,
         )
         for notice in output.notices:
             _LOG.warning("%s: %s", files.shown, notice)
-        if output.retried:
+        if replaced:
             _LOG.info(
-                "%s: %d rollouts of other weights are collected anew", files.shown, output.retried
+                "%s: %d groups of other weights are collected anew", files.shown, len(replaced)
             )
         return output
 
