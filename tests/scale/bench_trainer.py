@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -34,11 +35,11 @@ from tests.scale.trainer_bench.work import REPEATS
 
 _TRAINERS: Final = ROOT / ".cache" / "handoff" / "trainers" / "bin" / "python"
 _VERIFIERS: Final = ROOT / ".cache" / "bench" / "verifiers" / "bin" / "python"
-NAMES: Final = ("bare", "ours", "trl")
+NAMES: Final = ("bare", "ours", "trl_loop")
 _TITLES: Final = {
     "bare": "bare asyncio",
     "ours": "TrainerCollector",
-    "trl": "TRL's own loop",
+    "trl_loop": "TRL's own loop",
     "verifiers": "verifiers (HTTP)",
 }
 _LATE_S: Final = 0.2
@@ -50,8 +51,11 @@ def run_one(python: str, name: str, rollouts: int, point: Point) -> dict[str, An
     """A contender's figures; None where it can't run."""
     in_flight, late_s = point
     given = [name, str(rollouts), str(in_flight), str(late_s)]
-    command = [python, "-m", "tests.scale.trainer_bench.run", *given]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [python, "tests/scale/trainer_bench/run.py", *given]
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))}
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | path, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         print(f"{name}: {done.stderr.strip().splitlines()[-1][:300]}", file=sys.stderr)
         return None
@@ -84,7 +88,7 @@ def measure(points: list[Point], rounds: int, share: float) -> Found:
         rollouts = max(point[0], int(4 * point[0] * share) // REPEATS * REPEATS)
         for _ in range(rounds):
             for name in NAMES:
-                absent = name == "trl" and (not _TRAINERS.exists() or point[1])
+                absent = name == "trl_loop" and (not _TRAINERS.exists() or point[1])
                 figures = None if absent else run_one(python, name, rollouts, point)
                 if figures is not None:
                     found[name, point].append(figures)

@@ -1,6 +1,6 @@
 """Runs a contender.
 
-    python -m tests.scale.trainer_bench.run NAME ROLLOUTS IN_FLIGHT LATE_S
+    python tests/scale/trainer_bench/run.py NAME ROLLOUTS IN_FLIGHT LATE_S
 
 Prints a line of JSON: CPU milliseconds per rollout, rollouts per second, and milliseconds from a
 group's last token to the group.
@@ -13,7 +13,13 @@ import contextlib
 import json
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+import tests
+
+# Some library of trainers installs a package of this name, too.
+tests.__path__ = [str(Path(__file__).parents[2]), *tests.__path__]
 
 
 def main(name: str, rollouts: int, in_flight: int, late_s: float) -> dict[str, Any]:
