@@ -218,15 +218,12 @@ func putExtras(row *rowv1.Row, task *rolloutv1.Task) error {
 	return err
 }
 
-// mergeMetadata adds the task's metadata to the row's, and gives the members that the row's own hide.
-func mergeMetadata(row *rowv1.RowMetadata, tasks *jsonvalue.Object) (*jsonvalue.Object, error) {
-	own, err := objectOf(row)
-	if err != nil {
-		return nil, err
-	}
-	free, hidden := &jsonvalue.Object{}, &jsonvalue.Object{}
+// mergeMetadata adds the task's metadata to the row's, and gives the members that are columns there.
+func mergeMetadata(row *rowv1.RowMetadata, tasks *jsonvalue.Object) (hidden *jsonvalue.Object, err error) {
+	own, free := codec.Keys(row), &jsonvalue.Object{}
+	hidden = &jsonvalue.Object{}
 	for key, value := range tasks.All() {
-		if own.Has(key) {
+		if own[key] {
 			hidden.Set(key, value)
 		} else {
 			free.Set(key, value)

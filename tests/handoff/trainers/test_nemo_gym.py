@@ -46,7 +46,7 @@ def head(agent_port: int) -> Iterator[str]:
         "policy_base_url": ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"],
         "policy_api_key": "none",
         "policy_model_name": "tiny",
-        # As the first lines of gymmesh_trainers/nemo_rl.py say.
+        # As the first lines of gymmesh_trainers/nemo_rl/__init__.py say.
         "gymmesh_agent": {
             "responses_api_agents": {"gymmesh": {"host": "127.0.0.1", "port": agent_port}}
         },
@@ -122,8 +122,11 @@ async def test_nemo_gym_collects_through_our_agent(tmp_path: Path, gym: None) ->
             results = await RolloutCollectionHelper().run_from_config(config)
             client = nemo_gym.server_utils.get_global_aiohttp_client()
             await client.close()
-    assert policy.bases == ("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1")
-    assert policy.model == "tiny"
+    assert [one.base for one in policy.endpoints] == [
+        "http://127.0.0.1:1/v1",
+        "http://127.0.0.1:2/v1",
+    ]
+    assert policy.endpoint_model == "tiny"
     assert len(results) == 6
     good = written(tmp_path / "out.jsonl")
     assert sorted((row["_ng_task_index"], row["reward"]) for row in good) == [

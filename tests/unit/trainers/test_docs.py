@@ -37,7 +37,7 @@ def test_the_snippets_run(
     assert said[1].endswith("[0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0] 0")
 
 
-async def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
+def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
     class Optimizer:
         def step(self) -> None:
             """Nothing has gradients."""
@@ -62,5 +62,5 @@ async def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
         "print": lambda *said: printed.append(said),
     }
     exec(compile(loop, "README.md", "exec"), names)  # noqa: S102
-    await names["train"]()
+    names["train"]()
     assert [step for step, _ in printed] == [0, 1]

@@ -13,7 +13,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind as Type, ReflectMessag
 
 use self::metadata::metadata;
 use self::response::{response, usage};
-use crate::codec::{CodecError, dynamic, parsed, read_object, row_keys, text_of, typed, write};
+use crate::codec::{CodecError, dynamic, keys, parsed, read_object, text_of, typed, write};
 use crate::conversation::{Conversations, NoConversation, answer_of, final_call};
 use crate::errors::error_info;
 use crate::json::{Json, Object, Text, object_bytes};
@@ -293,7 +293,7 @@ fn failure_of(failure: &Failure) -> RowFailure {
 
 /// The row's metadata, and what the task and the verdict's evidence say besides.
 fn put_extras(row: &mut Row, task: &Task, rollout: &Rollout) -> Rowed<()> {
-    let own = row_keys();
+    let own = keys::<Row>();
     let given = read_object(&task.payload_json, "payload_json")?;
     let (mut extras, mut others): (Object, Object) =
         given.into_iter().partition(|(key, _)| own.contains(key));

@@ -239,6 +239,8 @@ class Runs:
             return MemoryOutput()
         files = OutputFiles(name.file(settings.output))
         said = f"{settings.repeats}\n{settings.params!r}\n{self._place}"
+        if not settings.append_only:
+            said += "\nnot append-only"
         identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
         known = await environment_versions(policy.mesh.directory, None)
         identity = replace(identity, environments=known)

@@ -19,7 +19,7 @@ from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal import ROWS, stored_rows
 from gymmesh_responses import dumps, dumps_sorted, item_from_json, loads, params_to_dict
 from gymmesh_rows import ModelCall, Row, RowError, TokenCapture, ToolCall, parsed, read_row
-from gymmesh_runtime.errors import MeshError, to_status
+from gymmesh_runtime.errors import MeshError, reason_of, to_status
 from gymmesh_trainers.collecting.weights import WeightsVersions
 
 Json = dict[str, Any]
@@ -164,10 +164,8 @@ def failed_of_row(row: Row) -> pb.Rollout:
     failure.retry_safe = said.retry_safe
     failure.component = said.component
     failure.call_id = said.call_id
-    reason = f"ERROR_REASON_{said.status.reason}"
-    known = reason in errors_pb2.ErrorReason.DESCRIPTOR.values_by_name
-    value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL_FAULT")
-    error = MeshError(value, said.status.message, metadata=said.status.metadata)
+    reason = reason_of(said.status.reason) or errors_pb2.ERROR_REASON_INTERNAL_FAULT
+    error = MeshError(reason, said.status.message, metadata=said.status.metadata)
     failure.status.CopyFrom(to_status(error))
     return rollout
 

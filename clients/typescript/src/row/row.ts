@@ -47,7 +47,8 @@ import {
 } from "../gen/gymmesh/row/v1/row_pb.js";
 import { textOf } from "../items.js";
 import { under } from "../json/errors.js";
-import { planOf } from "../json/plan.js";
+import { keysOf } from "../json/plan.js";
+import { inOrder } from "../json/text.js";
 import {
   isObject,
   type JsonObject,
@@ -202,13 +203,14 @@ function usageByModel(rollout: Rollout, failure: Failure | undefined): ModelCall
 }
 
 function actorsOf(rollout: Rollout, verdict: Verification | undefined): Actor[] {
-  const names = inOrder(rollout.modelCalls.flatMap(({ actor }) => (actor ? [actor] : [])));
+  const all = rollout.modelCalls.flatMap(({ actor }) => (actor ? [actor] : []));
+  const names = inOrder(new Set(all));
   return names.map((name) => {
     const calls = rollout.modelCalls.filter(({ actor }) => actor === name);
     const component = verdict?.components.findLast((part) => part.name === name);
     return create(ActorSchema, {
       name,
-      models: inOrder(calls.map(({ model }) => model)),
+      models: inOrder(new Set(calls.map(({ model }) => model))),
       modelCalls: calls.length,
       trainable: calls.some(({ trainable }) => trainable),
       ...(component && { reward: component.value }),
@@ -234,7 +236,7 @@ function failureOf({ boundary, status, retrySafe, component, callId }: Failure):
 /** The row's metadata, and what the task and the verdict's evidence say besides. */
 function putExtras(row: Row, task: Task, rollout: Rollout): void {
   const given = task.payloadJson.length ? parseObject(task.payloadJson, "payload_json") : {};
-  const own = new Set(planOf(RowSchema).members.map(({ key }) => key));
+  const own = keysOf(RowSchema);
   const others = jsonObject(Object.entries(given).filter(([key]) => !own.has(key)));
   const extras = jsonObject(Object.entries(given).filter(([key]) => own.has(key)));
   const [metadata, taken] = metadataOf(rollout, row.reward !== undefined, extras["metadata"]);
@@ -248,11 +250,4 @@ function putExtras(row: Row, task: Task, rollout: Rollout): void {
     if (!own.has(key) && !(key in others)) others[key] = value;
   }
   if (Object.keys(others).length) row.overlayJson = storeJson(others);
-}
-
-/** Each of some texts once, in the order of their code points, which UTF-16 has not. */
-function inOrder(texts: readonly string[]): string[] {
-  return [...new Set(texts)].sort((one, other) =>
-    Buffer.compare(Buffer.from(one), Buffer.from(other)),
-  );
 }

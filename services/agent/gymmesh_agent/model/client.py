@@ -255,6 +255,7 @@ class ModelClient:
             message.seed = sampling_seed(attempt.seed, request.call_id)
         if request.continuation is not None and plan.capture is not None:
             message.capture.CopyFrom(plan.capture)
+            message.append_only = plan.append_only
         return message
 
 

@@ -21,6 +21,7 @@ from gymmesh_resource import Environment, Rollout, Session, Task, TaskInvalid, V
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.environments.reasoning_gym import generate, scoring
 from gymmesh_resource.environments.reasoning_gym.answers import extract_answer
+from gymmesh_resource.environments.reasoning_gym.known_answers import known_answer
 from gymmesh_resource.environments.reasoning_gym.scoring import Score, UnknownDataset
 from gymmesh_resource.environments.row_fields import text_or_none
 from gymmesh_resource.errors import DefinitionError
@@ -43,7 +44,7 @@ class ReasoningGymEnvironment(Environment[None]):
     The reward is the dataset's own score of the answer, from 0.0 to 1.0.
     """
 
-    version = "3"
+    version = "4"
     references = ("nemo",)
     verify_needs_session = False
     in_order = False
@@ -123,8 +124,8 @@ class ReasoningGymEnvironment(Environment[None]):
             raise _unknown(dataset)
 
     def expected(self, task: Task) -> Expected | None:
-        """The data set's own answer, where the row has it."""
-        answer = _entry(task)["answer"]
+        """The dataset's own answer, where the row has one."""
+        answer = known_answer(_entry(task))
         if not answer:
             return None
         kind: AnswerKind = "number" if is_number(answer) else "text"
@@ -140,7 +141,10 @@ class ReasoningGymEnvironment(Environment[None]):
         dataset = entry["metadata"]["source_dataset"]
         with rollout.stage("score") as stage:
             try:
-                score = await self._judge(dataset, answer, entry, corrected)
+                if corrected and source == "text" and not answer:
+                    score = Score(0.0)  # even where an empty answer is right, it has to be given
+                else:
+                    score = await self._judge(dataset, answer, entry, corrected)
             except UnknownDataset:
                 raise _unknown(dataset) from None
             stage.note = f"answer found in: {source}"

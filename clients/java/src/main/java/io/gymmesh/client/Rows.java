@@ -328,9 +328,9 @@ public final class Rows {
     if (kept.get("metadata") instanceof Map<?, ?> theirs) {
       Map<String, Object> hidden = new LinkedHashMap<>();
       Map<String, Object> beside = new LinkedHashMap<>();
-      Set<String> said = Codec.writeObject(metadata.build()).keySet();
+      Set<String> columns = Codec.keys(metadata);
       theirs.forEach(
-          (key, value) -> (said.contains(key) ? hidden : beside).put((String) key, value));
+          (key, value) -> (columns.contains(key) ? hidden : beside).put((String) key, value));
       kept.remove("metadata");
       if (!hidden.isEmpty()) {
         kept.put("metadata", hidden);
