@@ -201,7 +201,8 @@ class TrainerCollector:
         Args:
             tasks: as for `step`.
             params: sampling parameters laid over training's. The default is greedy: temperature
-                0, and none of training's `top_p`, `top_k` and `min_p`.
+                0, and none of training's `top_p`, `top_k` and `min_p`. Prompts are the chat
+                template's own, as when the policy is used, and not append-only.
             repeats: rollouts per task.
             output: where rows are written, with a journal; None: nowhere.
 
@@ -213,6 +214,7 @@ class TrainerCollector:
             params=greedy(self.settings.params, params),
             repeats=repeats,
             max_staleness=None,
+            append_only=False,
             output=output,
             resume=False,
         )
