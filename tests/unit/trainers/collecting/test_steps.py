@@ -317,6 +317,21 @@ async def test_an_evaluation_beside_a_step_gets_none_of_its_groups() -> None:
         assert sorted(late) == ["t1", "t2"]
 
 
+async def test_who_waits_for_a_group_hears_that_the_collector_was_closed() -> None:
+    engine = CountingEngine(lambda prompt, number: "1", lambda prompt: True)
+    async with TrainerCollector(Sums, model=engine.model, repeats=1) as collector:
+        waiting = [
+            asyncio.ensure_future(collector.step(rows(1)).next()),
+            asyncio.ensure_future(collector.evaluate(rows(2))),
+        ]
+        await until(lambda: engine.now == 3)
+    async with asyncio.timeout(_LOST_S):
+        for one in waiting:
+            with pytest.raises(RuntimeError, match="the collector was closed"):
+                await one
+    assert engine.now == 0
+
+
 async def test_an_evaluation_has_parameters_of_its_own() -> None:
     engine = CountingEngine(lambda prompt, number: str(number % 2))
     async with TrainerCollector(Sums, model=engine.model, params={"top_p": 0.9}) as collector:
