@@ -57,6 +57,9 @@ async def measure(rollouts: int, in_flight: int, late_s: float) -> Measured:
                 report_to=[], save_strategy="no",
             ),
         )  # fmt: skip
+        # What TRL sets before it generates.
+        trainer._sync_tool_dicts = [{"add": add}] * in_flight
+        trainer._async_tool_dicts = [{}] * in_flight
         trainer._generate([prompt] * in_flight)  # warms up
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         for _ in range(rollouts // in_flight):
