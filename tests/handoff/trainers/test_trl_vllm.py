@@ -39,7 +39,8 @@ def test_the_engine_gets_what_trls_client_gets() -> None:
         loop.end()
     assert isinstance(rollout, Rollout)
     [sample] = rollout.samples
-    assert [sample.prompt_ids] == server.prompts[1]  # TRL's client sends several at a time
+    sent: Any = server.prompts[1]  # TRL's client sends several at a time
+    assert [sample.prompt_ids] == sent
     assert [sample.completion_ids] == theirs["completion_ids"]
     assert [[one] for one in sample.completion_logprobs] == theirs["logprobs"][0]
     ours, other = server.bodies
