@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
@@ -16,6 +17,7 @@ from gymmesh_model.backends.vllm.tails import NoTail, Tails
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.tokens import Ends, NewMessages, Prefix, TokenRecord, behind, pack_ids
 from gymmesh_responses import items_to_list, params_from_json, unpack_ids
+from gymmesh_runtime.errors import MeshError
 from tests.support.vllm_server import decode, encode, letters
 from tests.unit.model.templates import (
     KEEPING,
@@ -255,6 +257,26 @@ async def test_where_a_tail_cannot_be_read_off_it_says_why(template: Template, w
     prefix = Prefix(pack_ids([*encode("ab"), STOP]), 0, 0, 1, 1, closed=True)
     with pytest.raises(NoTail, match=why):
         await Tails().behind(prefix, new, b"", rendered)
+
+
+async def test_messages_that_the_template_refuses_say_nothing_of_others() -> None:
+    keeps = supports("keeps")
+
+    def rendered_unless_bad(messages: list[Json]) -> bytes:
+        if any("bad" in str(message.get("content")) for message in messages):
+            raise MeshError(errors_pb2.ERROR_REASON_MODEL_REQUEST_REFUSED, "it is bad")
+        return pack_ids(encode(keeps(messages, generation=True, leaves_open=False)))
+
+    async def render(messages: list[Json], generation: bool) -> bytes:
+        return rendered_unless_bad(messages)
+
+    prefix = Prefix(pack_ids([*encode("ab"), STOP]), 0, 0, 1, 1, closed=True)
+    tails = Tails()
+    bad = NewMessages([{"role": "user", "content": "bad"}], (), False)
+    with pytest.raises(NoTail, match="cannot be rendered: it is bad"):
+        await tails.behind(prefix, bad, b"", render)
+    good = NewMessages([{"role": "user", "content": "good"}], (), False)
+    assert "good" in decode(unpack_ids(await tails.behind(prefix, good, b"", render)))
 
 
 @pytest.mark.parametrize("change", ["tools", "instructions"])
