@@ -259,6 +259,23 @@ async def test_where_a_tail_cannot_be_read_off_it_says_why(template: Template, w
         await Tails().behind(prefix, new, b"", rendered)
 
 
+async def test_a_template_that_takes_arguments_as_text() -> None:
+    class Textual(ToyTokenizer):
+        def apply_chat_template(self, conversation: list[Json], **options: Any) -> list[int]:
+            for message in conversation:
+                for call in message.get("tool_calls") or ():
+                    "" + call["function"]["arguments"]
+            return super().apply_chat_template(conversation, **options)
+
+    for append_only in (True, False):
+        policy = Policy(KEEPING["no_thinking"], append_only=append_only)
+        policy.backend._tokenizer = Textual(policy.tokenizer.template)
+        first = await policy.ask("", [{"role": "user", "content": "go"}], Answer(calls=1))
+        asked = await policy.ask("c0", policy.after(first, "and"), Answer())
+        assert not asked.reply.tokens.HasField("fork")
+        assert "and" in decode(asked.prompt)
+
+
 async def test_messages_that_the_template_refuses_say_nothing_of_others() -> None:
     keeps = supports("keeps")
 

@@ -12,6 +12,7 @@ Not for configurations: a program makes one and hands it to `gymmesh_mesh.embedd
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -357,7 +358,16 @@ class TokenBackend(Backend):
             "continue_final_message": body.get("continue_final_message", False),
         }
         options |= self._template | (body.get("chat_template_kwargs") or {})
-        return self._templated([_for_template(message) for message in body["messages"]], options)
+        messages: list[dict[str, Any]] = body["messages"]
+        try:
+            return self._templated([_for_template(one) for one in messages], options)
+        except MeshError:
+            # Some templates take arguments as text, such as DeepSeek-V3's.
+            if not any(one.get("tool_calls") for one in messages):
+                raise
+            with contextlib.suppress(MeshError):
+                return self._templated([_plain(one) for one in messages], options)
+            raise
 
     def _templated(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
         """The ids of the messages. Raises MeshError MODEL_REQUEST_REFUSED."""
@@ -487,15 +497,21 @@ class TokenBackend(Backend):
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: texts plain, and tool calls' arguments as objects."""
+    """A message as most templates read it: texts plain, and tool calls' arguments as objects."""
+    made = _plain(message)
+    if made.get("tool_calls"):
+        made["tool_calls"] = [_call_for_template(call) for call in made["tool_calls"]]
+    return made
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose texts are plain."""
     made = dict(message)
     content = made.get("content")
     if isinstance(content, list) and all(part.get("type") == "text" for part in content):
         made["content"] = "".join(part["text"] for part in content)
     elif content is None:
         made["content"] = ""
-    if made.get("tool_calls"):
-        made["tool_calls"] = [_call_for_template(call) for call in made["tool_calls"]]
     return made
 
 
