@@ -16,7 +16,7 @@ from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.chat import read_answer
 from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.facts import BackendFacts
-from gymmesh_model.backends.token_engines.protocols import Distribution, TokenProtocol
+from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
@@ -139,7 +139,7 @@ class ServerEngine(Engine, BackendFacts):
 
     # -- what the server says of itself -------------------------------------------------------
 
-    async def _probed(self) -> Distribution | None:
+    async def _probed(self) -> LogprobsOf | None:
         """Which distribution log probabilities are of, where the protocol can't tell from a call;
         None: no server answered.
         """
@@ -147,7 +147,7 @@ class ServerEngine(Engine, BackendFacts):
         if body is None:
             return _UNKNOWN
 
-        def read(raw: bytes) -> Distribution:
+        def read(raw: bytes) -> LogprobsOf:
             try:
                 return self._protocol.probed(read_answer(self._name, raw, self._http.secrets))
             except AnswerInvalid:
