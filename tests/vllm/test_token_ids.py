@@ -178,7 +178,7 @@ async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -
         while True:  # a model of random weights may end its answer at once
             talk = Dialogue(service, temperature=1.0, max_output_tokens=1900)
             call = asyncio.create_task(talk.ask(user("go on")))
-            await until(lambda call=call: call.done() or in_hand() > 0)
+            await until(lambda: call.done() or in_hand() > 0)  # noqa: B023 - awaited in its turn
             if call.cancel():
                 break
         await until(lambda: not in_hand())

@@ -11,7 +11,7 @@ import orjson
 
 from gymmesh_client import UserError
 from gymmesh_client.control import read_entries
-from gymmesh_client.journal import DamagedRow, RowPlace, damaged_row, line_number, read_line
+from gymmesh_client.row_files import DamagedRow, RowPlace, damaged_row, line_number, read_line
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import rollout_of_line
 from gymmesh_responses import dumps

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, UserError, open_run
-from gymmesh_client.journal.format.frames import HEADER, encode_frame
-from gymmesh_client.journal.format.records import RunOpened, encode
-from gymmesh_client.journal.index.seal import seal, unseal
+from gymmesh_client.index.seal import seal, unseal
+from gymmesh_client.log.frames import HEADER, encode_frame
+from gymmesh_client.log_records import RunOpened, encode
 
 ONE = RunIdentity("t", "c", "1.0")
 

@@ -10,18 +10,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gymmesh_client.boundaries import BOUNDARY_NUMBERS
-from gymmesh_client.journal import (
-    FAILED,
-    FAILURES,
-    RETRY,
-    ROWS,
-    CurrentOutcome,
-    Journal,
-    every_row,
-    rollout_ids,
-    rollout_key,
-)
+from gymmesh_client.journal import Journal
+from gymmesh_client.log_records import FAILED, FAILURES, RETRY, ROWS, CurrentOutcome
 from gymmesh_client.problems import UserError
+from gymmesh_client.rollout_ids import rollout_ids, rollout_key
+from gymmesh_client.row_files import every_row
 
 _NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if number}
 

@@ -53,10 +53,15 @@ _NO_VERDICT: Final = pb.Verified(
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """A failed rollout: the failure, and what was known of the rollout before it."""
+    """A failed rollout: the failure, and what was known of the rollout before it.
+
+    Attributes:
+        size: bytes of its events; 0: not counted.
+    """
 
     failure: pb.Failure
     partial: pb.Rollout
+    size: int = 0
 
 
 def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
@@ -192,7 +197,7 @@ def _line(
         agent=started.agent or task.agent,
         metadata=overlaid(metadata, extras.metadata),
         model_usage=_model_usage(reading, usage),
-        actors=actors_of(reading),
+        actors=actors_of(reading, verified),
         calls=calls.calls,
         tool_calls=[ToolCall.of(record.answer()) for record in parts.tools],
         turns=[Turn.of(turn) for turn in parts.turns],

@@ -21,7 +21,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh_client import run_attempt
 from gymmesh_client.collector import ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
-from gymmesh_client.journal import rollout_id
+from gymmesh_client.rollout_ids import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status

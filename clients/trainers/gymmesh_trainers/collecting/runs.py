@@ -27,7 +27,7 @@ from gymmesh_client import (
     UserError,
 )
 from gymmesh_client.collector import Outcomes
-from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output import RetryChoice
 from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_trainers.collecting.place import Policy

@@ -16,7 +16,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, UserError
-from gymmesh_client.journal import ROWS, stored_rows
+from gymmesh_client.log_records import ROWS
+from gymmesh_client.row_files import stored_rows
 from gymmesh_responses import dumps, dumps_sorted, item_from_json, loads, params_to_dict
 from gymmesh_rows import (
     ModelCall,

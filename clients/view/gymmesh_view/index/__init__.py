@@ -1,4 +1,4 @@
-"""The index of what is shown, a SQLite file; gymmesh_client.journal keeps it.
+"""The index of what is shown, a SQLite file; gymmesh_client.index keeps it.
 
 indexing.py    keeps it up to date in a thread of its own
 details.py     fills the page's tables of it

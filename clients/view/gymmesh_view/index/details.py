@@ -1,4 +1,4 @@
-"""Fills the page's tables of an index, which gymmesh_client.journal keeps. See its `tables`."""
+"""Fills the page's tables of an index, which gymmesh_client.index keeps. See its `tables`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from gymmesh_client import UserError
-from gymmesh_client.journal import UndescribedRow
+from gymmesh_client.index import UndescribedRow
 from gymmesh_view.rows import ONE_OF, SETS, Summary, summary_of
 
 _KNOWN: Final = 50_000
@@ -38,7 +38,7 @@ class PageDetails:
     def add(
         self, database: sqlite3.Connection, rows: Sequence[UndescribedRow]
     ) -> Sequence[tuple[int, int, str]]:
-        """See `gymmesh_client.journal.Details`."""
+        """See `gymmesh_client.index.writer.Details`."""
         names = self._names = self._names or Names(database)
         found: list[tuple[UndescribedRow, Summary]] = []
         problems: list[tuple[int, int, str]] = []

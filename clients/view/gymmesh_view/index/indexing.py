@@ -27,7 +27,7 @@ import msgspec
 import platformdirs
 
 from gymmesh_client import UserError
-from gymmesh_client.journal import (
+from gymmesh_client.index import (
     INDEX_VERSION,
     IndexSource,
     IndexWriter,

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_client.journal import Place, RowPlace, get_meta
+from gymmesh_client.index import get_meta
+from gymmesh_client.log_records import Place
+from gymmesh_client.row_files import RowPlace
 from gymmesh_view.index.connection import connect
 from gymmesh_view.index.indexing import progress_of
 from gymmesh_view.rows import ONE_OF, SETS, Filters, Sort, order_of, where_of

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymmesh_client import UserError, open_run
-from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
-from gymmesh_client.journal.index.seal import unseal
+from gymmesh_client.index.seal import unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.zstd import Zstd
+from gymmesh_client.log_records import COMPLETED, FAILED, RETRY, CurrentOutcome
+from gymmesh_client.output.compaction import compact
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
+from gymmesh_client.row_files.zstd import Zstd
 from gymmesh_view import Filters, Sort, find_sources, write_bundle
 from gymmesh_view.index.indexing import Indexer, own_index
 from gymmesh_view.index.store import Store

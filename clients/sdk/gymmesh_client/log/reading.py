@@ -1,6 +1,6 @@
 """Reading a journal's log: its commits, its latest session, the order in which rollouts began.
 
-Nothing here changes a file. `journal` writes the log; `format` knows its bytes.
+Nothing here changes a file. `journal` writes the log; `frames` knows its bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gymmesh_client.journal.disk import lock
-from gymmesh_client.journal.format import records
-from gymmesh_client.journal.format.frames import HEADER, Damage, LogFrame, scan
-from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client import log_records as records
+from gymmesh_client.disk import lock
+from gymmesh_client.log.frames import HEADER, Damage, LogFrame, scan
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError, unreadable
 
 _PAGES_KEPT: Final = 1 << 22

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_client.journal.format.records import (
+from gymmesh_client.log_records import (
     COMPLETED,
     FAILED,
     ROWS,

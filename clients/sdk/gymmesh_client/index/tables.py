@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh_client.journal.format.records import Place, Whole
-from gymmesh_client.journal.state import RunState
+from gymmesh_client.log import RunState
+from gymmesh_client.log_records import Place, Whole
 
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
 APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
-VERSION: Final = 4
+INDEX_VERSION: Final = 4
 """Of all tables and of what is in them; an index of another version is made anew."""
 
 TABLES: Final = """
@@ -136,13 +136,13 @@ class RunInfo(msgspec.Struct, frozen=True):
         )
 
 
-def get(database: sqlite3.Connection, key: str) -> Any:
+def get_meta(database: sqlite3.Connection, key: str) -> Any:
     """A value of the table `meta`; None where there is none."""
     found = database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if found is None else json.loads(found[0])
 
 
-def put(database: sqlite3.Connection, key: str, value: Any) -> None:
+def put_meta(database: sqlite3.Connection, key: str, value: Any) -> None:
     """Set a value of the table `meta`."""
     database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
 

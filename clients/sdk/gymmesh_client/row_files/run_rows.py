@@ -16,13 +16,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import ROWS, SUPERSEDED, Place, RowFile
-from gymmesh_client.journal.log import opened
-from gymmesh_client.journal.places import FilePlaces, RunPlaces
-from gymmesh_client.journal.row_files import DamagedRow, open_row_file
-from gymmesh_client.journal.zstd import Zstd
+from gymmesh_client.log import FilePlaces, RunPlaces, opened
+from gymmesh_client.log_records import ROWS, SUPERSEDED, Place, RowFile
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import unreadable
+from gymmesh_client.row_files.row_files import DamagedRow, open_row_file
+from gymmesh_client.row_files.zstd import Zstd
 
 _CHUNK: Final = 1 << 20
 

@@ -13,17 +13,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from gymmesh_client import log_records as records
 from gymmesh_client.boundaries import boundary_name
-from gymmesh_client.journal.format import records
-from gymmesh_client.journal.format.frames import HEADER, LogFrame
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.index.rows import COLUMNS, columns_of
-from gymmesh_client.journal.index.tables import INDICES, KEY_INDICES, RunInfo, run_all
-from gymmesh_client.journal.log import frames_of, mapped, opened, unnamed_run
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.row_files import DamagedRow, RowReader
-from gymmesh_client.journal.state import RunState
+from gymmesh_client.index.rows import COLUMNS, columns_of
+from gymmesh_client.index.tables import INDICES, KEY_INDICES, RunInfo, run_all
+from gymmesh_client.log import (
+    HEADER,
+    LogFrame,
+    Moves,
+    RunState,
+    frames_of,
+    mapped,
+    opened,
+    unnamed_run,
+)
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
+from gymmesh_client.row_files import DamagedRow, RowReader
 
 OUTCOMES: Final = {records.COMPLETED: "completed", records.FAILED: "failed"}
 _STATUS: Final = {name: status for status, name in OUTCOMES.items()}

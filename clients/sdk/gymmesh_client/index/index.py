@@ -27,19 +27,19 @@ from urllib.parse import quote
 import msgspec
 
 from gymmesh_client.boundaries import boundary_number
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import Place, checked_session
-from gymmesh_client.journal.index.run_attempts import OUTCOMES, digest_of
-from gymmesh_client.journal.index.seal import seal, sealed_size, unseal
-from gymmesh_client.journal.index.tables import (
+from gymmesh_client.index.run_attempts import OUTCOMES, digest_of
+from gymmesh_client.index.seal import seal, sealed_size, unseal
+from gymmesh_client.index.tables import (
     APPLICATION_ID,
     DETAILS,
+    INDEX_VERSION,
     INDICES,
     TABLES,
-    VERSION,
     RunInfo,
 )
-from gymmesh_client.journal.index.writer import IndexSource, IndexWriter
+from gymmesh_client.index.writer import IndexSource, IndexWriter
+from gymmesh_client.log_records import Place, checked_session
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
 
 # What reading an index raises that no builder wrote.
@@ -118,7 +118,7 @@ class Index:
         ask = self._database.execute
         ask("PRAGMA trusted_schema = OFF")  # anybody may have written it
         marks = [ask(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
-        if marks != [(APPLICATION_ID,), (VERSION,)]:
+        if marks != [(APPLICATION_ID,), (INDEX_VERSION,)]:
             raise ValueError("not an index of this version")
         pages, page_size = (
             ask(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")

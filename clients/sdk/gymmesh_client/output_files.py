@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.format.records import FAILURES, ROWS
+from gymmesh_client.log_records import FAILURES, ROWS
 from gymmesh_client.replacing import draft_of
 
 _ZSTD: Final = ".zst"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 
-from gymmesh_client.journal.format.records import SUPERSEDED, Compacted, Place
+from gymmesh_client.log_records import SUPERSEDED, Compacted, Place
 
 
 class Moves:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from gymmesh_client.journal.format.keys import KEY_BYTES
+from gymmesh_client.rollout_ids import KEY_BYTES
 
 FORMAT: Final = 1
 

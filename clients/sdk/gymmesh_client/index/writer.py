@@ -19,26 +19,31 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import Place
-from gymmesh_client.journal.index.file_attempts import FileAttempts
-from gymmesh_client.journal.index.run_attempts import PLACE, RunAttempts
-from gymmesh_client.journal.index.tables import (
+from gymmesh_client.index.file_attempts import FileAttempts
+from gymmesh_client.index.run_attempts import PLACE, RunAttempts
+from gymmesh_client.index.tables import (
     APPLICATION_ID,
     DETAILS,
+    INDEX_VERSION,
     INDICES,
     OF_ROLLOUTS,
     TABLES,
-    VERSION,
     RunInfo,
-    get,
-    put,
+    get_meta,
+    put_meta,
     run_all,
 )
-from gymmesh_client.journal.placed import RowPlace, read_line
-from gymmesh_client.journal.row_files import DamagedRow, RowReader
-from gymmesh_client.journal.stored_rows import damaged_row, line_number
+from gymmesh_client.log_records import Place
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
+from gymmesh_client.row_files import (
+    DamagedRow,
+    RowPlace,
+    RowReader,
+    damaged_row,
+    line_number,
+    read_line,
+)
 
 # Attempts at a time: few at first, so that there is something to see at once.
 _FIRST: Final = 200
@@ -165,11 +170,11 @@ class IndexWriter:
 
     def _make_tables(self) -> None:
         run = self._database.execute
-        if run("PRAGMA user_version").fetchone() != (VERSION,):
+        if run("PRAGMA user_version").fetchone() != (INDEX_VERSION,):
             run(f"PRAGMA application_id = {APPLICATION_ID}")
-            run(f"PRAGMA user_version = {VERSION}")
+            run(f"PRAGMA user_version = {INDEX_VERSION}")
             run_all(self._database, TABLES)
-            put(self._database, "changes", 0)
+            put_meta(self._database, "changes", 0)
         for number, source in enumerate(self._sources, 1):
             run(
                 "INSERT INTO sources (id, path, label) VALUES (?, ?, ?) "
@@ -206,7 +211,7 @@ class IndexWriter:
             state = taker.state
         query = "UPDATE sources SET state = ? WHERE id = ?"
         self._database.execute(query, (json.dumps(state), number + 1))
-        put(self._database, "changes", (get(self._database, "changes") or 0) + 1)
+        put_meta(self._database, "changes", (get_meta(self._database, "changes") or 0) + 1)
 
     def _forget(self, number: int) -> None:
         """A source is another one than it was."""
@@ -217,7 +222,7 @@ class IndexWriter:
                 self._database.execute(f"DELETE FROM {table} WHERE id IN ({query})", of_source)
         self._database.execute("DELETE FROM attempts WHERE source = ?", of_source)
         self._database.execute("UPDATE sources SET state = NULL WHERE id = ?", of_source)
-        put(self._database, "changes", (get(self._database, "changes") or 0) + 1)
+        put_meta(self._database, "changes", (get_meta(self._database, "changes") or 0) + 1)
         self._takers[number] = self._taker(number)
 
     # -- the page's tables ------------------------------------------------------------------------
@@ -243,7 +248,7 @@ class IndexWriter:
         self._note(problems)
         done = [(row.attempt,) for row in rows]
         self._database.executemany("UPDATE attempts SET described = 1 WHERE id = ?", done)
-        put(self._database, "changes", (get(self._database, "changes") or 0) + 1)
+        put_meta(self._database, "changes", (get_meta(self._database, "changes") or 0) + 1)
         self._described += len(rows)
         self._undescribed -= min(len(found), self._undescribed)
         if unreadable:

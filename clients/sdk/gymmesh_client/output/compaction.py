@@ -22,20 +22,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
-    SUPERSEDED,
-    Compacted,
-    Place,
-    Removed,
-    RowFile,
-)
-from gymmesh_client.journal.index.index import open_index
-from gymmesh_client.journal.journal import Journal
-from gymmesh_client.journal.row_files import RowReader
-from gymmesh_client.journal.stored_rows import every_row, is_compressed
-from gymmesh_client.journal.zstd import Zstd
+from gymmesh_client.index import open_index
+from gymmesh_client.journal import Journal
+from gymmesh_client.log_records import SUPERSEDED, Compacted, Place, Removed, RowFile
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
+from gymmesh_client.row_files import RowReader, Zstd, every_row, is_compressed
 
 _CHUNK: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 256

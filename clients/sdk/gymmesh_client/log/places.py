@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gymmesh_client.journal.format import records
-from gymmesh_client.journal.format.frames import HEADER
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import Compacted, Place, RowFile, RunOpened, Superseded
-from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.state import RunState
+from gymmesh_client import log_records as records
+from gymmesh_client.log.frames import HEADER
+from gymmesh_client.log.moves import Moves
+from gymmesh_client.log.reading import frames_of, mapped, unnamed_run
+from gymmesh_client.log.state import RunState
+from gymmesh_client.log_records import Compacted, Place, RowFile, RunOpened, Superseded
+from gymmesh_client.output_files import OutputFiles
 
 _SKIPPED: Final = frozenset((records.RESERVED_TYPE, records.RELEASED_TYPE, *range(128, 256)))
 

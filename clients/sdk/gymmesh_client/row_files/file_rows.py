@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gymmesh_client.journal.format.records import Place
-from gymmesh_client.journal.row_files import DamagedRow
-from gymmesh_client.journal.zstd import FrameInParts, Zstd, load_zstandard
+from gymmesh_client.log_records import Place
 from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.row_files.row_files import DamagedRow
+from gymmesh_client.row_files.zstd import FrameInParts, Zstd, load_zstandard
 
 _CHUNK: Final = 1 << 18
 

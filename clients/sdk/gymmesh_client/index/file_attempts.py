@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.format.keys import rollout_key
-from gymmesh_client.journal.format.records import ROWS
-from gymmesh_client.journal.index.rows import COLUMNS, columns_of, is_failure
-from gymmesh_client.journal.index.run_attempts import size_of
-from gymmesh_client.journal.placed import Placed, placed_rows
+from gymmesh_client.index.rows import COLUMNS, columns_of, is_failure
+from gymmesh_client.index.run_attempts import size_of
+from gymmesh_client.log_records import ROWS
 from gymmesh_client.problems import unreadable
+from gymmesh_client.rollout_ids import rollout_key
+from gymmesh_client.row_files import Placed, placed_rows
 from gymmesh_responses import loads
 
 Json = dict[str, Any]

@@ -13,12 +13,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gymmesh_client.journal.disk import Disk
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
-from gymmesh_client.journal.state import RunState
-from gymmesh_client.journal.zstd import FRAME_START, Zstd
+from gymmesh_client.disk import Disk
+from gymmesh_client.log import RunState
+from gymmesh_client.log_records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
+from gymmesh_client.row_files.zstd import FRAME_START, Zstd
 
 _FRAME_BYTES: Final = 1 << 24
 

@@ -11,19 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, FAILURES, ROWS, Place
-from gymmesh_client.journal.index.index import Attempt, Index, open_index
-from gymmesh_client.journal.log import first_reserved
-from gymmesh_client.journal.row_files import DamagedRow, RowReader
-from gymmesh_client.journal.stored_rows import (
+from gymmesh_client.index import Attempt, Index, open_index
+from gymmesh_client.log import first_reserved
+from gymmesh_client.log_records import COMPLETED, FAILED, FAILURES, ROWS, Place
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
+from gymmesh_client.row_files import (
+    DamagedRow,
+    RowReader,
     StoredRow,
     damaged_row,
     line_number,
     stored_rows,
 )
-from gymmesh_client.problems import UserError, unreadable
 from gymmesh_responses import loads
 
 
