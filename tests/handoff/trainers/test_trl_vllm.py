@@ -8,7 +8,7 @@ import requests
 from trl.generation.vllm_client import VLLMClient
 
 from gymmesh_model.backends.token_engines import VllmEngine
-from gymmesh_trainers import SyncCollector, TokenBackend
+from gymmesh_trainers import Rollout, SyncCollector, TokenBackend
 from gymmesh_trainers.collecting import LoopThread
 from tests.support.token_servers import TokenServer, ToyTokenizer
 from tests.support.vllm_server import says
@@ -37,8 +37,10 @@ def test_the_engine_gets_what_trls_client_gets() -> None:
     finally:
         loop.run(server.__aexit__())
         loop.end()
+    assert isinstance(rollout, Rollout)
     [sample] = rollout.samples
-    assert [sample.prompt_ids] == server.prompts[1]  # TRL's client sends several at a time
+    sent: Any = server.prompts[1]  # TRL's client sends several at a time
+    assert [sample.prompt_ids] == sent
     assert [sample.completion_ids] == theirs["completion_ids"]
     assert [[one] for one in sample.completion_logprobs] == theirs["logprobs"][0]
     ours, other = server.bodies
