@@ -16,7 +16,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos chaos-damage clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -163,6 +163,9 @@ bench-scaling: setup ## measure at the small end what the capacity model compute
 
 bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http://…/v1 MODEL=…)
 	$(BIN)/python tests/scale/bench_tokens.py --url "$(URL)" --model "$(MODEL)" $(ARGS)
+
+bench-trainer: setup ## measure TrainerCollector beside TRL's own loop and verifiers (ARGS="--quick")
+	$(BIN)/python tests/scale/bench_trainer.py $(ARGS)
 
 bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
 	$(BIN)/python tests/scale/bench_transport.py $(ARGS)

@@ -2,10 +2,10 @@
 
     python examples/grpo/loop.py --folder out --steps 40 --seed 0
 
-The model is the tiny one. Each step trains on groups whose rewards differ; every fifth step a
-greedy evaluation follows. A checkpoint after each step holds the model, the optimizer and the
-collector's state: run the same command again after the process was killed, and it continues from
-there, on the rollouts that it would have had.
+The model is the tiny one. Each step trains on groups whose rewards differ; after every fifth an
+evaluation follows, of the policy as it samples. A checkpoint after each step holds the model, the
+optimizer and the collector's state: run the same command again after the process was killed, and it
+continues from there, on the rollouts that it would have had.
 
 Appends a line of JSON for each step to `out/steps.jsonl`.
 """
@@ -29,6 +29,8 @@ from examples.grpo.sums import Sums, tasks
 from examples.grpo.tiny import make_model, make_tokenizer, warm_start
 from gymmesh_trainers.engine import TransformersEngine
 
+GROUPS: Final = 6
+REPEATS: Final = 8
 EVALUATE_EVERY: Final = 5
 
 
@@ -72,7 +74,7 @@ async def train(options: argparse.Namespace) -> None:
         Sums(),
         tasks=gymmesh.TaskList(rows, shuffle=options.seed, seed=options.seed),
         model=gymmesh.TokenBackend(tokenizer, engine),
-        repeats=8,
+        repeats=REPEATS,
         params={"temperature": 1.0},
         max_staleness=0,
         output=folder / "rollouts.jsonl",
@@ -85,11 +87,15 @@ async def train(options: argparse.Namespace) -> None:
         while collector.next_step <= options.steps:
             groups = []
             async with collector.step(
-                groups=4, keep=gymmesh.spread, at_most=32, leftovers="drop", ordered=True
+                groups=GROUPS,
+                keep=gymmesh.spread,
+                at_most=4 * GROUPS,
+                leftovers="drop",
+                ordered=True,
             ) as step:
                 async for group in step:
                     groups.append(group)
-                    (loss_of(model, group) / 32).backward()
+                    (loss_of(model, group) / (GROUPS * REPEATS)).backward()
             optimizer.step()
             optimizer.zero_grad()
             await collector.set_weights_version(step.number)
@@ -100,7 +106,7 @@ async def train(options: argparse.Namespace) -> None:
                 "trained_on": digest_of(groups),
             }
             if step.number % EVALUATE_EVERY == 0:
-                found = await collector.evaluate(rows)
+                found = await collector.evaluate(rows, repeats=8, params={"temperature": 1.0})
                 line["evaluation"] = found.mean_reward
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state | {"collector": collector.state_dict()}, folder / "checkpoint.new")
@@ -117,8 +123,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="checkpoints, rows, the curve")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most", type=int, default=4, help="the largest number in a sum")
-    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--most", type=int, default=3, help="the largest number in a sum")
+    parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--together", type=int, default=1, help="the most sampled in one batch")
     return parser.parse_args(arguments)
 

@@ -352,6 +352,22 @@ LOGPROBS: Final[list[tuple[str, str, list[float] | None]]] = [
 ]
 
 
+#: What the tokens of a rollout's only call show, their ids and log probabilities, and whether the
+#: rollout has a row.
+TOKENS: Final = [
+    ("as many log probabilities as ids", [1, 2], [-0.5, 0.0], True),
+    ("ids alone", [1, 2], [], True),
+    ("log probabilities that are not finite", [1, 2, 3], [math.nan, -math.inf, math.inf], True),
+    ("a log probability that was rounded", [1], [0.0009], True),
+    ("a positive log probability", [1, 2], [-0.5, 0.0011], False),
+    ("a positive one after one that is not finite", [1, 2], [math.nan, 1.0], False),
+    ("more log probabilities than ids", [1], [-0.5, -0.5], False),
+    ("fewer log probabilities than ids", [1, 2], [-0.5], False),
+    ("log probabilities of no ids", [], [-0.5], False),
+    ("an id below zero", [-1], [-0.5], False),
+]
+
+
 def rollout_of(answer: str, stop_reason: str) -> rollout_pb2.Rollout:
     """A completed rollout of one model call with this answer, and nothing else."""
     rollout = rollout_pb2.Rollout(rollout_id="r-1", attempt=1)
@@ -360,6 +376,24 @@ def rollout_of(answer: str, stop_reason: str) -> rollout_pb2.Rollout:
     reason = f"STOP_REASON_{stop_reason or 'MODEL_FINISHED'}"
     rollout.completed.stop_reason = rollout_pb2.StopReason.Value(reason)
     return rollout
+
+
+def rollout_with_tokens(ids: list[int], logprobs: list[float]) -> rollout_pb2.Rollout:
+    """A completed rollout whose only call has these."""
+    rollout = rollout_of('{"output":[]}', "")
+    tokens = rollout.model_calls[0].tokens
+    tokens.output_token_ids = struct.pack(f"<{len(ids)}i", *ids)
+    tokens.logprobs = struct.pack(f"<{len(logprobs)}f", *logprobs)
+    return rollout
+
+
+def has_row(rollout: rollout_pb2.Rollout) -> bool:
+    """Whether it can be written as a row."""
+    try:
+        row_of(rollout)
+    except ValueError:
+        return False
+    return True
 
 
 def row_of(rollout: rollout_pb2.Rollout) -> Any:
@@ -374,7 +408,8 @@ def row_of(rollout: rollout_pb2.Rollout) -> Any:
 def row_vectors() -> dict[str, Any]:
     """`task`; `rows`: each the name of a fold vector, whose `rollout` has become the `row`;
     `answers`: each `about`, the `rollout` and its row's `response`; `logprobs`: each `about`,
-    `json` and the bytes of it in Base64, null where it does not fit.
+    `json` and the bytes of it in Base64, null where it does not fit; `tokens`: each `about`, the
+    `rollout` and whether it `has_row`.
     """
     rows = []
     for path in FOLDS:
@@ -392,11 +427,18 @@ def row_vectors() -> dict[str, Any]:
         {"about": about, "json": text, "bytes": None if numbers is None else packed(numbers)}
         for about, text, numbers in LOGPROBS
     ]
+    tokens = []
+    for about, ids, given, expected in TOKENS:
+        rollout = rollout_with_tokens(ids, given)
+        assert has_row(rollout) is expected, about
+        message = json_format.MessageToDict(rollout)
+        tokens.append({"about": about, "rollout": message, "has_row": expected})
     return {
         "task": json_format.MessageToDict(task()),
         "rows": rows,
         "answers": answers,
         "logprobs": logprobs,
+        "tokens": tokens,
     }
 
 

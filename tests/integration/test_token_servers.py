@@ -110,22 +110,23 @@ async def test_a_conversation_sent_whole_again_keeps_its_tokens(kind: Kind) -> N
 
 
 @both
-async def test_a_template_that_rewrites_is_a_fork_with_its_reason(kind: Kind) -> None:
-    script = [says("one", reasoning="hm"), says("two")]
-    async with TokenServer(kind, script=script) as server:
-        backend = TokenBackend(
-            ToyTokenizer("drops"),
-            VllmEngine(server.url) if kind == "vllm" else SglangEngine(server.url),
-            think_tags=True,
-        )
-        async with opened(ModelService(ModelConfig(), "policy", "p-0", backend=backend)) as service:
-            talk = Dialogue(service)
-            await talk.ask(user("a"))
-            await talk.ask(user("b"))
-    [first, second] = talk.captures
+@pytest.mark.parametrize("appends", [False, True])
+async def test_a_template_that_rewrites_is_a_fork_unless_prompts_are_append_only(
+    kind: Kind, appends: bool
+) -> None:
+    options = {"tokenizer": f"{TOY}_that_drops", "think_tags": True}
+    server = TokenServer(kind, script=[says("one", reasoning="hm"), says("two")])
+    async with server, opened(configured(server, options=options)) as service:
+        talk = Dialogue(service)
+        for question in (user("a"), user("b")):
+            request = talk.request(question)
+            request.append_only = appends
+            reply = await service.CreateResponse(request, CallContext("CreateResponse"))
+            talk.take(reply, question)
+    first, second = talk.captures
     assert not first.HasField("fork")
-    # Known tokens are continued, or the fork says why they are not.
-    if second.HasField("fork"):
+    assert second.HasField("fork") != appends
+    if not appends:
         assert second.fork.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
     assert talk.prompts == server.prompts
 
@@ -233,7 +234,8 @@ async def test_sglang_names_one_version_for_a_whole_answer() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "params", "expected"),
     [
-        ("vllm", {}, {}, "UNSPECIFIED"),
+        ("vllm", {}, {}, "RAW"),
+        ("vllm", {"weights_poll_s": 0}, {"top_p": 0.5}, "SAMPLING"),
         ("vllm", {"logprobs_mode": "raw_logprobs"}, {}, "RAW"),
         ("vllm", {"logprobs_mode": "processed_logprobs"}, {"top_p": 0.5}, "SAMPLING"),
         ("sglang", {}, {"temperature": 1.3}, "SAMPLING"),
@@ -245,7 +247,10 @@ async def test_sglang_names_one_version_for_a_whole_answer() -> None:
 async def test_log_probabilities_say_what_they_are_of(
     kind: Kind, options: dict[str, Any], params: dict[str, Any], expected: str
 ) -> None:
-    async with TokenServer(kind) as server, opened(configured(server, options=options)) as service:
+    # A server started with the other mode, where the configuration does not name it.
+    mode = "processed_logprobs" if options == {"weights_poll_s": 0} else "raw_logprobs"
+    server = TokenServer(kind, mode=mode)
+    async with server, opened(configured(server, options=options)) as service:
         reply = await Dialogue(service, **params).ask(user("a"))
     found = tokens_pb2.LogprobDistribution.Name(reply.tokens.logprob_distribution)
     assert found == f"LOGPROB_DISTRIBUTION_{expected}"

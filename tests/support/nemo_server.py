@@ -106,7 +106,8 @@ class NemoServer:
         answers = [place for place, one in enumerate(messages) if one["role"] == "assistant"]
         until = self._rendered(body, messages[: answers[-1] + 1], generation=False)
         cut = [place for place, one in enumerate(whole) if one == END][until.count(END) - 1]
-        return (told[:-1] if told[-1] == END else told) + whole[cut:]
+        kept: list[int] = told[:-1] if told[-1] == END else told
+        return kept + whole[cut:]
 
     def _rendered(self, body: Json, messages: list[Json], *, generation: bool) -> list[int]:
         return encode(render(messages, body.get("tools"), self.template, generation=generation))

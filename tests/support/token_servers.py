@@ -75,6 +75,11 @@ def toy_tokenizer() -> ToyTokenizer:
     return ToyTokenizer()
 
 
+def toy_tokenizer_that_drops() -> ToyTokenizer:
+    """The same with a template that drops earlier reasoning."""
+    return ToyTokenizer("drops")
+
+
 @dataclass
 class TokenServer:
     """The server.
@@ -82,9 +87,9 @@ class TokenServer:
     kind: whose API it has. splits: whether the model writes tokens that the tokenizer would not
     choose. script: the answers, in order; then `default`. context: in tokens. version: of the
     weights, by which the answers are sampled; empty: not said. spans: further ones, in the midst of
-    an answer. check: refuses a body with a sentence. alter: changes answers. fails: statuses to
-    answer first. barrier: where calls wait until all of its parties are here. prompts, outputs:
-    token ids, by call. aborted: the ids of requests that were.
+    an answer. mode: vLLM's `--logprobs-mode`. check: refuses a body with a sentence. alter: changes
+    answers. fails: statuses to answer first. barrier: where calls wait until all of its parties are
+    here. prompts, outputs: token ids, by call. aborted: the ids of requests that were.
     """
 
     kind: Kind = "vllm"
@@ -96,6 +101,7 @@ class TokenServer:
     spans: list[Json] = field(default_factory=list)
     check: Callable[[Json], str | None] = lambda body: None
     alter: Callable[[Json], Json] = lambda answer: answer
+    mode: str = "raw_logprobs"
     fails: list[int] = field(default_factory=list)
     barrier: asyncio.Barrier | None = None
     bodies: list[Json] = field(default_factory=list)
@@ -140,6 +146,8 @@ class TokenServer:
 
     async def _sample(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if body.get("prompt") == [0]:
+            return web.json_response(self._probed())
         self.bodies.append(body)
         if self.fails:
             return _failed(self.fails.pop(0), "not now")
@@ -164,6 +172,12 @@ class TokenServer:
         self.outputs.append(ids)
         made = self._vllm if self.kind == "vllm" else self._sglang
         return web.json_response(self.alter(made(body, reply, prompt, ids)))
+
+    def _probed(self) -> Json:
+        """One token that alone could be drawn, and the next one."""
+        first, second = (0.0, -9999.0) if self.mode == "processed_logprobs" else (-0.5, -1.5)
+        top = [{"token_id:5": first, "token_id:6": second}]
+        return {"choices": [{"finish_reason": "length", "logprobs": {"top_logprobs": top}}]}
 
     def _vllm(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
         choice: Json = {

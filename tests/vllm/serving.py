@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 START_S: Final = 600.0
+# Compiling takes minutes, for a model that takes milliseconds.
+_EAGER: Final = {"TORCHDYNAMO_DISABLE": "1"}
 
 
 def free_port() -> int:
@@ -29,7 +31,11 @@ def running(
     """A process of that command, once it answers at the URL."""
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=out, env=os.environ | environment, start_new_session=True
+            command,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **_EAGER, **environment},
+            start_new_session=True,
         )
     try:
         asyncio.run(_ready(process, url, log))

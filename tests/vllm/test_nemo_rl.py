@@ -36,7 +36,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("tiny")
-    make_tiny(made)
+    make_tiny(made, ends_soon=True)
     return made
 
 
@@ -65,7 +65,7 @@ def agent(folder: Path, policy: str) -> Iterator[str]:
 
 def row(**params: Any) -> dict[str, Any]:
     """As NeMo RL sends it: with its own sampling parameters."""
-    asked = {"input": [{"role": "user", "content": "begin"}], "max_output_tokens": 24, **params}
+    asked = {"input": [{"role": "user", "content": "begin"}], "max_output_tokens": 400, **params}
     reference = {"type": "responses_api_agents", "name": "gymmesh_agent"}
     return {"responses_create_params": asked, "agent_ref": reference, "_rowidx": 0}
 
@@ -102,11 +102,13 @@ def test_a_rollout_is_trained_whole(agent: str, folder: Path, place: str) -> Non
         for message in read["message_log"]
         if message["role"] == "assistant"
     ]
-    lost = answer["lost_tokens"]
-    is_masked = bool(masked()([read])[0])
-    assert sum(map(len, trained)) == answer["sampled_tokens"] - (lost if not is_masked else 0)
-    assert (lost, is_masked, len(trained)) == (0, False, 3)
     assert trained == outputs
+    assert sum(map(len, trained)) == answer["sampled_tokens"]
+    assert answer["lost_tokens"] == 0
+    assert not masked()([{"full_result": answer}])[0]
+    # Greedy, such a model may repeat itself until the limit, which ends the rollout.
+    if place == "train":
+        assert len(trained) == 3
 
 
 def test_sampling_that_is_not_the_trainers_gets_no_reward(agent: str) -> None:

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,10 +76,9 @@ async def opened(server: Server, *, is_configured: bool = False) -> AsyncIterato
         import transformers
 
         tokenizer = transformers.AutoTokenizer.from_pretrained(server.folder)
-        engine = VllmEngine(server.url, logprobs_mode=server.mode)  # type: ignore[arg-type]
-        service = ModelService(
-            ModelConfig(), "policy", "p-0", backend=TokenBackend(tokenizer, engine)
-        )
+        # Which log probabilities they are, is found out.
+        backend = TokenBackend(tokenizer, VllmEngine(server.url))
+        service = ModelService(ModelConfig(), "policy", "p-0", backend=backend)
     await service.open(PeerDirectory())
     try:
         yield service
@@ -174,11 +174,14 @@ async def test_a_call_that_nobody_waits_for_ends_at_the_server(server: Server) -
             if line.startswith("vllm:num_requests_running")
         )
 
+    def begun_or_done(call: asyncio.Task[Any]) -> bool:
+        return call.done() or in_hand() > 0
+
     async with asyncio.timeout(BOUND_S), opened(server) as service:
         while True:  # a model of random weights may end its answer at once
             talk = Dialogue(service, temperature=1.0, max_output_tokens=1900)
             call = asyncio.create_task(talk.ask(user("go on")))
-            await until(lambda call=call: call.done() or in_hand() > 0)
+            await until(partial(begun_or_done, call))
             if call.cancel():
                 break
         await until(lambda: not in_hand())

@@ -33,10 +33,13 @@ def source(path: str) -> str:
     return subprocess.run(git, check=True, capture_output=True, text=True).stdout
 
 
-def taken(path: str, *names: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
+def taken(
+    path: str, *names: str, given: dict[str, Any] | None = None, reads_types: bool = False
+) -> dict[str, Any]:
     """Functions and constants of a file, also methods, run in a namespace of their own.
 
-    given: what else they need. Raises KeyError where one is not there any more.
+    given: what else they need. reads_types: whether their annotations are evaluated. Raises
+    KeyError where one is not there any more.
     """
     import torch
 
@@ -53,10 +56,12 @@ def taken(path: str, *names: str, given: dict[str, Any] | None = None) -> dict[s
     if wanted:
         raise KeyError(f"{path}: there is no {', '.join(sorted(wanted))} any more")
     found.sort(key=lambda node: isinstance(node, ast.FunctionDef))  # constants first
-    future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
-    module = ast.fix_missing_locations(ast.Module([future, *found], []))
+    if not reads_types:
+        found.insert(0, ast.ImportFrom("__future__", [ast.alias("annotations")], 0))
+    module = ast.fix_missing_locations(ast.Module(found, []))
     space: dict[str, Any] = {"torch": torch, "LOGGER": logging.getLogger("theirs"), **(given or {})}
-    exec(compile(module, path, "exec"), space)  # noqa: S102 (its own code is what is tried)
+    code = compile(module, path, "exec", dont_inherit=True)
+    exec(code, space)  # noqa: S102 (its own code is what is tried)
     return space
 
 
@@ -77,8 +82,8 @@ def endpoint_setup() -> Any:
     given = taken(_UTILS, *names)
     given |= taken(_SHARED, "replace_prefix_tokens")
     given |= {"FastAPI": fastapi.FastAPI, "Any": Any}
-    space = taken(_WORKER, "_setup_vllm_openai_api_server", given=given)
-    # The classes in it have annotations that vLLM's request class reads.
+    # FastAPI reads the types of what it serves.
+    space = taken(_WORKER, "_setup_vllm_openai_api_server", given=given, reads_types=True)
     return space["_setup_vllm_openai_api_server"]
 
 

@@ -41,10 +41,10 @@ async def serve(folder: str, port: int) -> None:
     )
     app = endpoint_setup()(worker, fastapi.FastAPI())
 
-    @app.get("/health")
     async def health() -> str:
         return "up"
 
+    app.add_api_route("/health", health)
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error")
     await uvicorn.Server(config).serve()
 

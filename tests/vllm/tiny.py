@@ -18,8 +18,11 @@ _TEMPLATE: Final = (
 )
 
 
-def make_tiny(folder: Path) -> None:
-    """Write a model of 0.1 million parameters, its configuration and its tokenizer."""
+def make_tiny(folder: Path, *, ends_soon: bool = False) -> None:
+    """Write a model of 0.1 million parameters, its configuration and its tokenizer.
+
+    ends_soon: whether an answer ends after a dozen tokens, on an average.
+    """
     # Only vLLM's environment has these.
     import tokenizers
     import torch
@@ -56,5 +59,6 @@ def make_tiny(folder: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     model: Any = transformers.Qwen2ForCausalLM(config).to(torch.float32)
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    ends = [tokenizer.eos_token_id, *(range(0, 64, 3) if ends_soon else ())]
+    model.generation_config.eos_token_id = ends
     model.save_pretrained(folder)

@@ -43,9 +43,15 @@ func TestRowVectors(t *testing.T) {
 			JSON  string
 			Bytes []byte
 		}
+		Tokens []struct {
+			About   string
+			Rollout json.RawMessage
+			HasRow  bool `json:"has_row"`
+		}
 	}
 	vectors.Read(t, "rows.json", &cases)
-	if len(cases.Rows) == 0 || len(cases.Answers) == 0 || len(cases.Logprobs) == 0 {
+	if len(cases.Rows) == 0 || len(cases.Answers) == 0 || len(cases.Logprobs) == 0 ||
+		len(cases.Tokens) == 0 {
 		t.Fatal("no cases")
 	}
 	task := message(t, cases.Task, &rolloutv1.Task{})
@@ -96,6 +102,17 @@ func TestRowVectors(t *testing.T) {
 			}
 			if !bytes.Equal(tokens.GetLogprobs(), one.Bytes) {
 				t.Errorf("%s: %x, not %x", one.JSON, tokens.GetLogprobs(), one.Bytes)
+			}
+		})
+	}
+	for _, one := range cases.Tokens {
+		t.Run(one.About, func(t *testing.T) {
+			row, err := Of(task, message(t, one.Rollout, &rolloutv1.Rollout{}), nil)
+			if err == nil {
+				_, err = codec.Marshal(row)
+			}
+			if (err == nil) != one.HasRow {
+				t.Error(err)
 			}
 		})
 	}

@@ -372,4 +372,12 @@ fn row_vectors() {
         let due = member(case, "bytes").as_str().unwrap_or_default();
         assert_eq!(STANDARD.encode(got.logprobs), due, "{about}");
     }
+    for case in cases(member(&file, "tokens")) {
+        let about = text(case, "about");
+        let rollout = member(case, "rollout");
+        let rollout: Rollout = message(&pool, "gymmesh.rollout.v1.Rollout", rollout);
+        let row = completed_row(&task, &rollout).and_then(|row| write_row(&row));
+        let due = *member(case, "has_row") == Json::Bool(true);
+        assert_eq!(row.is_ok(), due, "{about}: {row:?}");
+    }
 }

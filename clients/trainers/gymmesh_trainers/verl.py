@@ -64,7 +64,8 @@ class _Place:
         self.repeats = Repeats()
 
 
-_PLACES: Final[dict[str, _Place]] = {}
+# By the tokenizer, which the place keeps alive, and by the configuration.
+_PLACES: Final[dict[tuple[int, str], _Place]] = {}
 
 
 class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no types
@@ -87,7 +88,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        key = f"{environment}\n{backend}\n{settings}\n{lost}"
+        key = (id(self.tokenizer), f"{environment}\n{backend}\n{settings}\n{lost}")
         if key not in _PLACES:
             _PLACES[key] = _Place(environment, self.tokenizer, backend, settings, lost)
         self._place = _PLACES[key]

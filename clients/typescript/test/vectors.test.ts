@@ -227,4 +227,12 @@ describe("rows.json", () => {
       assert.equal(Buffer.from(tokens.logprobs).toString("base64"), one["bytes"] ?? "");
     });
   }
+  for (const one of objects(vectors["tokens"])) {
+    it(`tokens: ${one["about"]}`, () => {
+      const rollout = fromJson(RolloutSchema, proto(one["rollout"]));
+      const write = () => gymmesh.writeRow(gymmesh.rowOf(task, rollout));
+      if (one["has_row"]) write();
+      else assert.throws(write, gymmesh.CodecError);
+    });
+  }
 });

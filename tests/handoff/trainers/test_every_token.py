@@ -1,5 +1,5 @@
 """Each hook trains every token that the policy sampled, in its trainer's own hands, or refuses: for
-templates that append to the history and for those that rewrite it.
+the chat templates of model families, those that append to the history and those that rewrite it.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ import asyncio
 import copy
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+import trl
 from skyrl.train.generators.base import TrajectoryID
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
@@ -24,28 +26,34 @@ from gymmesh_trainers.trl import TrlRollouts
 pytestmark = pytest.mark.filterwarnings("ignore:Ray state API:DeprecationWarning")
 
 ROOT: Final = Path(__file__).parents[3]
-PLACE: Final = f"{ROOT / 'tests' / 'unit' / 'trainers' / 'environments.py'}:Sums"
-TASK: Final = {"task_id": "t", "prompt": "Add.", "answer": "6"}
+PLACE: Final = f"{ROOT / 'tests' / 'unit' / 'trainers' / 'environments.py'}:Talk"
+TASK: Final = {"task_id": "t", "prompt": "Count."}
 CALLS: Final = 6
-# Earlier answers are shown otherwise than they were sampled, as templates do that leave out
-# reasoning or write calls in a spelling of their own.
-REWRITES: Final = (
-    "<tool_call>{\"name\": \"{{ call.function.name }}\"",
-    "<tool_call> {\"name\": \"{{ call.function.name }}\"",
-)  # fmt: skip
+# Families' templates, as TRL has them, with the token that ends an answer.
+FAMILIES: Final = {
+    "qwen2_5": "<|im_end|>",
+    "qwen3": "<|im_end|>",
+    "qwen3_instruct_2507": "<|im_end|>",
+    "qwen3_6": "<|im_end|>",
+    "glm4moe": "<|user|>",
+    "deepseek_r1_distill": "<｜end▁of▁sentence｜>",
+    "llama3_1": "<|eot_id|>",
+    "gptoss": "<|return|>",
+    "phi3": "<|end|>",
+    "nemotron_3_nano": "<|im_end|>",
+}
 
 
 class Policy:
-    """Calls the tool five times, then answers."""
+    """Reasons and counts, six times."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.sampled: list[tuple[list[int], list[int]]] = []
 
     def sample(self, prompt: list[int]) -> list[int]:
-        at = len(self.sampled)
-        call = {"name": "add", "arguments": {"left": at, "right": 1}}
-        said = f"<tool_call>{json.dumps(call)}</tool_call>" if at + 1 < CALLS else "6"
+        word = ("one", "two", "three", "four", "five", "six")[len(self.sampled)]
+        said = f"<think>\nNext is {word}.\n</think>\n\n{word}"
         ids = [*self.tokenizer.encode(said, add_special_tokens=False), self.tokenizer.eos_token_id]
         self.sampled.append((prompt, ids))
         return ids
@@ -54,13 +62,21 @@ class Policy:
     def total(self) -> int:
         return sum(len(ids) for _, ids in self.sampled)
 
+    @property
+    def appends(self) -> bool:
+        """Whether each prompt goes on from all tokens before it."""
+        return all(
+            later[: len(prompt) + len(ids)] == prompt + ids
+            for (prompt, ids), (later, _) in pairwise(self.sampled)
+        )
 
-@pytest.fixture(params=["appends", "rewrites"])
+
+@pytest.fixture(params=FAMILIES)
 def policy(request: pytest.FixtureRequest, tokenizer: Any) -> Policy:
     made = copy.deepcopy(tokenizer)
-    if request.param == "rewrites":
-        assert REWRITES[0] in made.chat_template
-        made.chat_template = made.chat_template.replace(*REWRITES)
+    folder = Path(trl.__file__).parent / "chat_templates"
+    made.chat_template = (folder / f"{request.param}.jinja").read_text(encoding="utf-8")
+    made.add_special_tokens({"eos_token": FAMILIES[request.param]})
     return Policy(made)
 
 
@@ -184,15 +200,13 @@ def test_a_trainer_with_room_for_one_trains_every_token_or_the_hook_refuses(
 ) -> None:
     try:
         trained = hook(policy)
-    except UserError as refused:
-        # Only a history that was rewritten: a prompt that does not go on from the one before.
-        assert not all(
-            later[: len(prompt) + len(ids)] == prompt + ids
-            for (prompt, ids), (later, _) in zip(policy.sampled, policy.sampled[1:], strict=False)
-        )
-        assert f"of its {policy.total} sampled tokens" in str(refused)
+    except UserError as error:
+        refusal = str(error)
     else:
         assert trained == policy.total
+        return
+    assert not policy.appends
+    assert f"of its {policy.total} sampled tokens" in refusal
 
 
 def test_verl_replaces_what_failed_and_samples_each_repeat_by_a_seed_of_its_own(
@@ -215,6 +229,7 @@ def test_verl_replaces_what_failed_and_samples_each_repeat_by_a_seed_of_its_own(
     assert queue.tags.pop("u")["status"] == "failure"  # the group, whose rest is kept
     assert {tag["status"] for tag in queue.tags.values()} == {"success"}
     assert len(queue.fields) == 2
-    seeds = {one["sampling_params"]["seed"] for one in server.asked}
-    assert len(seeds) == 3
-    assert {one["sampling_params"]["max_tokens"] for one in server.asked} == {4096}
+    # Calls that begin a conversation: the only ones with all the room.
+    first = [one["sampling_params"] for one in server.asked]
+    seeds = [one["seed"] for one in first if one["max_tokens"] == 4096]
+    assert len(seeds) == len(set(seeds)) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from gymmesh import Agent, Completion, RolloutContext, new_message
@@ -91,6 +92,19 @@ class Paid(Environment[None]):
 
     async def verify(self, session: Session[None], rollout: Rollout) -> float:
         return 1.0
+
+
+class Talk(Environment[Counter[str]]):
+    """Asks again until it has six answers; the last must end with six."""
+
+    state = Counter
+
+    async def next_turn(self, session: Session[Counter[str]], new: Transcript) -> Turn:
+        session.state["turns"] += 1
+        return Turn("And then?") if session.state["turns"] < 6 else Turn(done=True)
+
+    async def verify(self, session: Session[Counter[str]], rollout: Rollout) -> float:
+        return float(rollout.answer.endswith("six"))
 
 
 def place_of(environment: str, agent: str = "") -> MeshConfig:

@@ -107,11 +107,14 @@ def _check_tokens(call: pb.ModelCallCompleted) -> None:
         raise ValueError(f"call {call.call_id!r}: the log probability {greatest:g} is positive")
 
 
-def actors_of(reading: RolloutReading) -> list[Actor]:
-    """Those beside the root agent that called models, in the order of their names."""
+def actors_of(reading: RolloutReading, verified: pb.Verified | None) -> list[Actor]:
+    """Those beside the root agent that called models, in the order of their names. verified: the
+    verdict; None for a failed rollout, whose actors have no reward either.
+    """
     if not reading.actors:
         return []
-    rewards = {one.name: one.value for one in reading.parts.components}
+    components = () if verified is None else verified.verification.components
+    rewards = {one.name: one.value for one in components}
     return [
         Actor(
             name=name,

@@ -197,7 +197,7 @@ def _line(
         agent=started.agent or task.agent,
         metadata=overlaid(metadata, extras.metadata),
         model_usage=_model_usage(reading, usage),
-        actors=actors_of(reading),
+        actors=actors_of(reading, verified),
         calls=calls.calls,
         tool_calls=[ToolCall.of(record.answer()) for record in parts.tools],
         turns=[Turn.of(turn) for turn in parts.turns],

@@ -31,7 +31,7 @@ from gymmesh_trainers.collecting.filters import Keep
 from gymmesh_trainers.collecting.grouping import grouped, judged
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
-from gymmesh_trainers.collecting.runs import RunName, Runs, wait_cancelled
+from gymmesh_trainers.collecting.runs import RunName, Runs
 from gymmesh_trainers.collecting.series import StepSeries
 from gymmesh_trainers.collecting.settings import Settings, with_settings
 from gymmesh_trainers.collecting.sources import TaskSource
@@ -96,6 +96,7 @@ class TrainerCollector:
         self._unsent: int | None = None  # a version that the mesh has not been notified of
         self._id = uuid.uuid4().hex[:12]
         self._singles = 0
+        self._evaluations: set[Runs] = set()
 
     async def __aenter__(self) -> TrainerCollector:
         place, model, name, addresses, security = self._open
@@ -111,7 +112,8 @@ class TrainerCollector:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await wait_cancelled(self._steps.runs.cancel())
+        for runs in (self._steps.runs, *self._evaluations):
+            await runs.close()
         self._policy = None
         await self._stack.aclose()
 
@@ -201,7 +203,8 @@ class TrainerCollector:
         Args:
             tasks: as for `step`.
             params: sampling parameters laid over training's. The default is greedy: temperature
-                0, and none of training's `top_p`, `top_k` and `min_p`.
+                0, and none of training's `top_p`, `top_k` and `min_p`. Prompts are the chat
+                template's own, as when the policy is used, and not append-only.
             repeats: rollouts per task.
             output: where rows are written, with a journal; None: nowhere.
 
@@ -213,12 +216,14 @@ class TrainerCollector:
             params=greedy(self.settings.params, params),
             repeats=repeats,
             max_staleness=None,
+            append_only=False,
             output=output,
             resume=False,
         )
         weights = WeightsVersions(None)
         runs = Runs(settings, _named(self._open[0]), weights)
         found = Evaluation()
+        self._evaluations.add(runs)
         try:
             part = 0
             async for block in blocks(tasks):
@@ -231,7 +236,8 @@ class TrainerCollector:
                         group = RolloutGroup(Task(finished.task), step=max(1, self.next_step - 1))
                         found.add(grouped(group, finished.rollouts, weights))
         finally:
-            await wait_cancelled(runs.cancel())
+            self._evaluations.discard(runs)
+            await runs.close()
         return found
 
     # -- the state ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_trainers.collecting.place import Policy
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.sources import DrawnTask
-from gymmesh_trainers.collecting.stored import KeptRollouts, replaced_rollouts
+from gymmesh_trainers.collecting.stored import KeptRollouts, replaced_tasks
 from gymmesh_trainers.collecting.weights import WeightsVersions
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -165,6 +165,7 @@ class Runs:
         self._settings = settings
         self._place = place
         self._weights = weights
+        self._closed = False
         self._queue: asyncio.Queue[Run | Finished] = asyncio.Queue(2 * settings.in_step)
 
     async def start(
@@ -202,10 +203,13 @@ class Runs:
         return run
 
     async def next(self) -> Finished | None:
-        """The next group that finished, of whichever run; None: a run ended, look again. Raises
-        what a run raised.
+        """The next group that finished, of whichever run; None: a run ended, look again.
+
+        Raises what a run raised, and RuntimeError where the collector was closed meanwhile.
         """
         came = await self._queue.get()
+        if self._closed:
+            raise RuntimeError("the collector was closed")
         run = came.run if isinstance(came, Finished) else came
         if run.dropped:
             return None
@@ -222,6 +226,11 @@ class Runs:
         """Let go of runs that ended and whose groups were all taken."""
         self.live = [one for one in self.live if not one.over or one.early]
 
+    async def close(self) -> None:
+        """Cancel all runs and wait for their ends. A caller waiting for a group gets an error."""
+        self._closed = True
+        await wait_cancelled(self.cancel())
+
     def cancel(self) -> list[Run]:
         """Cancel all runs. They are not under way any more, and their groups come no more."""
         cancelled, self.live = self.live, []
@@ -229,6 +238,8 @@ class Runs:
             run.cancel()
         while not self._queue.empty():
             self._queue.get_nowait()
+        if cancelled:
+            self._queue.put_nowait(cancelled[0])  # wakes a caller that waits
         return cancelled
 
     async def _output(
@@ -245,9 +256,7 @@ class Runs:
         known = await environment_versions(policy.mesh.directory, None)
         identity = replace(identity, environments=known)
         resume = resume and files.journal.exists()
-        retry = None
-        if resume:
-            retry = RetryChoice(rollouts=replaced_rollouts(files, self._weights))
+        replaced = replaced_tasks(files, self._weights) if resume else frozenset()
         output = RunOutput.open(
             files,
             identity,
@@ -255,16 +264,16 @@ class Runs:
                 resume=resume,
                 accept=settings.accept_change,
                 repeats=settings.repeats,
-                retry=retry,
+                retry=RetryChoice(tasks=replaced),
             ),
             on_row=kept.completed,
             on_failure=kept.failed,
         )
         for notice in output.notices:
             _LOG.warning("%s: %s", files.shown, notice)
-        if output.retried:
+        if replaced:
             _LOG.info(
-                "%s: %d rollouts of other weights are collected anew", files.shown, output.retried
+                "%s: %d groups of other weights are collected anew", files.shown, len(replaced)
             )
         return output
 

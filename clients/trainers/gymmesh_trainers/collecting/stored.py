@@ -94,14 +94,14 @@ class KeptRollouts:
         return self._rollouts.pop(task_id, [])
 
 
-def replaced_rollouts(files: OutputFiles, weights: WeightsVersions) -> frozenset[str]:
-    """The ids of stored rollouts that are collected anew, since their weights are too old, or newer
-    than the trainer's. Raises UserError where the rows can't be read.
+def replaced_tasks(files: OutputFiles, weights: WeightsVersions) -> frozenset[str]:
+    """The tasks whose stored groups are collected anew: weights of a rollout of theirs are too old,
+    or newer than the trainer's. Raises UserError where the rows can't be read.
     """
-    known = {}
+    known: dict[str, set[int]] = {}
     for stored in stored_rows(files, ROWS):
         row = read_row(stored.line)
-        known[row.rollout_id] = row.metadata.weights_versions
+        known.setdefault(row.task_id, set()).update(row.metadata.weights_versions)
     for version in {one for versions in known.values() for one in versions}:
         if weights.announced is None or version <= weights.announced:
             weights.see(version)

@@ -38,7 +38,7 @@ class WeightsVersions:
         return self.max_staleness is not None and self.staleness(versions) > self.max_staleness
 
     def replaces(self, versions: Collection[int]) -> bool:
-        """Whether a stored rollout of these versions is collected anew: it is stale, or newer than
+        """Whether a stored group of these versions is collected anew: it is stale, or newer than
         the weights that the trainer announced, as after a return to an older checkpoint.
         """
         newer = self.announced is not None and max(versions, default=0) > self.announced

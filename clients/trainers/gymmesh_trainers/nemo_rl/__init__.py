@@ -8,6 +8,11 @@ refused:
 
     gymmesh_agent: {responses_api_agents: {gymmesh: {host: 127.0.0.1, port: 8090}}}
 
+NeMo Gym 0.7 reaches agents through environment servers alone; the same server is one, too:
+
+    gymmesh: {environment_servers: {gymmesh: {host: 127.0.0.1, port: 8090,
+              agent_server: {type: responses_api_agents, name: gymmesh_agent}}}}
+
 Each row of the data names it as `agent_ref`, and is posted to `/run`. The answer is a row of ours,
 which has NeMo Gym's keys: `responses_create_params`, `reward`, and `response.output` with
 `prompt_token_ids`, `generation_token_ids` and `generation_log_probs`.
@@ -21,7 +26,7 @@ policy.py   NeMo RL's endpoint as a model
 rows.py     what NeMo RL can train of a rollout (pure)
 command.py  `python -m gymmesh_trainers.nemo_rl`
 
-Interfaces: NeMo RL of August 2026, NeMo Gym 0.7.
+Interfaces: NeMo RL of August 2026, NeMo Gym 0.4 and 0.7.
 """
 
 from gymmesh_trainers.nemo_rl.agent import NemoAgent, metrics_of

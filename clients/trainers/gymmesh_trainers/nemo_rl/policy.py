@@ -24,7 +24,7 @@ from gymmesh_client import UserError
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.chat import PATH, Answering, ChatBackend, read_answer, respond
 from gymmesh_model.backends.endpoint import sendable
-from gymmesh_model.backends.vllm import CapturePlan, take_answer
+from gymmesh_model.backends.vllm import CapturePlan, constraint_of, take_answer
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, messages_from_input, write_whole
 from gymmesh_model.errors import answer_invalid, refused
@@ -89,6 +89,7 @@ class NemoPolicy(ChatBackend):
                     "its message has no prompt_token_ids, generation_token_ids and "
                     "generation_log_probs; is it an endpoint of NeMo RL?",
                 )
+            plan.record.constraint = constraint_of(body)
             take_answer(self._name, plan, answer)
         params = call.params if call.settings is None else call.settings.params
         return respond(self._name, answer, params)

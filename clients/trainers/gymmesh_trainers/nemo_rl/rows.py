@@ -2,8 +2,9 @@
 
 NeMo RL reads the output items with `generation_token_ids` in order, and asserts that each prompt
 begins with all tokens before it. So only calls that go on from one another can be in a row: those
-of the root agent's last chain. Where a rollout has sampled more, the row says how much is lost, and
-whether NeMo RL is to leave the rollout out of its loss (`instance_config.mask_sample`).
+of the root agent's last chain. Where a rollout has sampled more, or has tokens that were forced or
+bound by a grammar, the row says how many sampled tokens are lost, and whether NeMo RL is to leave
+the rollout out of its loss (`instance_config.mask_sample`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, Final, Literal
 
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import completed_line
-from gymmesh_responses import TOKEN_BYTES
 from gymmesh_rows import nemo_row, read_row
 from gymmesh_trainers.rollouts import Rollout
 
@@ -36,7 +36,7 @@ class TrainedRow:
 
     Attributes:
         row: the row.
-        sampled: how many tokens the policy sampled in the rollout.
+        sampled: how many tokens the policy sampled freely in the rollout.
         trained: how many of them NeMo RL trains.
     """
 
@@ -69,12 +69,10 @@ def trained_row(rollout: Rollout, forks: Forks = "mask") -> TrainedRow:
         raise NotTrainable("the rollout has no tokens of the policy, so there is nothing to train")
     for place in kept:
         _check_logprobs(output[place])
-    sampled = sum(
-        len(call.tokens.output_token_ids) // TOKEN_BYTES
-        for call in rollout.message.model_calls
-        if call.trainable
-    )
-    masked = handed < sampled and forks == "mask"
+    counts = rollout.counts
+    sampled, bound = counts.sampled, counts.forced + counts.grammar
+    # A row has no mask: tokens that were not sampled freely would be trained like all others.
+    masked = bound > 0 or (handed < sampled and forks == "mask")
     trained = 0 if masked else handed
     # NeMo RL logs what else is a number.
     row |= {"sampled_tokens": sampled, "lost_tokens": sampled - trained}

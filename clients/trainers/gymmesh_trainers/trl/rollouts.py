@@ -22,12 +22,13 @@ from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, UserError
-from gymmesh_model.backends.tokens_in import Generate, TokenBackend
+from gymmesh_model.backends.token_engines import VllmEngine
+from gymmesh_model.backends.tokens_in import Engine, Generate, TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images, refuse_seed
+from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -45,7 +46,8 @@ class TrlRollouts:
     Args:
         place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         tasks: rows, `Task`s or a task file; all are read.
-        engine: samples tokens; None: the trainer's model by `model.generate`.
+        engine: samples tokens; None: the trainer's model by `model.generate`, or TRL's vLLM server
+            where the trainer is configured to it (`use_vllm`, `vllm_mode="server"`).
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         lost: what becomes of a rollout with sampled tokens that TRL has no room for.
         settings: see Settings.
@@ -54,8 +56,7 @@ class TrlRollouts:
         rows: what the trainer's dataset holds: each task's prompt.
         rollouts: those of the last call, in its order, to be looked at.
 
-    Raises UserError for a task that cannot be used, or two of the same prompt; and for one with a
-    seed where the trainer's model samples, which has no seed of a call.
+    Raises UserError for a task that cannot be used, or two of the same prompt.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class TrlRollouts:
         place: MeshPlace,
         tasks: Sequence[TaskLike] | Path | str,
         *,
-        engine: Generate | None = None,
+        engine: Generate | Engine | None = None,
         backend: Mapping[str, Any] | None = None,
         lost: Lost = "refuse",
         **settings: Any,
@@ -138,8 +139,6 @@ class TrlRollouts:
         message.agent = message.agent.removeprefix(_UNNAMED.agent)
         plain = plain_prompt(message)
         key = dumps(plain)
-        if self._engine is None and message.HasField("seed"):
-            refuse_seed(message.seed, message.task_id, "the trainer's own model")
         if key in self._tasks:
             raise UserError(
                 f"task {message.task_id}: has the prompt of task {self._tasks[key].id}; TRL hands "
@@ -160,12 +159,8 @@ class TrlRollouts:
     def _opened(self, trainer: Any) -> SyncCollector:
         if self._collector is None:
             args = trainer.args
-            if self._engine is None and args.use_vllm:
-                raise UserError("engine: must be given where TRL samples with vLLM (use_vllm)")
             tokenizer = trainer.processing_class
-            engine = self._engine or TransformersEngine(
-                trainer.accelerator.unwrap_model(trainer.model), tokenizer
-            )
+            engine = self._engine or _engine_of(trainer)
             params = sampling_of(args)
             # TRL's limit is of a whole completion, not of a call.
             limit = {"max_total_output_tokens": args.max_completion_length}
@@ -178,6 +173,23 @@ class TrlRollouts:
             self._collector.__enter__()
             self._ended = weakref.finalize(self, self._collector.__exit__, None, None, None)
         return self._collector
+
+
+def _engine_of(trainer: Any) -> Generate | Engine:
+    """What samples where the program names nothing. Raises UserError for a vLLM in the trainer's
+    own process, which takes no calls of single conversations.
+    """
+    args = trainer.args
+    if not args.use_vllm:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        return TransformersEngine(model, trainer.processing_class)
+    if args.vllm_mode != "server":
+        raise UserError(
+            f"engine: must be given where TRL samples with vLLM in its own process (vllm_mode="
+            f"'{args.vllm_mode}'); or start `trl vllm-serve` and set vllm_mode='server'"
+        )
+    base = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    return VllmEngine(f"{base.rstrip('/')}/v1", logprobs_mode="processed_logprobs")
 
 
 def sampling_of(args: Any) -> dict[str, Any]:

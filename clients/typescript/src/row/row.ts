@@ -46,7 +46,8 @@ import {
   TurnSchema,
 } from "../gen/gymmesh/row/v1/row_pb.js";
 import { textOf } from "../items.js";
-import { under } from "../json/errors.js";
+import { logprobs } from "../json/bytes.js";
+import { CodecError, under } from "../json/errors.js";
 import { keysOf } from "../json/plan.js";
 import { inOrder } from "../json/text.js";
 import {
@@ -62,6 +63,8 @@ import { copyFields, source } from "./copy.js";
 import { metadataOf } from "./metadata.js";
 import { responseOf, usageOf } from "./response.js";
 
+/** How far above 0 a log probability may be. */
+const LOGPROB_ROUNDING = 1e-3;
 const SKIPPED = "the agent sent no verdict";
 
 /**
@@ -155,6 +158,7 @@ function putCalls(row: Row, rollout: Rollout): void {
     output.push(...conversations.part(call).items);
   }
   row.calls = rollout.modelCalls.map((call): ModelCall => {
+    checkTokens(call);
     const made = create(ModelCallSchema);
     const sources = [source(ModelCallCompletedSchema, call), source(ResponseSchema, call.response)];
     copyFields(ModelCallSchema, made, ...sources);
@@ -167,6 +171,19 @@ function putCalls(row: Row, rollout: Rollout): void {
     made.answerCount = answer;
     return made;
   });
+}
+
+/** Refuses log probabilities that no reader of rows takes: too many, too few, or positive. */
+function checkTokens({ callId, tokens }: ModelCallCompleted): void {
+  const [sampled, known] = [tokens?.outputTokenIds.length ?? 0, logprobs(tokens?.logprobs)];
+  if (known.length && 4 * known.length !== sampled) {
+    const sentence = `there are ${sampled} bytes of token ids and ${known.length} log probabilities`;
+    throw new CodecError(sentence, [`call ${callId}`]);
+  }
+  const positive = known.find((one) => one > LOGPROB_ROUNDING && Number.isFinite(one));
+  if (positive !== undefined) {
+    throw new CodecError(`the log probability ${positive} is positive`, [`call ${callId}`]);
+  }
 }
 
 /** The calls on the way to the last one; none where a failed rollout's are no conversation. */

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
+from gymmesh_model.backends.families import ModelFamily, Renderer
 from gymmesh_model.backends.vllm import (
     Appending,
     CapturePlan,
@@ -47,8 +48,8 @@ from gymmesh_model.errors import (
     timed_out,
 )
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import pack_ids, weights_spans
-from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
+from gymmesh_model.tokens import Prefix, pack_ids, weights_spans
+from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
 from gymmesh_responses import CodecError, Finish, finish_of, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
@@ -193,11 +194,17 @@ class TokenBackend(Backend):
         generate: samples token ids; called concurrently, from the event loop of the mesh. An
             `Engine` is opened and closed with the backend.
         tool_parser: how tool calls stand in the text: a name of `TOOL_PARSERS`, or a function.
-        stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`.
+            None: as the renderer reads them, and `hermes` where there is none.
+        renderer: reads answers, reasoning included, and continues append-only prompts in the way
+            of the model's family: one of the library `renderers`, `"auto"` (by the tokenizer's
+            name, where the library is installed and agrees with the template), or None.
+        stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`, and those
+            of the renderer.
         context_tokens: the longest prompt and answer together; 0: not known.
         max_tokens: the most answer tokens of a call that sets no limit.
         template: further arguments of the chat template, as `{"enable_thinking": False}`.
-        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning.
+        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning, where no
+            renderer reads it.
         name: the model's name in answers.
         logprob_distribution: which one the engine's log probabilities are of.
     """
@@ -209,7 +216,8 @@ class TokenBackend(Backend):
         tokenizer: Tokenizer,
         generate: Generate | Engine,
         *,
-        tool_parser: str | ToolParser = "hermes",
+        tool_parser: str | ToolParser | None = None,
+        renderer: Renderer | Literal["auto"] | None = "auto",
         stop_token_ids: Sequence[int] | None = None,
         context_tokens: int = 0,
         max_tokens: int | None = None,
@@ -224,17 +232,22 @@ class TokenBackend(Backend):
         self._tokenizer = tokenizer
         self._engine = generate if isinstance(generate, Engine) else _CallableEngine(generate)
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
-        self._parse = TOOL_PARSERS[tool_parser] if isinstance(tool_parser, str) else tool_parser
+        self._template = dict(template or {})
+        self.endpoint_model = name
+        self._family = self._family_of(renderer)
+        self._reads_ids = tool_parser is None and self._family is not None
+        parser = "hermes" if tool_parser is None else tool_parser
+        self._parse = TOOL_PARSERS[parser] if isinstance(parser, str) else parser
         if stop_token_ids is None:
             found = getattr(tokenizer, "eos_token_id", None)
             stop_token_ids = [found] if isinstance(found, int) else found or ()
+            if self._family is not None:
+                stop_token_ids = [*stop_token_ids, *self._family.stop_token_ids]
         self._stop = frozenset(stop_token_ids)
         self._max_tokens = max_tokens
-        self._template = dict(template or {})
         self._think_tags = think_tags
         self._digest = _digest(tokenizer)
         self._tails = Tails()
-        self.endpoint_model = name
         self.context_tokens = context_tokens
         self.capabilities = model_pb2.ModelCapabilities(
             token_ids=True,
@@ -263,7 +276,7 @@ class TokenBackend(Backend):
                 made = await self._engine.generate(prompt, params, call)
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
-        answer = self._answer(prompt, made, params)
+        answer = self._answer(prompt, made, body)
         take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
@@ -274,7 +287,7 @@ class TokenBackend(Backend):
                     call.record.weights = weights_spans(made.weights)
                 except AnswerInvalid as error:
                     raise answer_invalid(self.endpoint_model, str(error)) from None
-        if self._think_tags:
+        if self._think_tags and not self._reads_ids:
             answer = lift_thinking(answer)
         params_given = call.params if call.settings is None else call.settings.params
         return respond(self.endpoint_model, answer, params_given)
@@ -292,15 +305,32 @@ class TokenBackend(Backend):
             return unpack_ids(await self._rendered(body)), plan
         views = ConversationViews(call, body, plan.prefix, _OPTIONS, lowers=False)
 
-        async def render_short(messages: list[dict[str, Any]], generation: bool) -> bytes:
-            return self._as_given(views.short(messages, generation=generation))
-
-        appending = Appending(self._tails, render_short) if call.append_only else None
+        appending = self._appending(views, body, plan.prefix) if call.append_only else None
         step, whole = await go_on(views, self._rendered, appending)
         plan = plan.going_on(step, whole)
         prompt = whole if plan.prompt is None else plan.prompt
         assert prompt is not None  # a fork has the whole
         return unpack_ids(prompt), plan
+
+    def _appending(
+        self, views: ConversationViews, body: Mapping[str, Any], prefix: Prefix
+    ) -> Appending:
+        """How what is new is put behind the prefix: by the family's renderer, or the template."""
+
+        async def render(messages: list[dict[str, Any]], generation: bool) -> bytes:
+            return self._as_given(views.short(messages, generation=generation))
+
+        family = self._family
+        # The renderer has the template arguments of the backend, not those of a call.
+        if family is None or body.get("chat_template_kwargs"):
+            return Appending(self._tails, render)
+        return Appending(
+            self._tails,
+            render,
+            lambda new: family.behind(
+                prefix, [_for_template(one) for one in new], body.get("tools")
+            ),
+        )
 
     async def _rendered(self, body: Mapping[str, Any]) -> bytes:
         """The conversation as the template renders it."""
@@ -363,19 +393,49 @@ class TokenBackend(Backend):
             request_id=call.rollout_id,
         )
 
-    def _answer(self, prompt: list[int], made: Generation, asked: SamplingParams) -> dict[str, Any]:
+    def _family_of(self, renderer: Renderer | Literal["auto"] | None) -> ModelFamily | None:
+        """Raises ValueError for a renderer that does not fit the tokenizer's template."""
+
+        def renders(messages: list[dict[str, Any]], tools: Any) -> list[int]:
+            return unpack_ids(self._as_given({"messages": messages, "tools": tools}))
+
+        if renderer == "auto":
+            return ModelFamily.of(self._tokenizer, self._template, renders)
+        family = None if renderer is None else ModelFamily(renderer)
+        if family is not None and not family.agrees(renders):
+            raise ValueError(
+                "renderer: renders other tokens than the tokenizer's chat template; give the "
+                "renderer of this model's family, or set the template arguments of both alike"
+            )
+        return family
+
+    def _read(self, ids: list[int], prompt: list[int], tools: Any) -> ParsedAnswer:
+        """An answer, without its stop token."""
+
+        def decode(one: Sequence[int]) -> str:
+            return str(self._tokenizer.decode(one, skip_special_tokens=False))
+
+        if self._reads_ids and self._family is not None:
+            return self._family.read(ids, prompt, tools, decode)
+        return self._parse(decode(ids))
+
+    def _answer(
+        self, prompt: list[int], made: Generation, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """A Chat Completions answer with token ids, as vLLM gives it."""
         ids = list(made.token_ids)
         stopped = bool(ids) and ids[-1] in self._stop
         ended = stopped if made.finished is None else made.finished
         shown = ids[:-1] if stopped else ids
-        parsed = self._parse(str(self._tokenizer.decode(shown, skip_special_tokens=False)))
+        parsed = self._read(shown, prompt, body.get("tools"))
         message: dict[str, Any] = {"role": "assistant", "content": parsed.text}
+        if parsed.reasoning:
+            message["reasoning_content"] = parsed.reasoning
         if parsed.calls:
             message["content"] = parsed.text or None
             message["tool_calls"] = [
                 {
-                    "id": new_id("call_"),
+                    "id": call.id or new_id("call_"),
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments},
                 }

@@ -20,7 +20,7 @@ class VllmTokensOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_
     """The `options` of a `vllm_tokens` model, besides those of `TokenOptions`.
 
     logprobs_mode: the server's `--logprobs-mode`, `raw_logprobs` or `processed_logprobs`; null:
-        not known.
+        found out by a request for one token.
     weights_poll_s: seconds between two questions for the version of the weights, where the server
         answers them; 0 asks never.
     """

@@ -62,7 +62,7 @@ def factor_of(word: str) -> Fraction | None:
 
 
 def _value(said: list[str]) -> Fraction | None:
-    if said[-1] in _DOZENS:
+    if said and said[-1] in _DOZENS:
         count = _value(["one"] if said[:-1] in ([], ["a"]) else _without_article(said[:-1]))
         return None if count is None else 12 * count
     scale, kept = 0, list(said)

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from gymmesh_client import UserError
-from gymmesh_trainers import RolloutGroup, TaskList, TrainerCollector
+from gymmesh_trainers import (
+    Generation,
+    RolloutGroup,
+    SamplingParams,
+    TaskList,
+    TokenBackend,
+    TrainerCollector,
+)
 from tests.support.docs import ROOT
+from tests.unit.trainers.char_model import CharTokenizer
 from tests.unit.trainers.collecting.engines import CountingEngine, generation
 from tests.unit.trainers.collecting.test_steps import held_but_first, ones, until
 from tests.unit.trainers.environments import Sums, rows
@@ -122,8 +130,12 @@ async def test_what_is_of_other_weights_is_collected_anew(
     """Rows of version 4: too old for version 6, and of a future that version 2 doesn't have."""
     version = [4]
     engine = CountingEngine(lambda prompt, number: "1")
-    model = engine.model
-    model._generate = lambda prompt, params: _of(engine, prompt, params, version[0])
+
+    async def sample(prompt: list[int], params: SamplingParams) -> Generation:
+        await engine(prompt, params)
+        return generation("1", version[0])
+
+    model = TokenBackend(CharTokenizer(), sample)
     settings: dict[str, Any] = {"repeats": 2, "output": tmp_path / "rollouts.jsonl"}
     settings |= {"model": model, "max_staleness": 1}
     async with TrainerCollector(Sums, start_step=3, **settings) as collector:
@@ -139,11 +151,6 @@ async def test_what_is_of_other_weights_is_collected_anew(
     for group in groups:
         assert len(group.rollouts) == 2
         assert {one.oldest_weights for one in group.rollouts} == {version[0]}
-
-
-async def _of(engine: CountingEngine, prompt: Any, params: Any, version: int) -> Any:
-    await engine(prompt, params)
-    return generation("1", version)
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["with files", "without files"])

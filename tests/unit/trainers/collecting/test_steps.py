@@ -13,6 +13,7 @@ import pytest
 from gymmesh_client import UserError
 from gymmesh_trainers import (
     RolloutGroup,
+    Settings,
     SyncCollector,
     TaskList,
     TrainerCollector,
@@ -316,6 +317,21 @@ async def test_an_evaluation_beside_a_step_gets_none_of_its_groups() -> None:
         assert sorted(late) == ["t1", "t2"]
 
 
+async def test_who_waits_for_a_group_hears_that_the_collector_was_closed() -> None:
+    engine = CountingEngine(lambda prompt, number: "1", lambda prompt: True)
+    async with TrainerCollector(Sums, model=engine.model, repeats=1) as collector:
+        waiting = [
+            asyncio.ensure_future(collector.step(rows(1)).next()),
+            asyncio.ensure_future(collector.evaluate(rows(2))),
+        ]
+        await until(lambda: engine.now == 3)
+    async with asyncio.timeout(_LOST_S):
+        for one in waiting:
+            with pytest.raises(RuntimeError, match="the collector was closed"):
+                await one
+    assert engine.now == 0
+
+
 async def test_an_evaluation_has_parameters_of_its_own() -> None:
     engine = CountingEngine(lambda prompt, number: str(number % 2))
     async with TrainerCollector(Sums, model=engine.model, params={"top_p": 0.9}) as collector:
@@ -324,6 +340,24 @@ async def test_an_evaluation_has_parameters_of_its_own() -> None:
         )
     assert sorted(found.rewards) == [0.0, 0.0, 1.0, 1.0]
     assert {(one.temperature, one.top_p, one.top_k) for one in engine.params} == {(0.5, None, 3)}
+
+
+async def test_an_evaluation_has_the_template_s_own_prompts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    options = Settings.rollout_options
+
+    def kept(settings: Settings, model: str) -> Any:
+        found = options(settings, model)
+        asked.append(found.append_only)
+        return found
+
+    monkeypatch.setattr(Settings, "rollout_options", kept)
+    async with TrainerCollector(Sums, model=ones().model, repeats=1) as collector:
+        assert len([group async for group in collector.step(rows(1))]) == 1
+        await collector.evaluate(rows(1))
+    assert asked == [True, False]
 
 
 def test_steps_and_evaluations_of_a_trainer_that_is_not_asynchronous() -> None:

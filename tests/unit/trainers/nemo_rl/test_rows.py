@@ -101,6 +101,16 @@ async def test_its_last_chain_is_trained_where_that_is_asked_for() -> None:
     assert answer["lost_tokens"] == len(server.outputs[0]) == agent.counts["lost_tokens"]
 
 
+async def test_a_rollout_with_a_forced_call_is_left_out_of_the_loss() -> None:
+    """Rows have no mask for single tokens."""
+    server = NemoServer(script=[add(1, 1), says("2")])
+    choice = {"tool_choice": {"type": "function", "name": "add"}}
+    _, [(status, answer)] = await ran(server, row(**choice), forks="train")
+    assert status == 200
+    assert answer["instance_config"] == {"mask_sample": True}
+    assert answer["lost_tokens"] == answer["sampled_tokens"]
+
+
 async def test_sampling_that_rows_do_not_say_is_the_agents() -> None:
     bare = row()
     del bare["responses_create_params"]["temperature"], bare["responses_create_params"]["top_p"]

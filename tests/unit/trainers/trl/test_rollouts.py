@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_trainers import SamplingParams
+from gymmesh_trainers.collecting import LoopThread
 from gymmesh_trainers.trl import TrlRollouts
+from tests.support.token_servers import TokenServer, ToyTokenizer
+from tests.support.vllm_server import says
 from tests.unit.trainers.char_model import CharTokenizer, ScriptEngine
 from tests.unit.trainers.environments import Sums, place_of, rows
 
@@ -158,10 +162,8 @@ def test_truncation_is_a_column_and_masks_where_trl_wants_it(masks: bool) -> Non
     assert any(found["env_mask"][0]) is not masks
 
 
-def test_a_seed_is_refused_where_the_trainers_model_samples_and_else_honoured() -> None:
+def test_a_seed_gives_each_repeat_one_of_its_own() -> None:
     tasks = [{**rows(1)[0], "seed": 7}]
-    with pytest.raises(UserError, match="task t0: seed: the trainer's own model samples without"):
-        TrlRollouts(Sums(), tasks)
     seeds: list[int | None] = []
     engine = ScriptEngine(lambda prompt: "1")
 
@@ -174,6 +176,41 @@ def test_a_seed_is_refused_where_the_trainers_model_samples_and_else_honoured() 
     first, second = seeds
     assert None not in seeds
     assert first != second
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_trls_vllm_server_samples_where_the_trainer_is_configured_to_it(named: bool) -> None:
+    loop, server = LoopThread(), TokenServer("vllm", script=[says("1"), says("2")])
+    loop.start()
+    loop.run(server.__aenter__())
+    base = f"http://127.0.0.1:{server.port}"
+    where = {
+        "vllm_server_base_url": f"{base}/" if named else None,
+        "vllm_server_host": "nowhere.invalid" if named else "127.0.0.1",
+        "vllm_server_port": server.port,
+    }
+    given = trainer(64, use_vllm=True, vllm_mode="server", temperature=0.7, **where)
+    given.processing_class = ToyTokenizer()
+    try:
+        with TrlRollouts(Sums(), rows(2)) as rollouts:
+            found = rollouts([row["prompt"] for row in rollouts.rows], given)
+    finally:
+        loop.run(server.__aexit__())
+        loop.end()
+    assert sorted(found["prompt_ids"]) == sorted(server.prompts)
+    assert sorted(found["completion_ids"]) == sorted(server.outputs)
+    assert [len(one) for one in found["logprobs"]] == [len(one) for one in found["completion_ids"]]
+    assert {one["temperature"] for one in server.bodies} == {0.7}
+    [first, second] = rollouts.rollouts
+    said = first.message.model_calls[0].tokens.logprob_distribution
+    assert said == tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
+    assert second.message.model_calls[0].tokens.weights[0].version == 0
+
+
+def test_vllm_in_the_trainers_own_process_needs_an_engine() -> None:
+    rollouts = TrlRollouts(Sums(), rows(1))
+    with pytest.raises(UserError, match=r"^engine: must be given .*vllm_mode='colocate'"):
+        rollouts([rollouts.rows[0]["prompt"]], trainer(64, use_vllm=True, vllm_mode="colocate"))
 
 
 SCRIPT = """

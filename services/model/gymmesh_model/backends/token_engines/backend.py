@@ -23,7 +23,8 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     tokenizer: the model's, with its chat template: a folder, a Hugging Face id, or
         `module:function` that returns one.
-    tool_parser: how tool calls stand in the model's text: `hermes`, `llama` or `mistral`.
+    tool_parser: how tool calls stand in the model's text: `hermes`, `llama` or `mistral`; null: as
+        the renderer of its family reads them (extra `renderers`), `hermes` where there is none.
     think_tags: whether `<think>…</think>` at an answer's beginning is reasoning.
     template: further arguments of the chat template, as `{enable_thinking: false}`.
     stop_token_ids: the ids that end an answer; null: the tokenizer's end of sequence.
@@ -32,7 +33,7 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     tokenizer: str
-    tool_parser: str = "hermes"
+    tool_parser: str | None = None
     think_tags: bool = False
     template: dict[str, Any] = {}
     stop_token_ids: list[int] | None = None
@@ -49,7 +50,12 @@ class ConfiguredTokens(Backend):
     several_urls = True
     has_metrics = True
     capabilities = model_pb2.ModelCapabilities(
-        token_ids=True, logprobs=True, conversations=True, tools=True, seed=True
+        token_ids=True,
+        logprobs=True,
+        conversations=True,
+        tools=True,
+        seed=True,
+        append_only=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.chat import read_answer
 from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.facts import BackendFacts
-from gymmesh_model.backends.token_engines.protocols import TokenProtocol
+from gymmesh_model.backends.token_engines.protocols import Distribution, Json, TokenProtocol
 from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
@@ -23,6 +26,8 @@ from gymmesh_responses import CodecError, Finish, dumps, finish_of, loads
 from gymmesh_runtime.errors import MeshError
 
 _ABORT_SECONDS: Final = 5.0
+_REFUSED: Final = errors.ERROR_REASON_MODEL_REQUEST_REFUSED
+_UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 _MODELS: Final = "/../v1/models"
 _ASK_SECONDS: Final = 5.0
 
@@ -50,6 +55,8 @@ class ServerEngine(Engine, BackendFacts):
         self._poll_s = weights_poll_s
         self._http = HttpEndpoint(name, config, self)
         self._context: int | None = None
+        # Which distribution log probabilities are of, where a request has shown it.
+        self._shown: Distribution | None = None
         self._asking = asyncio.Lock()
         self._aborting = set[asyncio.Task[None]]()
         self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
@@ -74,6 +81,7 @@ class ServerEngine(Engine, BackendFacts):
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
         wanted = call.record is not None and call.record.logprobs_asked
+        shown = await self._distribution(call.timeout) if wanted else _UNKNOWN
         sent: list[str] = []
 
         def body() -> bytes:
@@ -82,7 +90,7 @@ class ServerEngine(Engine, BackendFacts):
             return dumps(self._protocol.request(prompt, params, sent[-1], logprobs=wanted))
 
         try:
-            return await self._http.post(
+            made = await self._http.post(
                 self._protocol.path,
                 Sendable(body),
                 call.timeout,
@@ -93,6 +101,7 @@ class ServerEngine(Engine, BackendFacts):
         except asyncio.CancelledError:
             self._abort(sent)
             raise
+        return made if made.distribution else replace(made, distribution=shown)
 
     def _read(self, prompt: list[int], params: SamplingParams, raw: bytes) -> Generation:
         """Raises MeshError."""
@@ -130,6 +139,31 @@ class ServerEngine(Engine, BackendFacts):
         await asyncio.gather(*asked, return_exceptions=True)
 
     # -- what the server says of itself -------------------------------------------------------
+
+    async def _distribution(self, timeout: float) -> Distribution:
+        """Which distribution log probabilities are of, where the protocol can't tell; asked until
+        the server answers.
+        """
+        body = self._protocol.probe()
+        if self._shown is None and body is not None:
+            async with self._asking:
+                if self._shown is None:
+                    self._shown = await self._probed(body, min(timeout, _ASK_SECONDS))
+        return self._shown or _UNKNOWN
+
+    async def _probed(self, body: Json, timeout: float) -> Distribution | None:
+        """None: the server did not answer. It may yet, so the call itself says what is wrong."""
+
+        def read(raw: bytes) -> Distribution:
+            try:
+                return self._protocol.probed(read_answer(self._name, raw, self._http.secrets))
+            except AnswerInvalid:
+                return _UNKNOWN
+
+        try:
+            return await self._http.post(self._protocol.path, dumps(body), timeout, read)
+        except MeshError as error:
+            return _UNKNOWN if error.reason == _REFUSED else None
 
     async def _asked_context(self) -> int | None:
         """The longest prompt and answer together; 0: it does not say; None: it did not answer."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_model.backends.vllm import version_of
+from gymmesh_model.backends.vllm import distribution_of, version_of
 from gymmesh_model.errors import AnswerInvalid
 
 Json = dict[str, Any]
@@ -59,6 +59,16 @@ class TokenProtocol(ABC):
         `Generation.ended`.
         """
 
+    def probe(self) -> Json | None:
+        """The body of one cheap request whose answer shows which distribution the server's log
+        probabilities are of; None where that needs none.
+        """
+        return None
+
+    def probed(self, answer: Mapping[str, Any]) -> Distribution:
+        """What the answer to `probe` shows. Raises AnswerInvalid."""
+        return _UNKNOWN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmCompletions(TokenProtocol):
@@ -67,7 +77,7 @@ class VllmCompletions(TokenProtocol):
     Attributes:
         model: its name at the server; empty: the one that it serves.
         priority: of requests, where the server schedules by priority; 0: not said.
-        logprobs_mode: the server's `--logprobs-mode`; None: not known.
+        logprobs_mode: the server's `--logprobs-mode`; None: found out by `probe`.
     """
 
     path: ClassVar[str] = "/completions"
@@ -124,6 +134,22 @@ class VllmCompletions(TokenProtocol):
             _spans(choice.get("weight_versions")),
             self._distribution() if logprobs else _UNKNOWN,
         )
+
+    def probe(self) -> Json | None:
+        if self.logprobs_mode is not None:
+            return None
+        # Only the first of two tokens may be drawn: the second's log probability tells.
+        body: Json = {"prompt": [0], "max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 2}
+        return body | ({"model": self.model} if self.model else {})
+
+    def probed(self, answer: Mapping[str, Any]) -> Distribution:
+        given = _vllm_choice(answer).get("logprobs")
+        listed = given.get("top_logprobs") if isinstance(given, Mapping) else None
+        if not isinstance(listed, list) or not listed or not isinstance(listed[0], Mapping):
+            return _UNKNOWN
+        found = [one for one in listed[0].values() if isinstance(one, int | float)]
+        first_two = sorted(found, reverse=True)[:2]
+        return distribution_of(*first_two) if len(first_two) == 2 else _UNKNOWN
 
     def _distribution(self) -> Distribution:
         if self.logprobs_mode is None:

@@ -30,8 +30,8 @@ class VllmEngine(ServerEngine):
         api_key: sent as a bearer token.
         headers: further HTTP headers; treated as secret.
         max_retries: how often a failed call is sent again.
-        logprobs_mode: the server's `--logprobs-mode` (`trl vllm-serve` has `processed_logprobs`),
-            so that log probabilities say which distribution they are of; None: not known.
+        logprobs_mode: the server's `--logprobs-mode`, so that log probabilities say which
+            distribution they are of; None: found out by a request for one token.
         priority: of requests, where the server schedules by priority.
         weights_poll_s: seconds between two questions for the version of the weights.
 

@@ -12,8 +12,9 @@ weights     follows the version of the weights
 Managed servers and engines are imported from their own files, when a configuration asks for one.
 """
 
-from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
+from gymmesh_model.backends.vllm.answer import CapturePlan, constraint_of, take_answer
 from gymmesh_model.backends.vllm.backend import VllmBackend
+from gymmesh_model.backends.vllm.probe import distribution_of
 from gymmesh_model.backends.vllm.render import (
     Appending,
     ConversationViews,
@@ -29,6 +30,8 @@ __all__ = [
     "ConversationViews",
     "Tails",
     "VllmBackend",
+    "constraint_of",
+    "distribution_of",
     "follow_weights",
     "go_on",
     "preamble_digest",

@@ -96,7 +96,13 @@ async def probe_logprobs(
     )
     if isinstance(answer, MeshError) and answer.reason in _LATER:
         raise answer
-    first, second = _first_two(answer)
+    return distribution_of(*_first_two(answer))
+
+
+def distribution_of(first: Any, second: Any) -> tokens_pb2.LogprobDistribution.ValueType:
+    """The distribution by the two highest log probabilities at a token that was drawn with
+    `top_k` 1 at temperature 1; UNSPECIFIED where that does not show. Pure.
+    """
     if not isinstance(first, float | int) or not isinstance(second, float | int):
         return tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
     if second <= _IMPOSSIBLE and abs(first) < _EXACT:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -74,10 +74,15 @@ def preamble_digest(body: Json, params: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """How tails of append-only prompts are made. render: of exactly the given messages."""
+    """How tails of append-only prompts are made.
+
+    render: of exactly the given messages. bridge: what a family's own renderer puts behind the
+    prefix for new messages, where there is one; it returns None for what it cannot.
+    """
 
     tails: Tails
     render: Render
+    bridge: Callable[[Sequence[Json]], bytes | None] | None = None
 
 
 async def go_on(
@@ -119,6 +124,8 @@ async def _appended(
         raise NoTail("what is new does not follow the answer as messages of its own")
     if any(has_media(message) for message in new.messages):
         raise NoTail("a medium is not made of tokens that can be put behind others")
+    if appending.bridge is not None and (bridged := appending.bridge(new.messages)) is not None:
+        return bridged
     return await appending.tails.behind(prefix, new, views.settings, appending.render)
 
 

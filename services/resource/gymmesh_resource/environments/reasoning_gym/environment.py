@@ -34,6 +34,8 @@ _GENERATE_S = 300
 _NAMES_S = 30.0
 _EVIDENCE = 1_000
 _SHOWN = 100
+# Characters of a text that is read within milliseconds: a longer one holds up the other rollouts.
+_LONG = 50_000
 # What SymPy writes for an integral that it could not compute.
 _UNSOLVED = re.compile(r"\bIntegral\(")
 
@@ -135,7 +137,11 @@ class ReasoningGymEnvironment(Environment[None]):
         """Score the answer with the dataset's own scorer."""
         # As the field joins the messages of a response: with nothing between them.
         as_nemo = self._as_nemo(rollout.task)
-        answer, source = extract_answer("".join(rollout.texts), first_box=as_nemo)
+        text = "".join(rollout.texts)
+        if len(text) <= _LONG:
+            answer, source = extract_answer(text, first_box=as_nemo)
+        else:
+            answer, source = await asyncio.to_thread(extract_answer, text, first_box=as_nemo)
         corrected = self._corrected and not as_nemo
         entry = _entry(rollout.task)
         dataset = entry["metadata"]["source_dataset"]

@@ -11,7 +11,8 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _DIGITS: Final = re.compile(r"-?[0-9]+(?:\.[0-9]*)?")
 _GROUPED: Final = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 # Words alone: no digits and no signs, whose case and order may say something.
-_WORDS: Final = re.compile(r"[^\W\d_]{2,}(?:[ ,.'!?;:-]+[^\W\d_]+)*[.!?]?")
+_WORDS: Final = re.compile("""(?:[^\\W\\d_]|[ ,.'’"“”()!?;:…—–-])+""")
+_WORD: Final = re.compile(r"[^\W\d_]{2}")
 _LONGEST: Final = 2_000
 
 
@@ -26,8 +27,12 @@ def as_expected(answer: str, expected: str) -> str:
     given, wanted = answer.strip(), expected.strip()
     if wanted in (given, given.removesuffix(".").rstrip()) or same_number(given, expected):
         return expected
-    same = _WORDS.fullmatch(wanted) and _plain(given) == _plain(wanted)
-    return expected if same else answer
+    of_words = _WORDS.fullmatch(wanted) and _WORD.search(wanted)
+    if not of_words or _plain(given) != _plain(wanted):
+        return answer
+    # Words that differ by their case alone, such as "the" and "The", may be in another order.
+    said, right = re.findall(r"\w+", given), re.findall(r"\w+", wanted)
+    return answer if said != right and sorted(said) == sorted(right) else expected
 
 
 def same_number(answer: str, expected: str) -> bool:

@@ -11,7 +11,7 @@ _SOKOBAN: Final = re.compile(r"[LRUD\s,]*", re.IGNORECASE)
 _RUSH_HOUR: Final = re.compile(r"(?:[A-Z]{1,2}[+-]\d{1,3}[\s,;]*)+")
 _BUTTONS: Final = re.compile(r"\s*[A-C](?:(?:\s|,|→|->|-|>)*[A-C])*\s*\.?\s*", re.IGNORECASE)
 _DISK: Final = re.compile(
-    r"(?:\d+[.):]\s*|[-*]\s*)?Move disk \d+ from Peg \d+ to Peg \d+[.,;]?", re.IGNORECASE
+    r"(?:\d+[.):]\s*|[-*]\s*)?(?P<move>Move disk \d+ from Peg \d+ to Peg \d+)[.,;]?"
 )
 
 
@@ -34,7 +34,8 @@ def quantum_lock(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
 
 
 def tower_of_hanoi(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer skips what stands beside a move in its line: words that deny it, too."""
-    value = float(scorer(answer=answer, entry=entry))
-    lines = [line.strip() for line in answer.splitlines() if line.strip()]
-    return value if all(map(_DISK.fullmatch, lines)) else capped(value)
+    """The scorer refuses moves that are numbered, or end with a mark."""
+    lines = (line.strip() for line in answer.splitlines())
+    found = [(line, _DISK.fullmatch(line)) for line in lines if line]
+    moves = "\n".join(move["move"] if move else line for line, move in found)
+    return float(scorer(answer=moves, entry=entry))

@@ -114,11 +114,14 @@ def polynomial_equations(scorer: Scorer, answer: str, entry: dict[str, Any]) -> 
     given = [written_decimal(one) for one in parts] if parts != [""] else []
     values = sorted(one.value for one in given if one is not None)
     wanted = sorted(Fraction(str(one)) for one in entry["metadata"]["real_solutions"])
-    if len(values) == len(given) == len(wanted) and all(
-        abs(one - other) <= _ROOT for one, other in zip(values, wanted, strict=True)
-    ):
+    if len(values) == len(given) == len(wanted) and all(map(_is_root, values, wanted)):
         return 1.0
     return capped(scorer(answer=answer, entry=entry)) if values else 0.0
+
+
+def _is_root(given: Fraction, wanted: Fraction) -> bool:
+    """Whether a root is right to four digits; 0 is 0 alone."""
+    return given == wanted or (wanted != 0 and abs(given - wanted) <= _ROOT)
 
 
 def advanced_geometry(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:

@@ -37,6 +37,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
+import org.junit.jupiter.api.function.Executable;
 
 /** The vectors of tests/contract, which clients in every language are tested with. */
 class VectorsTest {
@@ -229,6 +230,26 @@ class VectorsTest {
                           Codec.read(document, TokenCapture.newBuilder()).getLogprobs();
                       Object bytes = one.get("bytes") == null ? "" : one.get("bytes");
                       assertEquals(bytes, Base64.getEncoder().encodeToString(read.toByteArray()));
+                    }));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> tokens() throws IOException {
+    return array(object(read("vectors/rows.json")).get("tokens")).stream()
+        .map(VectorsTest::object)
+        .map(
+            one ->
+                dynamicTest(
+                    (String) one.get("about"),
+                    () -> {
+                      Rollout rollout = proto(one.get("rollout"), Rollout.newBuilder());
+                      Executable write =
+                          () -> Codec.write(Rows.completed(Task.getDefaultInstance(), rollout));
+                      if ((boolean) one.get("has_row")) {
+                        write.execute();
+                      } else {
+                        assertThrows(CodecException.class, write);
+                      }
                     }));
   }
 
