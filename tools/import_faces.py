@@ -3,6 +3,13 @@
 A package's rooms are the modules and packages directly below it; a room's face is its
 `__init__.py`. What a room has inside is imported by nobody else, so that it can be moved without
 a look at the rest of the house.
+
+Two kinds of modules say in a constant of their own that they differ:
+
+    MEMBERS_ARE_ROOMS = True  in the `__init__.py` of a package whose members are rooms of their
+                              own, since they are found by name
+    IS_FACE = True            in a module that is imported from its own file, since it loads a
+                              library that the rest of its room does without
 """
 
 from __future__ import annotations
@@ -15,43 +22,30 @@ from pathlib import Path
 from typing import Any
 
 from grimp import ImportGraph
-from importlinter import Contract, ContractCheck, fields, output
+from importlinter import Contract, ContractCheck, output
 
 _ROOM = 2  # a room's name has two parts: package.room
 
 
-def _texts(option: Any) -> set[str]:
-    """The values of an option, which is a descriptor until the contract is read."""
-    return set(option or ())
-
-
 @cache
-def _names_of(room: str) -> frozenset[str]:
-    """What the face of a room exports: its `__all__`."""
-    spec = find_spec(room)
+def _constants_of(module: str) -> Mapping[str, Any]:
+    """The constants that the contract reads of a module, which is not imported for it."""
+    spec = find_spec(module)
     if spec is None or spec.origin is None:
-        return frozenset()
+        return {}
+    found: dict[str, Any] = {}
     for statement in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
-            return frozenset(ast.literal_eval(statement.value))
-    return frozenset()
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name = statement.targets[0].id
+            if name in ("__all__", "MEMBERS_ARE_ROOMS", "IS_FACE"):
+                found[name] = ast.literal_eval(statement.value)
+    return found
 
 
 class FacesContract(Contract):
-    """Fails for an import of what another room has inside.
-
-    Options:
-        kinds: packages whose members are rooms of their own, since they are found by name.
-        apart: modules that are imported from their own file, since they load a library that the
-            rest of their room does without.
-        open_packages: packages whose rooms have no faces yet.
-    """
+    """Fails for an import of what another room has inside."""
 
     type_name = "faces"
-
-    kinds = fields.SetField(subfield=fields.StringField(), required=False)
-    apart = fields.SetField(subfield=fields.StringField(), required=False)
-    open_packages = fields.SetField(subfield=fields.StringField(), required=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """See Contract."""
@@ -77,11 +71,9 @@ class FacesContract(Contract):
     def _goes_around(self, importer: str, imported: str) -> bool:
         if not imported.startswith("gymmesh_"):
             return False  # the stubs' modules are their faces
-        package = imported.partition(".")[0]
-        if package in _texts(self.open_packages) or imported in _texts(self.apart):
-            return False
         room = self._room(imported)
-        return imported != room and self._room(importer) != room
+        inside = imported == room or self._room(importer) == room
+        return not inside and not _constants_of(imported).get("IS_FACE")
 
     def _is_of_face(self, found: Mapping[str, Any]) -> bool:
         """Whether it is a name of the room's face, which also has a module of that name."""
@@ -90,13 +82,12 @@ class FacesContract(Contract):
         return (
             room == self._room(found["imported"])
             and written.startswith(f"from {room} import ")
-            and name in _names_of(room)
+            and name in _constants_of(room).get("__all__", ())
         )
 
     def _room(self, module: str) -> str:
         parts = module.split(".")
         size = _ROOM
-        kinds = _texts(self.kinds)
-        while len(parts) > size and ".".join(parts[:size]) in kinds:
+        while len(parts) > size and _constants_of(".".join(parts[:size])).get("MEMBERS_ARE_ROOMS"):
             size += 1
         return ".".join(parts[:size])

@@ -1,6 +1,6 @@
 """The policy's endpoint, a process of its own: python -m tests.chaos.endpoint HOST PORT SLOWEST_S.
 
-It serves Chat Completions and Responses, knows every task's answer (see asked.py), and takes
+It serves Chat Completions and Responses, knows every task's answer (see till_tasks.py), and takes
 orders as JSON lines on standard input: {"storm": "429", "share": 0.5} until {"storm": ""}. It
 says "ready" once it listens and ends when standard input does.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.chaos.asked import Wanted, wanted_of
+from tests.chaos.till_tasks import Wanted, wanted_of
 
 Json = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """What a run leaves for the judge, by name.
 
-asked.json     what was asked for: see asked.py
+asked.json     what was asked for: see till_tasks.py
 out/           the output: out.jsonl, its journal and so on
 deaths/NN/     the output as a collector's end left it, in the order of sessions.json
 acks.jsonl     attempts sent, ended and acknowledged: see launched.py

@@ -20,13 +20,13 @@ from gymmesh_cli.services.development_certificates import issue
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, plan_processes
 from gymmesh_responses import loads
-from tests.chaos.asked import Wanted, asked
 from tests.chaos.collecting import Collecting, arguments_of
 from tests.chaos.folder import Folder
 from tests.chaos.inflict import Inflicting
 from tests.chaos.places import Apart
 from tests.chaos.plan import Fault, World
 from tests.chaos.processes import ROOT, Endpoint, Worker
+from tests.chaos.till_tasks import Wanted, asked
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 import pytest
 
 from gymmesh_cli.services.development_certificates import issue
-from tests.chaos.asked import Wanted, asked
 from tests.chaos.collecting import Collecting, arguments_of
 from tests.chaos.folder import Folder
 from tests.chaos.plan import World
 from tests.chaos.processes import Endpoint
 from tests.chaos.seed import TIMEOUT_S, judge, quiet
+from tests.chaos.till_tasks import Wanted, asked
 from tests.hosts.consul_agent import Consul, running
 from tests.hosts.network import Host
 from tests.support.served import ROOT, Served, serve

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_client.replacing import OWNER_ONLY, sync_folder
+from gymmesh_client.safe_writes import OWNER_ONLY, sync_folder
 
 # What room mends; all else is a right that is missing, or a device that is gone.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.log_records import FAILURES, ROWS
-from gymmesh_client.replacing import draft_of
+from gymmesh_client.safe_writes import draft_of
 
 _ZSTD: Final = ".zst"
 _DIGITS: Final = 5

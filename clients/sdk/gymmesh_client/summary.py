@@ -13,7 +13,7 @@ import msgspec
 
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.means import SCALE, mean_of
-from gymmesh_client.replacing import write_whole
+from gymmesh_client.safe_writes import write_whole
 from gymmesh_runtime.text import one_line, shortened
 
 if TYPE_CHECKING:

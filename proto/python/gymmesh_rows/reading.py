@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
+from contextlib import suppress
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
@@ -24,6 +26,8 @@ _OF_EARLIER: Final = ("first_items", "calls", "actors")
 # The columns of `metadata` as version 0.1 wrote it.
 _METADATA_0_1: Final = METADATA_COLUMNS | {"token_forks", "model_calls"}
 _ROWS_OF: Final = "this is no row of a rollout"
+# Each time anew, this would evaluate all annotations: milliseconds for a row.
+_fields_of: Final = cache(msgspec.structs.fields)
 
 
 def read_row(line: bytes) -> Row:
@@ -80,7 +84,7 @@ def _drop_what_does_not_fit(
     document: Json, kind: type[msgspec.Struct], but: Collection[str] = ()
 ) -> None:
     """Drop what is another's under the name of a column that rows need not have."""
-    for one in msgspec.structs.fields(kind):
+    for one in _fields_of(kind):
         key = one.encode_name
         if one.required or key not in document or key in but:
             continue
@@ -123,6 +127,9 @@ def _built(kind: Any, value: JsonValue, place: str) -> Any:
     """A parsed value as its type in a row. Raises RowError, which names the place."""
     if kind is Raw:
         return Raw(dumps_clean(value))
+    if _is_plain(kind):
+        with suppress(msgspec.ValidationError):  # below, which names the place
+            return msgspec.convert(value, kind)
     inner = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         if value is None and NoneType in inner:
@@ -138,9 +145,18 @@ def _built(kind: Any, value: JsonValue, place: str) -> Any:
         raise RowError(f"{place}: {error}") from None
 
 
+@cache
+def _is_plain(kind: Any) -> bool:
+    """Whether a type is a list of numbers or texts, or of some of these and null."""
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return all(one is NoneType or one in _SCALARS for one in inner)
+    return get_origin(kind) is list and (inner[0] in _SCALARS or _is_plain(inner[0]))
+
+
 def _struct(kind: type[msgspec.Struct], value: dict[str, JsonValue], place: str) -> msgspec.Struct:
     made: dict[str, Any] = {}
-    for one in msgspec.structs.fields(kind):
+    for one in _fields_of(kind):
         key = f"{place}.{one.encode_name}".lstrip(".")
         if one.encode_name in value:
             made[one.name] = _built(one.type, value[one.encode_name], key)

@@ -14,7 +14,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_model.answer_cache import AnswerCache
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.backends.calls import CallProgress
-from gymmesh_model.backends.making import make_backend
+from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured
 from gymmesh_model.routing import ConcurrencyLimiter

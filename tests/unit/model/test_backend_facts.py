@@ -15,8 +15,8 @@ import gymmesh_model.backends
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.backends.base import Backend
+from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.backends.facts import backend_class, backend_kinds
-from gymmesh_model.backends.making import make_backend
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gymmesh_model import ModelConfig
-from gymmesh_model.backends.making import make_backend
+from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.config import merge_params
 from gymmesh_runtime.config import ConfigError, Secret, public_view
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gymmesh_model import ModelConfig
-from gymmesh_model.backends.making import make_backend
+from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.local import LocalServer, ServerError
 from gymmesh_runtime.config import ConfigError
 

@@ -11,7 +11,7 @@ import pytest
 from gymmesh_mesh import MeshConfig, MeshSettings
 from gymmesh_mesh.processes.restarting import ready_seconds
 from gymmesh_model import ModelConfig, ModelService
-from gymmesh_model.backends.making import make_backend
+from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_model.vllm.command import served_name
 from gymmesh_model.vllm.engine import EngineError, InProcessVllm

@@ -49,7 +49,7 @@ from gymmesh_client.collector import length_from, metrics
 from gymmesh_client.control import CollectorRun, RunServer
 from gymmesh_client.output import check, make_folder_of
 from gymmesh_client.problems import unwritable
-from gymmesh_client.replacing import write_whole
+from gymmesh_client.safe_writes import write_whole
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh

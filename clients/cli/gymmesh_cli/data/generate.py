@@ -59,7 +59,7 @@ def reasoning_gym(
 
     Needs the extra reasoning-gym. Exit code 2 for what cannot be generated.
     """
-    from gymmesh_client.replacing import is_task_file, refuse_foreign, refuse_used, replaced
+    from gymmesh_client.safe_writes import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.authoring.environments import generate_reasoning_gym
 
     make = partial(generate_reasoning_gym, datasets, count, seed, answer_tags=answer_tags)

@@ -43,7 +43,7 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -
 
     Exit code 2 for documents that cannot be indexed.
     """
-    from gymmesh_client.replacing import refuse_foreign, refuse_inputs
+    from gymmesh_client.safe_writes import refuse_foreign, refuse_inputs
     from gymmesh_mesh.authoring.environments import index_documents, is_index
 
     refuse_inputs([output], {"DOCS": documents})

@@ -5,3 +5,5 @@ session.py      opens the mesh that a command runs in
 task_choice.py  reads its tasks
 tracking.py     sends a run, or a profile, to a tracker
 """
+
+MEMBERS_ARE_ROOMS = True  # see tools/import_faces.py

@@ -65,7 +65,7 @@ def compare(
 
     Only tasks that were judged in both runs count. The same --seed gives the same figures.
     """
-    from gymmesh_client.replacing import refuse_inputs, refuse_used
+    from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.profile import ProfileOptions, comparison_page
     from gymmesh_data.profile import compare as make
     from gymmesh_data.profile.html import CHARTS

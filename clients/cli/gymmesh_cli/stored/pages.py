@@ -8,7 +8,7 @@ from pathlib import Path
 def write_page(path: Path, text: str) -> None:
     """Write a file whole, with the folders that are missing. Raises UserError."""
     from gymmesh_client.problems import unwritable
-    from gymmesh_client.replacing import make_folder, write_whole
+    from gymmesh_client.safe_writes import make_folder, write_whole
 
     try:
         make_folder(path.parent)

@@ -96,7 +96,7 @@ def profile(
 
     Exit code 0, or 1 when no rollout has a reward.
     """
-    from gymmesh_client.replacing import refuse_inputs, refuse_used
+    from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.profile import Fields, ProfileOptions, page_of
     from gymmesh_data.profile import profile as make
     from gymmesh_data.profile.html import CHARTS

@@ -44,8 +44,8 @@ from gymmesh_client.log import latest_session
 from gymmesh_client.log_records import is_run_id
 from gymmesh_client.output import check
 from gymmesh_client.problems import unreadable
-from gymmesh_client.replacing import refuse_inputs
 from gymmesh_client.run_file import versions
+from gymmesh_client.safe_writes import refuse_inputs
 from gymmesh_data.reverify import (
     Reverification,
     ReverifyOptions,

@@ -15,6 +15,8 @@ from gymmesh_responses import bytes_to_text, text_of
 from gymmesh_runtime.errors import from_status, repeats
 from gymmesh_runtime.text import one_line, shortened
 
+IS_FACE = True  # see tools/import_faces.py
+
 _LONG: Final = 2000
 _LONGEST_LABEL: Final = 40
 _MARGIN: Final = " " * 10

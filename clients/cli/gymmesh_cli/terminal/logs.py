@@ -154,7 +154,7 @@ class _RunLog(logging.Handler):
 
     def _opened(self) -> TextIO:
         # Here, as it imports more than `gym-cli --help` should wait for.
-        from gymmesh_client.replacing import OWNER_ONLY
+        from gymmesh_client.safe_writes import OWNER_ONLY
 
         file = open(  # noqa: SIM115  # `close` closes it
             self._path,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_client.replacing import make_folder, write_whole
+from gymmesh_client.safe_writes import make_folder, write_whole
 from gymmesh_data.exports.summary import ExportSummary
 from gymmesh_data.exports.writing import CHANGED, DAMAGED, INTERRUPTED, NOTHING_BEGUN
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gymmesh_client import OutputFiles
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_client.replacing import OWNER_ONLY, refuse_inputs
+from gymmesh_client.safe_writes import OWNER_ONLY, refuse_inputs
 from gymmesh_data.exports.draft import NOTE, FolderDraft
 from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS, refuse_suffix

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_used, write_whole
+from gymmesh_client.safe_writes import OWNER_ONLY, make_folder, refuse_used, write_whole
 
 # Why an export cannot go on, or begin; after the path of what is there, or should be.
 INTERRUPTED: Final = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
+from gymmesh_client.safe_writes import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports import line_of
 from gymmesh_data.imports.answers import refuse_no_answer
 from gymmesh_data.imports.files import rows_of

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.text import one_line
 
+IS_FACE = True  # see tools/import_faces.py
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 

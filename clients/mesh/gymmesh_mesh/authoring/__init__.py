@@ -7,3 +7,5 @@ placing       an environment that a command names by its place
 task_checks   checks of tasks by the environments that they are for
 validating    checks of a configuration
 """
+
+MEMBERS_ARE_ROOMS = True  # see tools/import_faces.py

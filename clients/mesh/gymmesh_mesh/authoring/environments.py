@@ -14,7 +14,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_audit import AuditOptions
-from gymmesh_conformance.cases.matching import to_plain
+from gymmesh_conformance.cases import to_plain
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
 from gymmesh_mesh.authoring.auditing import audit_here

@@ -29,7 +29,7 @@ class _Failure(msgspec.Struct):
     status: _Status | None = None
 
 
-class _Row(msgspec.Struct):
+class _RowFacts(msgspec.Struct):
     rollout_id: str | None = None
     task_id: str | None = None
     repeat_index: _Whole | None = None
@@ -40,7 +40,7 @@ class _Row(msgspec.Struct):
     failure: _Failure | None = None
 
 
-_DECODER: Final = msgspec.json.Decoder(_Row)
+_DECODER: Final = msgspec.json.Decoder(_RowFacts)
 
 
 def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:

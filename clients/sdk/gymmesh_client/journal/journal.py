@@ -37,8 +37,8 @@ from gymmesh_client.log_records import (
 )
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
-from gymmesh_client.replacing import draft_of
 from gymmesh_client.row_files import RowFiles
+from gymmesh_client.safe_writes import draft_of
 from gymmesh_runtime.text import os_reason
 
 

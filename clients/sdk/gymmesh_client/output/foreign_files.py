@@ -14,8 +14,8 @@ from typing import Any, Final
 from gymmesh_client.index import APPLICATION_ID, INDEX_BEGIN
 from gymmesh_client.log import HEADER
 from gymmesh_client.output_files import OutputFiles
-from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_client.row_files import FRAME_START
+from gymmesh_client.safe_writes import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)

@@ -25,7 +25,6 @@ from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.run_output import make_index
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
-from gymmesh_client.replacing import write_whole
 from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_client.run_file import (
     EnvironmentVersion,
@@ -41,6 +40,7 @@ from gymmesh_client.run_file import (
     write_document,
 )
 from gymmesh_client.run_reader import RunReader, open_run
+from gymmesh_client.safe_writes import write_whole
 from gymmesh_client.summary import (
     RunSummary,
     Tally,

@@ -19,7 +19,6 @@ from gymmesh_client.output.retry_choice import Retried, RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.replacing import make_folder, refuse_inputs, refuse_no_folder, write_whole
 from gymmesh_client.row_files import stored_rows
 from gymmesh_client.run_file import (
     RunDocument,
@@ -28,6 +27,7 @@ from gymmesh_client.run_file import (
     session_info,
     write_document,
 )
+from gymmesh_client.safe_writes import make_folder, refuse_inputs, refuse_no_folder, write_whole
 from gymmesh_client.tasks import session_of
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.text import os_reason

@@ -1,7 +1,7 @@
 """A rollout, made of the events of one attempt. Pure.
 
 fold          events into a rollout, by the stream law
-parts         what a fold collects: the messages that the events brought
+rollout_parts what a fold collects: the messages that the events brought
 conversation  what a model call saw and gave, found by following parents
 tokens        a call's tokens, put together from what its events carry
 reading       what a row needs of the calls, summed up in one pass
@@ -18,8 +18,8 @@ from gymmesh_client.rollout.conversation import (
     transcript,
 )
 from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
-from gymmesh_client.rollout.parts import RolloutParts, let_go
 from gymmesh_client.rollout.reading import RolloutReading, read
+from gymmesh_client.rollout.rollout_parts import RolloutParts, let_go
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout.parts import RolloutParts, ToolKey, ToolRecord
+from gymmesh_client.rollout.rollout_parts import RolloutParts, ToolKey, ToolRecord
 
 Item: TypeAlias = responses_pb2.Item
 

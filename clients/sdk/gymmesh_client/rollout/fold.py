@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout.parts import RolloutParts, ToolKey, ToolRecord
+from gymmesh_client.rollout.rollout_parts import RolloutParts, ToolKey, ToolRecord
 
 # An outcome with a value that this reader does not know would be guessed.
 _STOP_REASONS: Final = frozenset(pb.StopReason.values()) - {pb.STOP_REASON_UNSPECIFIED}

@@ -8,7 +8,7 @@ import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout.conversation import Answered
-from gymmesh_client.rollout.parts import RolloutParts
+from gymmesh_client.rollout.rollout_parts import RolloutParts
 from gymmesh_rows import EnumNames
 
 _TOOL_OUTCOMES: Final = EnumNames(pb.ToolOutcome, "TOOL_OUTCOME_")

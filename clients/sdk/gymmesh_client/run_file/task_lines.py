@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client.problems import TaskProblem, unreadable
-from gymmesh_client.replacing import write_whole
+from gymmesh_client.safe_writes import write_whole
 from gymmesh_client.tasks import TaskDefaults, TaskReader
 
 HEADER: Final = b"\x89gymmesh tasks\n\x01\n"

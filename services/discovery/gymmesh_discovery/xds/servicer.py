@@ -23,6 +23,8 @@ from gymmesh_runtime.security import Credentials
 from gymmesh_runtime.text import one_line
 from gymmesh_runtime.timers import cancel_and_wait
 
+IS_FACE = True  # see tools/import_faces.py
+
 _log = logging.getLogger("gymmesh.xds")
 
 # Longer than services take to be back in a registry that lost its memory (a third of a lease, 5 s,

@@ -12,4 +12,6 @@ replay/    recorded answers
 vllm/      vLLM's own API, and engines and servers of it
 """
 
+MEMBERS_ARE_ROOMS = True  # see tools/import_faces.py
+
 __all__: list[str] = []

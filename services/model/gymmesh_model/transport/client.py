@@ -26,6 +26,8 @@ from gymmesh_model.transport.causes import typed
 from gymmesh_model.transport.connector import CheckedConnector, Link, current_link
 from gymmesh_model.transport.target import HttpTarget
 
+IS_FACE = True  # see tools/import_faces.py
+
 MAX_HEAD: Final = 64 * 1024
 """Bytes of an answer's head, at most. aiohttp reads at most 128 headers."""
 

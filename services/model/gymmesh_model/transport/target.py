@@ -12,6 +12,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from multidict import CIMultiDict
 from yarl import URL
 
+IS_FACE = True  # see tools/import_faces.py
+
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _OURS: Final = frozenset(

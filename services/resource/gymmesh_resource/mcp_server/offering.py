@@ -13,6 +13,8 @@ from gymmesh_resource.config import McpConfig
 from gymmesh_runtime.addresses import TOOLS_HARM, at_port, is_local, log_exposure
 from gymmesh_runtime.config import ConfigError
 
+IS_FACE = True  # see tools/import_faces.py
+
 if TYPE_CHECKING:
     from gymmesh_resource.mcp_server.tool_server import OfferedService
 

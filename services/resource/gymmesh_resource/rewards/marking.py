@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, overload
 
+IS_FACE = True  # see tools/import_faces.py
+
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__gymmesh_reward__"
 

@@ -2,7 +2,7 @@
 
 from gymmesh_resource.serving import metrics
 from gymmesh_resource.serving.audit_servicer import AuditServicer
-from gymmesh_resource.serving.method import Method
+from gymmesh_resource.serving.environment_method import Method
 from gymmesh_resource.serving.resource_servicer import ResourceServicer
 from gymmesh_resource.serving.served_environment import CLOSE_S, ServedEnvironment
 from gymmesh_resource.serving.sessions import OpenSession, SessionStore

@@ -17,9 +17,9 @@ from gymmesh_resource.model_access import Models
 from gymmesh_resource.registry import example_tasks, named_object, source_digest
 from gymmesh_resource.rewards import Rewards
 from gymmesh_resource.serving import metrics
+from gymmesh_resource.serving.environment_method import Method
 from gymmesh_resource.serving.faults import callers_fault, environment_fault
 from gymmesh_resource.serving.final_state import refuse_unneeded_session
-from gymmesh_resource.serving.method import Method
 from gymmesh_resource.serving.sessions import SessionStore
 from gymmesh_resource.session import JudgedSession, Session
 from gymmesh_resource.task import Task

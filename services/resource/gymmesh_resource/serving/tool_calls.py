@@ -18,8 +18,8 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.errors import DefinitionError, TookTooLong, ToolError, WrongResult
 from gymmesh_resource.serving import metrics
+from gymmesh_resource.serving.environment_method import Method
 from gymmesh_resource.serving.faults import environment_fault, raise_from
-from gymmesh_resource.serving.method import Method
 from gymmesh_resource.serving.served_environment import ServedEnvironment
 from gymmesh_resource.serving.sessions import OpenSession
 from gymmesh_resource.session import Session

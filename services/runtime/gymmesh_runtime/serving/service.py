@@ -9,6 +9,8 @@ from typing import Any
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.peers import PeerDirectory
 
+IS_FACE = True  # see tools/import_faces.py
+
 
 class Service(ABC):
     """One service of the mesh: its servicers and its life cycle.

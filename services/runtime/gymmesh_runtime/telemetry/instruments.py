@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+IS_FACE = True  # see tools/import_faces.py
+
 _ROLLOUT_ID: Final = "rollout_id"
 # What OpenMetrics allows the labels of an exemplar, names and values together, in characters.
 _EXEMPLAR_CHARACTERS: Final = 128

@@ -13,6 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+IS_FACE = True  # see tools/import_faces.py
+
 #: Shorter ones are not noted, in seconds.
 NOTICED_S: Final = 1.0
 _KEPT: Final = 64

@@ -12,6 +12,8 @@ from typing import Final
 from gymmesh_runtime.text.faults import words_of
 from gymmesh_runtime.text.secrets import mask_secrets
 
+IS_FACE = True  # see tools/import_faces.py
+
 # What is ours, or the user's: a cancellation, a coroutine that is closed, Ctrl-C.
 OURS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 

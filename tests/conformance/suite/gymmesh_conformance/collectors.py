@@ -29,11 +29,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_conformance.cases import CaseError
-from gymmesh_conformance.cases.matching import load_yaml, mismatches, render
+from gymmesh_conformance.cases import CaseError, load_yaml, mismatches, render
 from gymmesh_conformance.runner import CaseResult
-from gymmesh_conformance.scripted.agent import ScriptedAgent
-from gymmesh_conformance.scripted.serving import served
+from gymmesh_conformance.scripted import ScriptedAgent, served
 from gymmesh_conformance.services import full_name
 from gymmesh_runtime.security import Credentials
 

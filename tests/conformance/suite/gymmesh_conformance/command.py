@@ -13,13 +13,11 @@ from typing import Any, Final
 import yaml
 
 from gymmesh_conformance.collectors import Collector, run_collector_suite, select_collector_cases
-from gymmesh_conformance.mux.runner import run_mux_suite, select_mux_cases
-from gymmesh_conformance.mux.target import MuxTarget
+from gymmesh_conformance.mux import MuxTarget, run_mux_suite, select_mux_cases
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.reports import as_json, as_junit, lines_of, summary
 from gymmesh_conformance.runner import CaseResult, Stop
-from gymmesh_conformance.scripted.serving import served_world
-from gymmesh_conformance.scripted.world import World, rooms
+from gymmesh_conformance.scripted import World, rooms, served_world
 from gymmesh_conformance.suites import (
     AgentTarget,
     DiscoveryTarget,

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from gymmesh_conformance.errors import CallError
-from gymmesh_conformance.scripted.world import Room
+from gymmesh_conformance.scripted import Room
 from gymmesh_conformance.services import Rpc, methods
 from gymmesh_runtime.errors import MeshError, from_status, to_status
 from gymmesh_runtime.peers import PeerDirectory

@@ -51,18 +51,31 @@ from google.protobuf.message import Message
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_conformance import laws
-from gymmesh_conformance.cases import Case, CaseError
-from gymmesh_conformance.cases.expectations import Answer, difference, expectation_problems
-from gymmesh_conformance.cases.matching import mismatches, render, to_plain
+from gymmesh_conformance.cases import (
+    Answer,
+    Case,
+    CaseError,
+    difference,
+    expectation_problems,
+    mismatches,
+    render,
+    to_plain,
+)
 from gymmesh_conformance.errors import CallError
-from gymmesh_conformance.laws.answers import answer_problems
+from gymmesh_conformance.laws import answer_problems
 from gymmesh_conformance.paths import Path
-from gymmesh_conformance.scripted.script import Script
-from gymmesh_conformance.scripted.world import World
+from gymmesh_conformance.scripted import Script, World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
-from gymmesh_conformance.steps.probes import HealthWatch, WirePath, check_health, send_raw
-from gymmesh_conformance.steps.talks import Collected, Talk
-from gymmesh_conformance.steps.watches import WATCH_WORDS, Watches
+from gymmesh_conformance.steps import (
+    WATCH_WORDS,
+    Collected,
+    HealthWatch,
+    Talk,
+    Watches,
+    WirePath,
+    check_health,
+    send_raw,
+)
 
 _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back

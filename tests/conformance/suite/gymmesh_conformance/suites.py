@@ -18,14 +18,13 @@ from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from gymmesh_conformance.cases import Case, load_cases
-from gymmesh_conformance.cases.matching import Tag, load_yaml, to_plain
+from gymmesh_conformance.cases import Case, Tag, load_cases, load_yaml, to_plain
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.paths import Path
 from gymmesh_conformance.runner import CaseResult, Stop, Subject, run_case
-from gymmesh_conformance.scripted.world import World
+from gymmesh_conformance.scripted import World
 from gymmesh_conformance.services import rpc
-from gymmesh_conformance.steps.probes import WirePath
+from gymmesh_conformance.steps import WirePath
 
 _ASK_S: Final = 10.0
 #: Seconds that a slow call of a case takes, unless the profile says `slow_s`. Over 120, a client

@@ -18,6 +18,8 @@ from typing import Final
 from gymmesh_client import UserError
 from gymmesh_data.exports.format import Format
 
+MEMBERS_ARE_ROOMS = True  # see tools/import_faces.py
+
 
 def _declared() -> Iterator[Format]:
     for module in pkgutil.iter_modules(__path__):

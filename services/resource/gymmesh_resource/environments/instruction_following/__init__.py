@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gymmesh_resource.environments._late import late_class
+from gymmesh_resource.environments._lazy_class import lazy_class
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments.instruction_following.environment import (
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["InstructionFollowingEnvironment"]
 
-__getattr__ = late_class(__name__, "InstructionFollowingEnvironment")
+__getattr__ = lazy_class(__name__, "InstructionFollowingEnvironment")

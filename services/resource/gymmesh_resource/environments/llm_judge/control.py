@@ -14,6 +14,8 @@ from typing import TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
+IS_FACE = True  # see tools/import_faces.py
+
 T = TypeVar("T")
 HARMLESS = "I do not know."
 # What an endpoint answers to a text that is too long for it, or that it does not take.

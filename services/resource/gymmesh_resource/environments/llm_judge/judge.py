@@ -23,6 +23,8 @@ from gymmesh_resource.model_access import ModelAnswer
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
 
+IS_FACE = True  # see tools/import_faces.py
+
 T = TypeVar("T")
 # Characters of a reply kept as evidence: its end, where the verdict is.
 _EVIDENCE = 2_000

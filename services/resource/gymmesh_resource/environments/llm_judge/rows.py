@@ -13,6 +13,8 @@ from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 from gymmesh_responses import text_of
 
+IS_FACE = True  # see tools/import_faces.py
+
 JudgingMode: TypeAlias = Literal["equivalence", "rubric", "score", "rule"]
 _TEXT_KEYS = ("question", "criterion", "criteria", "requirement", "description", "title", "text")
 _CRITERIA = 100

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environments._claims import gives
-from gymmesh_resource.environments._standing import stands_alone
+from gymmesh_resource.environments._whole_words import stands_alone
 from gymmesh_responses import text_of
 
 INSTRUCTIONS = (

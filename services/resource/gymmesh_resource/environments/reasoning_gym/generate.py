@@ -14,6 +14,8 @@ from typing import Any
 from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.text import one_line
 
+IS_FACE = True  # see tools/import_faces.py
+
 _INSTRUCTION = "Think first, then give the final answer alone between <answer> and </answer>."
 # Seeds of the library's generators are 32-bit numbers.
 REASONING_GYM = Extra("reasoning-gym", ("reasoning_gym",))

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from gymmesh_resource.environments._late import late_class
+from gymmesh_resource.environments._lazy_class import lazy_class
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments.sql.environment import SqlEnvironment as SqlEnvironment
 
 __all__ = ["SqlEnvironment"]
 
-__getattr__ = late_class(__name__, "SqlEnvironment")
+__getattr__ = lazy_class(__name__, "SqlEnvironment")

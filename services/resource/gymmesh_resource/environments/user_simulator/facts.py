@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from gymmesh_resource.environments._standing import stands_alone
+from gymmesh_resource.environments._whole_words import stands_alone
 
 _ALIKE = str.maketrans(
     "\N{RIGHT SINGLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gymmesh_resource.environments._late import late_class
+from gymmesh_resource.environments._lazy_class import lazy_class
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments.web_search.environment import (
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     )
 
 
-__getattr__ = late_class(__name__, "WebSearchEnvironment")
+__getattr__ = lazy_class(__name__, "WebSearchEnvironment")
 
 __all__ = [
     "WebSearchEnvironment",

@@ -14,6 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+IS_FACE = True  # see tools/import_faces.py
+
 _PLAIN = frozenset((".txt", ".text", ".md", ".markdown", ".rst"))
 _HTML = frozenset((".html", ".htm", ".xhtml"))
 _ROWS = frozenset((".jsonl", ".ndjson"))

@@ -23,6 +23,8 @@ from gymmesh_resource.environments.web_search.documents import (
 )
 from gymmesh_runtime.text import one_line
 
+IS_FACE = True  # see tools/import_faces.py
+
 # SQLite keeps both numbers in the file's head: "GMwx", and the version of this layout.
 APPLICATION_ID = 0x474D7778
 FORMAT = 1

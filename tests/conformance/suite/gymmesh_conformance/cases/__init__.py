@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+from gymmesh_conformance.cases.expectations import Answer, difference, expectation_problems
+from gymmesh_conformance.cases.matching import Tag, load_yaml, mismatches, render, to_plain
 from gymmesh_conformance.cases.reading import SUITES, Case, CaseError, load_cases, read_cases
 
-__all__ = ["SUITES", "Case", "CaseError", "load_cases", "read_cases"]
+__all__ = [
+    "SUITES",
+    "Answer",
+    "Case",
+    "CaseError",
+    "Tag",
+    "difference",
+    "expectation_problems",
+    "load_cases",
+    "load_yaml",
+    "mismatches",
+    "read_cases",
+    "render",
+    "to_plain",
+]

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from gymmesh_conformance.cases import CaseError
 from gymmesh_conformance.cases.matching import mismatches, to_plain
+from gymmesh_conformance.cases.reading import CaseError
 from gymmesh_conformance.errors import CallError, usage_of
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from gymmesh_conformance.laws.answers import answer_problems
 from gymmesh_conformance.laws.messages import (
     CODE_OF_REASON,
     answer_stream_problems,
@@ -20,6 +21,7 @@ from gymmesh_conformance.laws.messages import (
 
 __all__ = [
     "CODE_OF_REASON",
+    "answer_problems",
     "answer_stream_problems",
     "conversation",
     "conversation_problems",

@@ -9,7 +9,11 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_conformance.laws import messages
+from gymmesh_conformance.laws.messages import (
+    answer_stream_problems,
+    stream_problems,
+    verification_problems,
+)
 
 _Check = Callable[[Any, Sequence[Any]], list[str]]
 
@@ -41,15 +45,13 @@ def _called_tool(request: Any, responses: Sequence[Any]) -> list[str]:
 
 
 def _verified(request: Any, responses: Sequence[Any]) -> list[str]:
-    return messages.verification_problems(responses[0].verification)
+    return verification_problems(responses[0].verification)
 
 
 def _verified_group(request: Any, responses: Sequence[Any]) -> list[str]:
     verdicts = responses[0].verdicts
     problems = [
-        problem
-        for verdict in verdicts
-        for problem in messages.verification_problems(verdict.verification)
+        problem for verdict in verdicts for problem in verification_problems(verdict.verification)
     ]
     asked = [member.rollout_id for member in request.members]
     if [verdict.rollout_id for verdict in verdicts] != asked:
@@ -62,7 +64,7 @@ def _created_response(request: Any, responses: Sequence[Any]) -> list[str]:
 
 
 def _streamed_response(request: Any, responses: Sequence[Any]) -> list[str]:
-    problems = messages.answer_stream_problems(responses)
+    problems = answer_stream_problems(responses)
     if not problems:
         problems = _model_answer(request.call, responses[-1].completed)
     return problems
@@ -81,7 +83,7 @@ def _model_answer(call: Any, answer: Any) -> list[str]:
 
 
 def _ran_rollout(request: Any, responses: Sequence[Any]) -> list[str]:
-    return messages.stream_problems([one.event for one in responses], request)
+    return stream_problems([one.event for one in responses], request)
 
 
 def _unset(message: Any, *names: str) -> list[str]:

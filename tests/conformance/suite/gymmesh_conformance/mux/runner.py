@@ -30,8 +30,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 
 from gymmesh.mux.v1 import mux_pb2
-from gymmesh_conformance.cases import Case, CaseError, read_cases
-from gymmesh_conformance.cases.matching import mismatches, render
+from gymmesh_conformance.cases import Case, CaseError, mismatches, read_cases, render
 from gymmesh_conformance.errors import CallError, from_status
 from gymmesh_conformance.laws import error_problems
 from gymmesh_conformance.mux.target import MuxTarget

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf import json_format
 
-from gymmesh_conformance.cases.matching import render
+from gymmesh_conformance.cases import render
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.mux.exchange import METHOD, Exchange
 from gymmesh_conformance.mux.laws import MIB

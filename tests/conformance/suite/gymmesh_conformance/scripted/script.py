@@ -32,7 +32,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_conformance.cases.matching import to_plain
+from gymmesh_conformance.cases import to_plain
 from gymmesh_conformance.errors import CallError, make_error
 
 _FOREVER_S: Final = 30.0  # longer than any case runs; bounded, so that nothing outlives a test

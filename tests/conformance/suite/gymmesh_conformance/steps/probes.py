@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from gymmesh_conformance import laws
-from gymmesh_conformance.cases.matching import mismatches
+from gymmesh_conformance.cases import mismatches
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.paths import Path
 from gymmesh_conformance.services import full_name, rpc

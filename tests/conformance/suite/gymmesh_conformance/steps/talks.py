@@ -30,7 +30,7 @@ from typing import Any, Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_conformance import laws
-from gymmesh_conformance.cases.matching import mismatches, to_plain
+from gymmesh_conformance.cases import mismatches, to_plain
 from gymmesh_conformance.errors import CallError, from_status
 from gymmesh_conformance.paths import Path
 from gymmesh_conformance.services import rpc

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_conformance import laws
-from gymmesh_conformance.cases.matching import mismatches, to_plain
+from gymmesh_conformance.cases import mismatches, to_plain
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.paths import Path
 from gymmesh_conformance.services import rpc

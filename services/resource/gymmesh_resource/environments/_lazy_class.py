@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def late_class(package: str, name: str) -> Callable[[str], Any]:
+def lazy_class(package: str, name: str) -> Callable[[str], Any]:
     """A `__getattr__` for `package` that imports the class `name` from its module `environment`.
 
     Late, because worker processes import other modules of these packages, such as `verdict`, and
