@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs `make check`, `make test` and every other test target of the Makefile, one after the other,
-# and prints one table: tools/test-all.sh [TARGET...]. The logs are in .cache/test-all. A target that
-# fails does not keep the others from running; the exit code then is 1.
+# and prints one table: tools/test-all.sh [TARGET...]. The logs are in .cache/test-all, or in $LOGS. A
+# target that fails does not keep the others from running; the exit code then is 1.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-logs=.cache/test-all
+logs=${LOGS:-.cache/test-all}
 mkdir -p "$logs"
 if [ $# -eq 0 ]; then
-    # Those that need nothing but Python first; test-all itself is left out.
+    # All that there are, in the order of their names; test-all itself is left out.
     mapfile -t targets < <(
         echo check
         sed -nE 's/^(test(-[a-z-]+)?):.*/\1/p' Makefile | grep -vx test-all | sort -u
@@ -24,8 +24,9 @@ for target in "${targets[@]}"; do
         result=failed
         failed=1
     fi
-    # pytest's last line, where there is one.
-    counts=$(grep -aoE '[0-9]+ (passed|failed|error)[^=]*' "$logs/$target.log" | tail -n 1 || true)
+    # The last line of each run of pytest.
+    counts=$(grep -aE '^(=+ )?[0-9]+ (passed|failed|skipped|errors?|deselected).* in [0-9.]+s' \
+        "$logs/$target.log" | sed -E 's/^=+ //; s/ *=*$//' | paste -sd ';' | sed 's/;/; /g')
     rows+=("$(printf '%-16s %-7s %6d s  %s' "$target" "$result" $((SECONDS - began)) "$counts")")
     printf '%s\n' "${rows[-1]}" >&2
 done

@@ -33,7 +33,7 @@ import click
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.failures import FailureStage, StepFailed, failure_of
 from gymmesh_cli.main import cli
-from gymmesh_runtime.errors import CODE_OF_REASON, MeshError
+from gymmesh_runtime.errors import CODE_OF_REASON, RULES, MeshError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ANSWERS: Final = "answers.jsonl"
@@ -207,6 +207,8 @@ def reason_table() -> str:
         if CODE_OF_REASON[reason].name != code:
             raise ValueError(f"{name}: errors.proto says {code}")
         again = "yes" if _may_succeed(reason) else "no"
+        if RULES[reason].repeats:
+            again = "after a fix"
         rows.append(f"| `{name}` | {code} | {meaning} | {again} |")
     return "\n".join(rows)
 

@@ -33,6 +33,7 @@ from gymmesh_resource.verdicts import check_range
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.text import shown_traceback
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
@@ -149,8 +150,9 @@ class ResourceService(Service):
             try:
                 if type(self.environment).close is not Environment.close:
                     await self._method(self.environment.close, CLOSE_S).call()
-            except Exception:
-                _LOGGER.exception("environment %s failed while it closed", self.name)
+            except Exception as error:
+                shown = shown_traceback(error)
+                _LOGGER.error("environment %s failed while it closed", self.name, exc_info=shown)
             await self.environment.close_processes()
         self._threads.close()
 

@@ -21,7 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.context import NO_METADATA
-from gymmesh_runtime.text import authors_traceback, place_of, traceback_id
+from gymmesh_runtime.text import place_of, shown_traceback, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
 DOMAIN: Final = "gymmesh"
@@ -44,6 +44,13 @@ _CODE_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 #: What each reason means, as the options of its enum value in errors.proto state it.
 RULES: Final[Mapping[int, errors_pb2.ReasonRule]] = {
     value.number: value.GetOptions().Extensions[errors_pb2.rule]
+    for value in Reason.DESCRIPTOR.values
+    if value.number
+}
+
+# The descriptor's own look-up fails on names with surrogates, which rows may hold.
+_REASON_BY_NAME: Final = {
+    value.name.removeprefix(_PREFIX): Reason.ValueType(value.number)
     for value in Reason.DESCRIPTOR.values
     if value.number
 }
@@ -121,6 +128,19 @@ def reason_name(reason: int) -> str:
     return f"UNKNOWN_{reason}" if value is None else value.name.removeprefix(_PREFIX)
 
 
+def reason_of(name: str) -> Reason.ValueType | None:
+    """The reason of a wire name; None for one that this contract does not have."""
+    return _REASON_BY_NAME.get(name)
+
+
+def repeats(reason: int | None) -> bool:
+    """Whether a failure for this reason is a fault of code: the same code fails again with the same
+    input.
+    """
+    rule = None if reason is None else RULES.get(reason)
+    return rule is not None and rule.repeats
+
+
 def field_invalid(field: str, problem: str) -> MeshError:
     """FIELD_INVALID: `field` is a path such as `instance.address`, `problem` the rest."""
     return MeshError(
@@ -168,14 +188,14 @@ def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshErro
 def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> MeshError:
     """Turns an exception that nobody foresaw into INTERNAL_FAULT.
 
-    ``authors``: it comes from an author's code; its traceback is logged from there on, without our
-    frames that called it.
+    ``authors``: it comes from an author's code, be it an installed package.
 
-    Logs the traceback under an ``error_id``, the same for all from one place. The caller gets
+    Logs the traceback, from the author's code on where it has a part in it, under an ``error_id``,
+    the same for all from one place. The caller gets
     that id, the exception's type and where it was raised; not its words, which may hold anything.
     """
     error_id = traceback_id(exc)
-    shown = (type(exc), exc, authors_traceback(exc) if authors else exc.__traceback__)
+    shown = shown_traceback(exc, installed=authors)
     _log.error("unforeseen failure in %s (error_id %s)", where, error_id, exc_info=shown)
     place = place_of(exc)
     return MeshError(
@@ -233,8 +253,7 @@ def from_status(status: status_pb2.Status) -> MeshError:
         try:
             if detail.Unpack(info):
                 if info.domain == DOMAIN:
-                    known = Reason.DESCRIPTOR.values_by_name.get(_PREFIX + info.reason)
-                    reason = None if known is None else Reason.ValueType(known.number)
+                    reason = reason_of(info.reason)
                     metadata = dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9

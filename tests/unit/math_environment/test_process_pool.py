@@ -205,6 +205,7 @@ async def test_exceptions_come_back(pool: ProcessPool) -> None:
     with pytest.raises(KeyError, match="because") as raised:
         await pool.run(functions.refuse, "because", timeout=LONG)
     assert "in refuse" in raised.value.__notes__[0]
+    assert "process_worker" not in raised.value.__notes__[0], "the author's code alone"
     for odd in (functions.refuse_oddly, functions.give_a_lock):
         with pytest.raises((WorkerFunctionError, TypeError)):
             await pool.run(odd, timeout=LONG)

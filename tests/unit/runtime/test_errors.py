@@ -23,6 +23,9 @@ from gymmesh_runtime.errors import (
     MeshError,
     from_rpc_error,
     from_status,
+    reason_name,
+    reason_of,
+    repeats,
     to_status,
     unforeseen,
 )
@@ -181,6 +184,17 @@ def test_a_status_that_grpc_lost_is_a_connection_that_broke() -> None:
     assert from_rpc_error(exc, "10.0.0.1:1", "a.B/C").reason_name == "PEER_UNAVAILABLE"
     exc = grpc.aio.AioRpcError(code, nothing, nothing, details="a fault of its own")
     assert from_rpc_error(exc, "10.0.0.1:1", "a.B/C").reason_name == "INTERNAL_FAULT"
+
+
+def test_faults_of_code_repeat_and_what_the_network_does_may_not() -> None:
+    names = {name for name in map(reason_name, REASONS) if repeats(reason_of(name))}
+    assert names == {"INTERNAL_FAULT", "ENVIRONMENT_FAULT", "VERIFIER_FAULT", "AGENT_FAULT"}
+
+
+@pytest.mark.parametrize("name", ["", "UNSPECIFIED", "OF_A_LATER_CONTRACT", "\ud800", "a\0b"])
+def test_a_name_that_is_no_reason_has_none(name: str) -> None:
+    assert reason_of(name) is None
+    assert not repeats(reason_of(name))
 
 
 def test_an_unforeseen_exception_keeps_its_words_to_itself() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import traceback
+from collections.abc import Callable
+from types import FunctionType
 
 import pytest
 
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout, for_rollout
 from gymmesh_runtime.telemetry.logs import Concealing, JsonLines, OneOfEach
-from gymmesh_runtime.text.faults import describe, place_of, traceback_id, words_of
+from gymmesh_runtime.text.faults import describe, place_of, shown_traceback, traceback_id, words_of
 from gymmesh_runtime.text.secrets import mask_secrets
 
 
@@ -125,3 +129,49 @@ def test_the_place_is_the_authors_though_a_library_raised_it() -> None:
     with pytest.raises(ValueError, match="line 1") as caught:
         json.loads("{")
     assert place_of(caught.value).startswith("tests/unit/runtime/test_logs.py:")
+
+
+def _through(module: str, file: str, callee: Callable[[], object]) -> Callable[[], object]:
+    """A function of another module and file that calls `callee`."""
+
+    def caller() -> object:
+        return callee()
+
+    code = caller.__code__.replace(co_filename=file)
+    return FunctionType(code, {"__name__": module}, closure=caller.__closure__)
+
+
+def _frames(error: BaseException, *, installed: bool = True) -> list[str]:
+    shown = shown_traceback(error, installed=installed)
+    assert shown[:2] == (type(error), error)
+    return [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(shown[2])]
+
+
+def _failing() -> None:
+    raise LookupError("wanted")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_traceback_begins_with_the_authors_code(installed: bool) -> None:
+    below = _through("gymmesh_resource.task", "/ours/task.py", _failing)
+    authors = _through("shop", "/home/ada/shop.py", below)
+    library = _through("numpy.linalg", "/lib/site-packages/numpy/linalg.py", authors)
+    ours = _through("gymmesh_resource.serving", "/ours/serving.py", library)
+    with pytest.raises(LookupError) as raised:
+        _through("gymmesh_runtime.binding", "/ours/binding.py", ours)()
+    error = raised.value
+    # Without the test itself, which called all this.
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    expected = ["shop", "gymmesh_resource.task", __name__]
+    assert _frames(error, installed=installed) == ["numpy.linalg"] * installed + expected
+
+
+def test_a_traceback_without_the_authors_code_is_whole() -> None:
+    library = _through("msgspec", "/lib/site-packages/msgspec/a.py", functools.partial(int, "x"))
+    with pytest.raises(ValueError, match="'x'") as raised:
+        _through("gymmesh_model.backends", "/ours/backends.py", library)()
+    error = raised.value
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    assert _frames(error, installed=False) == ["gymmesh_model.backends", "msgspec"]
+    assert _frames(error) == ["msgspec"]
+    assert _frames(LookupError("never raised")) == []

@@ -10,10 +10,9 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli.terminal.writing import echo, echo_parts
 from gymmesh_client import FailedAttempt
 from gymmesh_client.boundaries import boundary_name
-from gymmesh_client.dispatch import comes_again
 from gymmesh_client.rows import status_dict
 from gymmesh_responses import bytes_to_text, text_of
-from gymmesh_runtime.errors import from_status
+from gymmesh_runtime.errors import from_status, repeats
 from gymmesh_runtime.text import one_line, shortened
 
 _LONG: Final = 2000
@@ -45,10 +44,11 @@ class EventPrinter:
         boundary = boundary_name(failed.failure.boundary)
         status = status_dict(failed.failure.status)
         reason = f" {status['reason']}" if status["reason"] else ""
-        helps = failed.failure.retry_safe and not comes_again(
-            from_status(failed.failure.status).reason
-        )
-        again = "  (a retry is safe)" if helps else ""
+        again = ""
+        if repeats(from_status(failed.failure.status).reason):
+            again = "  (a retry fails again until the code is fixed)"
+        elif failed.failure.retry_safe:
+            again = "  (a retry is safe)"
         _line("failed", f"{boundary}{reason}: {status['message']}{again}", "red")
 
     def _delta(self, delta: pb.OutputDelta) -> None:

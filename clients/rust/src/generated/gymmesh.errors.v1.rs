@@ -19,6 +19,11 @@ pub struct ReasonRule {
     /// and turns RESOURCE, verification VERIFIER, all else AGENT).
     #[prost(enumeration = "super::super::rollout::v1::Boundary", tag = "3")]
     pub boundary: i32,
+    /// Whether the code of an environment, an agent or a server is at fault: the
+    /// same code fails again with the same input. A retry is as safe as
+    /// `retry_safe` says, and succeeds only once the code has been fixed.
+    #[prost(bool, tag = "4")]
+    pub repeats: bool,
 }
 impl ::prost::Name for ReasonRule {
     const NAME: &'static str = "ReasonRule";

@@ -13,7 +13,7 @@ Everything here is pure: no task, no socket, no clock. The collector says what h
 """
 
 from gymmesh_client.dispatch.backlog import Assignment
-from gymmesh_client.dispatch.causes import Ended, cause_of, comes_again
+from gymmesh_client.dispatch.causes import Ended, cause_of
 from gymmesh_client.dispatch.dispatcher import Dispatcher
 from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
 
@@ -26,5 +26,4 @@ __all__ = [
     "RunStateError",
     "State",
     "cause_of",
-    "comes_again",
 ]

@@ -14,6 +14,7 @@ from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_runtime.errors import repeats
 from gymmesh_runtime.timers import doubled_s
 
 Reason = errors_pb2.ErrorReason
@@ -111,14 +112,6 @@ _SERVICES: Final = {
 }
 # What a proxy says of an endpoint that is not there.
 _GATEWAY_STATUSES: Final = ("502", "503", "504")
-# Faults of code: with the same input they come again. All others depend on the network, on time
-# or on what the policy samples.
-_OF_CODE: Final = {
-    Reason.ERROR_REASON_INTERNAL_FAULT,
-    Reason.ERROR_REASON_ENVIRONMENT_FAULT,
-    Reason.ERROR_REASON_VERIFIER_FAULT,
-    Reason.ERROR_REASON_AGENT_FAULT,
-}
 _LONGEST_FAULT: Final = 300
 
 
@@ -166,14 +159,9 @@ def is_unknown(ended: Ended) -> bool:
     )
 
 
-def comes_again(reason: int) -> bool:
-    """Whether a failure for this reason is a fault of code, which a retry does not mend."""
-    return reason in _OF_CODE
-
-
 def fault_of(ended: Ended) -> str:
     """What is the same whenever the same code fails in the same place; empty for other failures."""
-    if not comes_again(ended.reason):
+    if not repeats(ended.reason):
         return ""
     exception, at = ended.metadata.get("exception"), ended.metadata.get("at")
     where = f"{exception} at {at}" if exception and at else ended.message

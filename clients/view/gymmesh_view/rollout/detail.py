@@ -11,6 +11,7 @@ from msgspec import UNSET
 from gymmesh_data import Actor, StoredRollout, actors_of
 from gymmesh_data.rollout import list_of, object_of, objects_of, parsed_items
 from gymmesh_rows import parsed
+from gymmesh_runtime.errors import reason_of, repeats
 from gymmesh_view.rollout.call_tokens import calls_of
 from gymmesh_view.rollout.conversation import items_of, laid_out
 from gymmesh_view.rows import Json, clean, text_of
@@ -214,6 +215,7 @@ def _failure(failure: Any) -> Json | None:
         _texts(said, "boundary")
         | _texts(status, "reason", "message")
         | {"retry_safe": said.get("retry_safe") is True}
+        | {"repeats": repeats(reason_of(text_of(status, "reason")))}
         | _texts(said, "component", "call_id")
         | {"metadata": laid_out(metadata) if metadata else ""}
     )

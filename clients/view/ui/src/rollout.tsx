@@ -195,6 +195,11 @@ export function RewardBadge({ row }: { row: Row }) {
   return <span class={`badge ${good}`}>reward {reward(row.reward)}</span>;
 }
 
+function retryOf(failure: NonNullable<Detail["failure"]>): string {
+  if (failure.repeats) return "a retry fails again until the code is fixed";
+  return failure.retry_safe ? "a retry is safe" : "a retry is not safe";
+}
+
 function FailureBox({ failure }: { failure: NonNullable<Detail["failure"]> }) {
   return (
     <section class="failure" aria-label="Failure">
@@ -206,7 +211,7 @@ function FailureBox({ failure }: { failure: NonNullable<Detail["failure"]> }) {
       </div>
       <p class="dim">
         {failure.component && `in ${plain(failure.component)} · `}
-        {failure.retry_safe ? "a retry is safe" : "a retry is not safe"}
+        {retryOf(failure)}
       </p>
       {failure.metadata && <Block text={failure.metadata} />}
     </section>

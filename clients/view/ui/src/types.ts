@@ -103,6 +103,8 @@ export interface Failure {
   reason: string;
   message: string;
   retry_safe: boolean;
+  /** Whether the code is at fault: a retry fails again until it is fixed. */
+  repeats: boolean;
   component: string;
   call_id: string;
   metadata: string;

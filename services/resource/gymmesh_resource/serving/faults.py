@@ -21,10 +21,10 @@ from gymmesh_resource.workers import PoolSaturated
 from gymmesh_responses import CodecError, item_to_dict
 from gymmesh_runtime.errors import MeshError, field_invalid, queue_full
 from gymmesh_runtime.text import (
-    authors_traceback,
     describe,
     mask_secrets,
     shown_place,
+    shown_traceback,
     traceback_id,
 )
 
@@ -55,8 +55,7 @@ def environment_fault(
         )
     error_id = traceback_id(error)
     message = "environment %s failed in %s (error_id %s)"
-    shown = (type(error), error, authors_traceback(error))
-    _LOGGER.error(message, environment, stage, error_id, exc_info=shown)
+    _LOGGER.error(message, environment, stage, error_id, exc_info=shown_traceback(error))
     about = _about(error)
     owner = "verifier" if reason == _Reason.ERROR_REASON_VERIFIER_FAULT else "environment"
     return MeshError(

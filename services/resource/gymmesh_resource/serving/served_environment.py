@@ -27,7 +27,7 @@ from gymmesh_resource.tools import Toolset
 from gymmesh_resource.workers import Threads
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
-from gymmesh_runtime.text import shown_place
+from gymmesh_runtime.text import shown_place, shown_traceback
 from gymmesh_runtime.text.authors_code import as_exception
 
 #: Seconds that an environment may take to free one session.
@@ -183,8 +183,10 @@ class ServedEnvironment:
             return
         try:
             await self._close_session.call((session,))
-        except Exception:
-            _LOGGER.exception("environment %s failed while it closed a session", self.name)
+        except Exception as error:
+            shown = shown_traceback(error)
+            message = "environment %s failed while it closed a session"
+            _LOGGER.error(message, self.name, exc_info=shown)
 
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
         fault = callers_fault(error, self.name, task)

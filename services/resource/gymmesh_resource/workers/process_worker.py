@@ -102,7 +102,8 @@ def _perform(reference: str, arguments: tuple[Any, ...]) -> bytes:
 
 def _describe(error: BaseException) -> tuple[str, Any]:
     """The exception itself where it survives a pickle, else its text."""
-    trace = traceback.format_exc()
+    called = error.__traceback__ and error.__traceback__.tb_next  # without the frame of ours
+    trace = "".join(traceback.format_exception(error.with_traceback(called)))
     try:
         pickle.loads(pickle.dumps(error))
     except BaseException:

@@ -7,11 +7,11 @@ secrets       secrets masked
 """
 
 from gymmesh_runtime.text.faults import (
-    authors_traceback,
     describe,
     os_reason,
     place_of,
     shown_place,
+    shown_traceback,
     traceback_id,
 )
 from gymmesh_runtime.text.plain_text import (
@@ -25,7 +25,6 @@ from gymmesh_runtime.text.secrets import mask_secrets, remember_secret
 
 __all__ = [
     "PlainFormatter",
-    "authors_traceback",
     "describe",
     "laid_out",
     "mask_secrets",
@@ -36,5 +35,6 @@ __all__ = [
     "remember_secret",
     "shortened",
     "shown_place",
+    "shown_traceback",
     "traceback_id",
 ]

@@ -24,6 +24,8 @@ _STDLIB: Final = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platst
 _OURS: Final = ("gymmesh.", "gymmesh_")
 _AUTHORS: Final = "gymmesh_environment_"
 _READY: Final = "gymmesh_resource.environments."
+_AUTHORS_RANK: Final = 0
+_INSTALLED_RANK: Final = 1
 _OUR_RANK: Final = 2
 
 
@@ -66,16 +68,22 @@ def place_of(error: BaseException) -> str:
     return fallback
 
 
-def authors_traceback(error: BaseException) -> TracebackType | None:
-    """The traceback from the author's first frame on, without ours that called it; all of it where
-    no frame is the author's.
+def shown_traceback(
+    error: BaseException, *, installed: bool = True
+) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """What to log of an exception, for `exc_info`: its traceback from the author's first frame on,
+    without ours that called it; all of it where no frame is the author's.
+
+    installed: whether an installed package counts as the author's. Not where the author's code may
+    have no part in it: what calls a library then is ours.
     """
+    most = _INSTALLED_RANK if installed else _AUTHORS_RANK
     at = error.__traceback__
     while at is not None:
-        if _rank(at.tb_frame.f_code.co_filename, _module(at.tb_frame)) < _OUR_RANK:
-            return at
+        if _rank(at.tb_frame.f_code.co_filename, _module(at.tb_frame)) <= most:
+            break
         at = at.tb_next
-    return error.__traceback__
+    return type(error), error, at or error.__traceback__
 
 
 def traceback_id(error: BaseException) -> str:
@@ -97,23 +105,23 @@ def _authors_frame(frames: list[tuple[FrameType, int]]) -> tuple[FrameType, int]
     Where all is installed: the innermost of the package that the service called.
     """
     ranks = [_rank(frame.f_code.co_filename, _module(frame)) for frame, _ in frames]
-    if 0 in ranks:
-        return frames[len(ranks) - 1 - ranks[::-1].index(0)]
-    if 1 not in ranks:
+    if _AUTHORS_RANK in ranks:
+        return frames[len(ranks) - 1 - ranks[::-1].index(_AUTHORS_RANK)]
+    if _INSTALLED_RANK not in ranks:
         return None
-    package = _package(frames[ranks.index(1)][0])
+    package = _package(frames[ranks.index(_INSTALLED_RANK)][0])
     return [one for one in frames if _package(one[0]) == package][-1]
 
 
 def _rank(file: str, module: str) -> int:
     """0: an author's file; 1: an installed environment or library; 2: ours and Python's."""
     if module.startswith(_READY):
-        return 1
+        return _INSTALLED_RANK
     if file.startswith("<") or (module.startswith(_OURS) and not module.startswith(_AUTHORS)):
         return _OUR_RANK
     if "site-packages" in file or "dist-packages" in file:
-        return 1
-    return _OUR_RANK if file.startswith(_STDLIB) else 0
+        return _INSTALLED_RANK
+    return _OUR_RANK if file.startswith(_STDLIB) else _AUTHORS_RANK
 
 
 def _module(frame: FrameType) -> str:

@@ -135,6 +135,16 @@ def test_a_page_has_side_calls_turns_rewards_of_tools_and_annotations() -> None:
     assert "calls" not in detail["others"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "comes_again"),
+    [("VERIFIER_FAULT", True), ("MODEL_SERVER_ERROR", False), ("\ud800", False), (7, False)],
+)
+def test_a_page_says_whether_a_failure_is_a_fault_of_code(reason: Any, comes_again: bool) -> None:
+    failure = {"boundary": "VERIFIER", "status": {"reason": reason}, "retry_safe": True}
+    found = detail_of(stored_rollout(row() | {"failure": failure}, "x"))["failure"]
+    assert (found["retry_safe"], found["repeats"]) == (True, comes_again)
+
+
 def test_a_page_has_so_many_items_of_a_long_rollout() -> None:
     turns = 20_000
     rollout = stored_rollout(

@@ -797,6 +797,7 @@ class ReasonRule(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     RETRY_SAFE_FIELD_NUMBER: _builtins.int
     BOUNDARY_FIELD_NUMBER: _builtins.int
+    REPEATS_FIELD_NUMBER: _builtins.int
     code: _code_pb2.Code.ValueType
     """The status code that the reason comes with."""
     retry_safe: _builtins.bool
@@ -810,16 +811,22 @@ class ReasonRule(_message.Message):
     it. Unspecified: the step decides (model calls MODEL, CallTool TOOL, sessions
     and turns RESOURCE, verification VERIFIER, all else AGENT).
     """
+    repeats: _builtins.bool
+    """Whether the code of an environment, an agent or a server is at fault: the
+    same code fails again with the same input. A retry is as safe as
+    `retry_safe` says, and succeeds only once the code has been fixed.
+    """
     def __init__(
         self,
         *,
         code: _code_pb2.Code.ValueType = ...,
         retry_safe: _builtins.bool = ...,
         boundary: _rollout_pb2.Boundary.ValueType = ...,
+        repeats: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "code", b"code", "retry_safe", b"retry_safe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "code", b"code", "repeats", b"repeats", "retry_safe", b"retry_safe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

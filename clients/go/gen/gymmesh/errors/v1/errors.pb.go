@@ -530,7 +530,11 @@ type ReasonRule struct {
 	// The boundary of a rollout that fails with this reason, whichever step met
 	// it. Unspecified: the step decides (model calls MODEL, CallTool TOOL, sessions
 	// and turns RESOURCE, verification VERIFIER, all else AGENT).
-	Boundary      v1.Boundary `protobuf:"varint,3,opt,name=boundary,proto3,enum=gymmesh.rollout.v1.Boundary" json:"boundary,omitempty"`
+	Boundary v1.Boundary `protobuf:"varint,3,opt,name=boundary,proto3,enum=gymmesh.rollout.v1.Boundary" json:"boundary,omitempty"`
+	// Whether the code of an environment, an agent or a server is at fault: the
+	// same code fails again with the same input. A retry is as safe as
+	// `retry_safe` says, and succeeds only once the code has been fixed.
+	Repeats       bool `protobuf:"varint,4,opt,name=repeats,proto3" json:"repeats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -584,6 +588,13 @@ func (x *ReasonRule) GetBoundary() v1.Boundary {
 		return x.Boundary
 	}
 	return v1.Boundary(0)
+}
+
+func (x *ReasonRule) GetRepeats() bool {
+	if x != nil {
+		return x.Repeats
+	}
+	return false
 }
 
 // What models a call had asked before it failed: a further detail of the status
@@ -658,16 +669,17 @@ var File_gymmesh_errors_v1_errors_proto protoreflect.FileDescriptor
 
 const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x1egymmesh/errors/v1/errors.proto\x12\x11gymmesh.errors.v1\x1a gymmesh/rollout/v1/rollout.proto\x1a google/protobuf/descriptor.proto\x1a\x15google/rpc/code.proto\"\x8b\x01\n" +
+	"\x1egymmesh/errors/v1/errors.proto\x12\x11gymmesh.errors.v1\x1a gymmesh/rollout/v1/rollout.proto\x1a google/protobuf/descriptor.proto\x1a\x15google/rpc/code.proto\"\xa5\x01\n" +
 	"\n" +
 	"ReasonRule\x12$\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x10.google.rpc.CodeR\x04code\x12\x1d\n" +
 	"\n" +
 	"retry_safe\x18\x02 \x01(\bR\tretrySafe\x128\n" +
-	"\bboundary\x18\x03 \x01(\x0e2\x1c.gymmesh.rollout.v1.BoundaryR\bboundary\"F\n" +
+	"\bboundary\x18\x03 \x01(\x0e2\x1c.gymmesh.rollout.v1.BoundaryR\bboundary\x12\x18\n" +
+	"\arepeats\x18\x04 \x01(\bR\arepeats\"F\n" +
 	"\n" +
 	"ModelUsage\x128\n" +
-	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\x9f\x18\n" +
+	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\xa7\x18\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12/\n" +
 	"#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x1a\x06\x82\xa0\x19\x02\b\x03\x12&\n" +
@@ -683,8 +695,9 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\x15ERROR_REASON_DRAINING\x10\x16\x1a\b\x82\xa0\x19\x04\b\x0e\x10\x01\x12%\n" +
 	"\x17ERROR_REASON_QUEUE_FULL\x10\x17\x1a\b\x82\xa0\x19\x04\b\b\x10\x01\x12$\n" +
 	"\x18ERROR_REASON_NOT_OFFERED\x10\x18\x1a\x06\x82\xa0\x19\x02\b\f\x12*\n" +
-	"\x1eERROR_REASON_CONTRACT_MISMATCH\x10\x19\x1a\x06\x82\xa0\x19\x02\b\t\x12)\n" +
-	"\x1bERROR_REASON_INTERNAL_FAULT\x10\x1a\x1a\b\x82\xa0\x19\x04\b\r\x10\x01\x12*\n" +
+	"\x1eERROR_REASON_CONTRACT_MISMATCH\x10\x19\x1a\x06\x82\xa0\x19\x02\b\t\x12+\n" +
+	"\x1bERROR_REASON_INTERNAL_FAULT\x10\x1a\x1a\n" +
+	"\x82\xa0\x19\x06\b\r\x10\x01 \x01\x12*\n" +
 	"\x1cERROR_REASON_DEADLINE_PASSED\x10\x1b\x1a\b\x82\xa0\x19\x04\b\x04\x10\x01\x12+\n" +
 	"\x1dERROR_REASON_CALLER_CANCELLED\x10\x1c\x1a\b\x82\xa0\x19\x04\b\x01\x10\x01\x12*\n" +
 	"\x1eERROR_REASON_CONTRACT_VIOLATED\x10\x1d\x1a\x06\x82\xa0\x19\x02\b\r\x12.\n" +
@@ -716,18 +729,15 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\x03\x12*\n" +
 	"\x1aERROR_REASON_SESSION_LIMIT\x10=\x1a\n" +
 	"\x82\xa0\x19\x06\b\b\x10\x01\x18\x03\x12'\n" +
-	"\x1bERROR_REASON_TOOL_NOT_FOUND\x10>\x1a\x06\x82\xa0\x19\x02\b\x05\x12.\n" +
-	"\x1eERROR_REASON_ENVIRONMENT_FAULT\x10?\x1a\n" +
-	"\x82\xa0\x19\x06\b\r\x10\x01\x18\x03\x12'\n" +
+	"\x1bERROR_REASON_TOOL_NOT_FOUND\x10>\x1a\x06\x82\xa0\x19\x02\b\x05\x120\n" +
+	"\x1eERROR_REASON_ENVIRONMENT_FAULT\x10?\x1a\f\x82\xa0\x19\b\b\r\x10\x01\x18\x03 \x01\x12'\n" +
 	"\x19ERROR_REASON_TOOL_TIMEOUT\x10@\x1a\b\x82\xa0\x19\x04\b\x04\x10\x01\x12*\n" +
 	"\x1aERROR_REASON_SESSION_STATE\x10A\x1a\n" +
-	"\x82\xa0\x19\x06\b\t\x10\x01\x18\x03\x12+\n" +
-	"\x1bERROR_REASON_VERIFIER_FAULT\x10F\x1a\n" +
-	"\x82\xa0\x19\x06\b\r\x10\x01\x18\x04\x12-\n" +
+	"\x82\xa0\x19\x06\b\t\x10\x01\x18\x03\x12-\n" +
+	"\x1bERROR_REASON_VERIFIER_FAULT\x10F\x1a\f\x82\xa0\x19\b\b\r\x10\x01\x18\x04 \x01\x12-\n" +
 	"\x1dERROR_REASON_VERIFIER_TIMEOUT\x10G\x1a\n" +
-	"\x82\xa0\x19\x06\b\x04\x10\x01\x18\x04\x12(\n" +
-	"\x18ERROR_REASON_AGENT_FAULT\x10P\x1a\n" +
-	"\x82\xa0\x19\x06\b\r\x10\x01\x18\x05\x12'\n" +
+	"\x82\xa0\x19\x06\b\x04\x10\x01\x18\x04\x12*\n" +
+	"\x18ERROR_REASON_AGENT_FAULT\x10P\x1a\f\x82\xa0\x19\b\b\r\x10\x01\x18\x05 \x01\x12'\n" +
 	"\x19ERROR_REASON_BUDGET_SPENT\x10Q\x1a\b\x82\xa0\x19\x04\b\n" +
 	"\x18\x06\x12*\n" +
 	"\x1eERROR_REASON_ROLLOUT_NOT_FOUND\x10R\x1a\x06\x82\xa0\x19\x02\b\x05\x12$\n" +
