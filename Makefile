@@ -12,9 +12,11 @@ WORKERS ?= 4
 HANDOFF ?= loaders trackers trainers
 # What vLLM computes on: cpu or gpu.
 DEVICE ?= cpu
+# An older vLLM for `make test-vllm`: 0.24 or 0.25, see tools/setup-vllm.sh.
+VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos chaos-damage clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -77,9 +79,10 @@ test-slurm: setup ## run a mesh in a real Slurm, whose Debian packages are insta
 test-view: setup ## test the page of gym-cli view, in a real browser, too (needs npm, Chromium)
 	@tools/test-view.sh $(ARGS)
 
-test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
-	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
-	GYMMESH_TEST_VLLM=$(DEVICE) $${VLLM_ENV:-.cache/vllm/env}/bin/python -m pytest tests/vllm $(ARGS)
+test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one; VLLM=0.24)
+	@DEVICE=$(DEVICE) VLLM=$(VLLM) tools/setup-vllm.sh >/dev/null
+	GYMMESH_TEST_VLLM=$(DEVICE) $${VLLM_ENV:-.cache/vllm/env$(addprefix -,$(VLLM))}/bin/python -m pytest \
+		$(if $(VLLM),tests/vllm/test_token_ids.py tests/vllm/test_nemo_rl.py,tests/vllm) $(ARGS)
 
 check: setup ## formatter, linter, types, import rules, contract and stubs: all that CI checks
 	@tools/check.sh
@@ -88,9 +91,10 @@ format: setup ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: setup ## regenerate the Python stubs and the columns of rows from proto/gymmesh
+proto: setup ## regenerate what is made of proto/gymmesh: all stubs, rows (LANGUAGES="go rust")
 	$(BIN)/python tools/generate.py
 	$(BIN)/python -m tools.rows
+	@tools/test-clients.sh --generate $(or $(LANGUAGES),go typescript rust)
 
 view: ## build the page of gym-cli view into clients/view/gymmesh_view/static (needs npm)
 	@tools/setup-view-page.sh
@@ -159,6 +163,9 @@ bench-scaling: setup ## measure at the small end what the capacity model compute
 
 bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http://…/v1 MODEL=…)
 	$(BIN)/python tests/scale/bench_tokens.py --url "$(URL)" --model "$(MODEL)" $(ARGS)
+
+bench-trainer: setup ## measure TrainerCollector beside TRL's own loop and verifiers (ARGS="--quick")
+	$(BIN)/python tests/scale/bench_trainer.py $(ARGS)
 
 bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
 	$(BIN)/python tests/scale/bench_transport.py $(ARGS)

@@ -113,7 +113,7 @@ def main(clients: Path = ROOT / "clients") -> int:
             status = 1
             print(
                 f"clients/{client}/{folder}: stale for {', '.join(names)}; run "
-                f"`make -C clients/{client} setup generate`",
+                f"`make proto LANGUAGES={client}`",
                 file=sys.stderr,
             )
     return status

@@ -7,7 +7,7 @@
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
 #   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
-#   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, Ray and NeMo Gym: 3 GB with torch's build for
+#   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, SGLang, Ray and NeMo Gym: 3 GB with torch's build for
 #              CPUs, 8 GB with PyPI's for Linux, which brings CUDA along; ten minutes
 #
 #   PYTHON_HANDOFF   the interpreter: Python 3.12, the only one that all of them take

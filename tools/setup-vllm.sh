@@ -5,7 +5,8 @@
 #
 #   PYTHON     the interpreter to build on (default: python3.11, else python3)
 #   DEVICE     cpu (the default) or gpu: which of vLLM's builds, see tools/vllm/requirements*.txt
-#   VLLM_ENV   where the environment is or goes (default: .cache/vllm/env)
+#   VLLM       an older version, 0.24 or 0.25, for the CPU: for tests that make a model of their own
+#   VLLM_ENV   where the environment is or goes (default: .cache/vllm/env, with -VERSION behind it)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,13 +19,18 @@ fail() {
 PYTHON=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
 [ -n "$PYTHON" ] || fail "no Python found; install Python 3.11 or newer, or set PYTHON=/path/to/python"
 cache=$PWD/.cache/vllm
-env=${VLLM_ENV:-$cache/env}
+env=${VLLM_ENV:-$cache/env${VLLM:+-$VLLM}}
 model=$cache/model
 case ${DEVICE:-cpu} in
 cpu) packages=tools/vllm/requirements.txt ;;
 gpu) packages=tools/vllm/requirements-gpu.txt ;;
 *) fail "DEVICE must be cpu or gpu, not $DEVICE" ;;
 esac
+if [ -n "${VLLM:-}" ]; then
+    [ "${DEVICE:-cpu}" = cpu ] || fail "VLLM=$VLLM is for DEVICE=cpu"
+    packages=tools/vllm/requirements-$VLLM.txt
+    [ -f "$packages" ] || fail "VLLM must be a version of tools/vllm/requirements-VERSION.txt, not $VLLM"
+fi
 mkdir -p "$cache"
 
 # With PyPI's torch, where torch's CPU build is not to be had (see requirements_of.py). Uses `install`.
@@ -76,6 +82,11 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     fi
     "$env/bin/python" tools/vllm/name_vllm.py
     echo "$key" >"$stamp"
+fi
+
+if [ -n "${VLLM:-}" ]; then
+    echo "$env"
+    exit
 fi
 
 if [ ! -r "$model/config.json" ]; then

@@ -6,6 +6,7 @@
 #   tools/test-clients.sh go rust       these
 #   tools/test-clients.sh --build       set up, regenerate and compile only, the tests too
 #   tools/test-clients.sh --test        test only what --build built
+#   tools/test-clients.sh --generate    set up, and regenerate the stubs
 #
 # Each client sets itself up by its own Makefile, from its language's package registry; a toolchain
 # that is missing is named, and the command then fails before anything is built. Ends with how long
@@ -20,6 +21,10 @@ case ${1:-} in
     ;;
 --test)
     steps=(test)
+    shift
+    ;;
+--generate)
+    steps=(setup generate)
     shift
     ;;
 esac

@@ -12,7 +12,8 @@ from gymmesh_resource import Environment, Expected, Rollout, Session, Task, tool
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.expected import AnswerKind
 
-Judge = Callable[[Mapping[str, Any], Rollout], float]
+Row = Mapping[str, Any]
+Judge = Callable[[Row, Rollout], float]
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_resource import Rollout
-from tests.audit.faulty import BOX, CALLS, NUMBERS, PROGRAMS, QUERIES, RECORDS, TAG, WORDS
+from tests.audit.golds import BOX, CALLS, NUMBERS, PROGRAMS, QUERIES, RECORDS, TAG, WORDS
 from tests.audit.reading import boxed, document, fenced, last_line, normal, number, rows, tagged
-from tests.audit.small import Small
-
-Row = Mapping[str, Any]
+from tests.audit.small import Row, Small
 
 
 def _number(read: Any) -> Any:

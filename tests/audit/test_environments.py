@@ -17,6 +17,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_audit import AuditOptions, Gold, Report, lines
 from gymmesh_mesh.authoring.auditing import audit_here
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.environments.reasoning_gym.scoring import dataset_names
 from gymmesh_resource.registry import environment_names
 from gymmesh_responses import loads
 from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
@@ -24,9 +25,11 @@ from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
 # The attacks that stall are judged to their limits, which takes a busy machine many minutes.
 pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "reasoning_gym": {"datasets": ["puzzle24", "complex_arithmetic", "leg_counting"], "count": 3},
-}
+# Programs that stall are judged to their limits: shorter ones show the same.
+LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suite_timeout_s": 8.0}}
+# In how many parts reasoning-gym's datasets are tried; `make test` tries the first.
+PARTS = 12
+TASKS_PER_DATASET = 2
 
 
 async def audited(
@@ -35,7 +38,7 @@ async def audited(
     known: Callable[[rollout_pb2.Task], Sequence[Gold]] | None = None,
 ) -> Report:
     config = EnvironmentConfig(use=name, options=dict(options), verify_timeout_s=120.0)
-    wanted = AuditOptions(cheap=not WHOLE, tasks=20)
+    wanted = AuditOptions(cheap=not WHOLE, tasks=30)
     return await audit_here(name, config, None, wanted, known=known)
 
 
@@ -46,9 +49,16 @@ def check(report: Report) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(environment_names()) - {"mcp", "nemo_gym"}))
 async def test_an_environment_passes_its_audit(name: str) -> None:
-    check(await audited(name, {}))
-    if name in OPTIONS:
-        check(await audited(name, OPTIONS[name]))
+    check(await audited(name, LIMITS.get(name, {})))
+
+
+@pytest.mark.parametrize("part", range(PARTS if WHOLE else 1))
+async def test_every_dataset_of_reasoning_gym_passes_its_audit(part: int) -> None:
+    datasets = sorted(dataset_names())[part::PARTS]
+    count = TASKS_PER_DATASET * len(datasets)
+    report = await audited("reasoning_gym", {"datasets": datasets, "count": count})
+    check(report)
+    assert report.tasks == count
 
 
 async def test_mcp_passes_its_audit() -> None:

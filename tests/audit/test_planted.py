@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -99,6 +100,19 @@ async def test_other_expected_answers_have_the_shapes_of_the_environments_own() 
     seen.clear()
     await Small("words", judge, ("Lisbon", "Torsund")).audited()
     assert seen == {"Ada", "Tom", "kg", "St. Gallen", "A+", "f(x)+1"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
+async def test_the_memory_of_verdicts_is_measured() -> None:
+    def judge(row: Mapping[str, Any], rollout: Rollout) -> float:
+        held = b"x" * (64 * 2**20) if rollout.answer == row["gold"] else b""
+        return float(len(held) > 0)
+
+    report = await Small("greedy", judge, ("Lisbon", "Oslo")).audited()
+    assert report.measured.p99_bytes is not None
+    assert report.measured.p99_bytes >= 60 * 2**20
+    assert any("memory p99" in line for line in lines(report))
+    assert to_json(report)["verdicts"]["p99_bytes"] == report.measured.p99_bytes
 
 
 async def test_the_same_seed_finds_the_same() -> None:

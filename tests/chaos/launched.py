@@ -100,7 +100,7 @@ def watch_attempts(append: Append) -> None:
 
 def watch_syncs(append: Append) -> None:
     """Note what is on disk of each file of the run."""
-    from gymmesh_client.journal.disk import Disk
+    from gymmesh_client.disk import Disk
 
     sync = Disk.sync
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from gymmesh_client.journal.disk import Disk
+from gymmesh_client.disk import Disk
 from gymmesh_client.output import RunOutput
 
 _HONEST_SYNCS: Final = 4

@@ -62,6 +62,10 @@ def columns_written(contract: Contract, message: Message, value: Any) -> set[str
     return found
 
 
+# Of a stored row that could not be judged anew; no client writes them.
+OF_STORED_ROWS = {"RowFailure.reverified_json", "RowFailure.previous_json"}
+
+
 def test_every_column_is_in_a_row_that_all_languages_write() -> None:
     contract = Contract()
     row = contract.messages[ROW]
@@ -74,7 +78,7 @@ def test_every_column_is_in_a_row_that_all_languages_write() -> None:
         for column in message.columns
         if not column.is_overlay
     }
-    missing = ", ".join(sorted(columns - found))
+    missing = ", ".join(sorted(columns - found - OF_STORED_ROWS))
     assert not missing, (
         f"no row of tests/contract/vectors/rows.json has {missing}: set the field in a file of "
         "tests/contract/fold_vectors, then run python -m tests.contract.write_vectors"

@@ -10,6 +10,9 @@ fails when what is committed is stale.
 from __future__ import annotations
 
 import json
+import math
+import struct
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -197,6 +200,40 @@ ROWS: Final = [
         '{"task_id":"g","prompt":"2+3?","responses_create_params":{"input":"hi"}}',
     ),
     ("a seed below zero", '{"task_id":"d","seed":-1,"responses_create_params":{"input":"hi"}}'),
+    # The other rows have an id made of their content: of its JSON with all keys in order.
+    ("no id", '{"responses_create_params":{"input":"é","temperature":1.0},"b":[1,{"z":null}]}'),
+    ("an id that is null", '{"task_id":null,"prompt":"hi"}'),
+    (
+        "no id, and keys at all levels out of order, one of them twice",
+        '{ "prompt" : "hi", "b":{"y":[{"d":2,"c":1}], "x":null},"a":true, "a":{}, "":[] }',
+    ),
+    (
+        "no id, and keys whose order by UTF-16 is another one than by code points",
+        '{"prompt":"hi","\\ud83d\\ude00":1,"\\uffff":2,"\\u00e9":3,"z":4,"\\ud800":5}',
+    ),
+    (
+        "no id, and keys that are whole numbers",
+        '{"prompt":"hi","10":{"9":1,"!":2,"10":3},"9":4,"-1":5,"00":6}',
+    ),
+    (
+        "no id, and reals of all sizes",
+        '{"prompt":"hi","n":[1.0,-0.0,0.10,1e-5,1.5E-6,0.00001234,-1e-7,1e15,1e16,1e+21,2e23,'
+        "123456789012345678.0,9007199254740993.0,1e22,5e-324,1e-323,1.7976931348623157e308,"
+        "2.2250738585072014e-308,2e-3,0.30000000000000004,4.35,8.41e21,9999999999999998.0]}",
+    ),
+    (
+        "no id, and integers of all sizes",
+        '{"prompt":"hi","n":[0,-0,9223372036854775807,-9223372036854775808,18446744073709551615,'
+        "18446744073709551616,-123456789012345678901234567890]}",
+    ),
+    (
+        "no id, and characters that are escaped, or are not",
+        r'{"prompt":"\u0000\b\t\n\f\r\u001F\"\\\/\u007f\u2028\u00e9\ud83d\ude00<&>"}',
+    ),
+    (
+        "no id, and unpaired surrogates beside other characters and a large integer",
+        r'{"prompt":"hi","t":["\ud800 é\n\udc00","\udc00\ud800"],"n":18446744073709551616}',
+    ),
 ]
 SEEDS: Final = [(7, 0), (7, 1), (-1, 3), (2**63 - 1, 1), (-(2**63), 2)]
 
@@ -240,7 +277,9 @@ def task() -> rollout_pb2.Task:
         "temperature": 0.7,
         "metadata": {"of": "the task"},
     }
-    payload = {"expected_answer": "5", "metadata": {"source": "s", "timings": 1}, "reward": "own"}
+    # Of the metadata's columns, the row of no vector has `seed`, and most have no weights.
+    metadata = {"source": "s", "timings": 1, "seed": "first", "weights_versions": 7}
+    payload = {"expected_answer": "5", "metadata": metadata, "reward": "own"}
     return rollout_pb2.Task(
         task_id="t-1",
         environment="math",
@@ -252,20 +291,160 @@ def task() -> rollout_pb2.Task:
     )
 
 
+#: What a rollout's only answer shows, its document, and why the rollout ended.
+ANSWERS: Final = [
+    *(
+        (f"incomplete_details are {text}", f'{{"output":[],"incomplete_details":{text}}}', "")
+        for text in (
+            "null",
+            "{}",
+            "[]",
+            '""',
+            "0",
+            "0.0",
+            "-0.0",
+            "false",
+            "true",
+            "1",
+            "0.5",
+            "18446744073709551616",
+            '"cut"',
+            '"0"',
+            "[null]",
+            '{"reason":null}',
+            '{"reason":7}',
+            '{"reason":""}',
+            '{"reason":"content_filter","more":{"at":1.0}}',
+        )
+    ),
+    (
+        "incomplete_details are 0, and the rollout was cut short",
+        '{"output":[],"incomplete_details":0}',
+        "MAX_OUTPUT_TOKENS",
+    ),
+    (
+        "incomplete_details say more than the rollout",
+        '{"output":[],"incomplete_details":{"reason":"other"}}',
+        "CONTENT_FILTER",
+    ),
+    ("the status is of its own", '{"id":"a","status":"queued","output":[]}', ""),
+    ("id, model and status are no text", '{"id":1,"model":[],"status":"\\ud800"}', ""),
+    ("id, model and status are empty", '{"id":"","model":"","status":"","output":[]}', ""),
+    ("the error is no object", '{"output":[],"error":"overloaded"}', ""),
+    ("the error is empty", '{"output":[],"error":{},"status":"failed"}', ""),
+    ("the error is false", '{"output":[],"error":false}', ""),
+]
+
+#: What a list of log probabilities shows, its text, and what it is as float32; None: it does not
+#: fit.
+LOGPROBS: Final[list[tuple[str, str, list[float] | None]]] = [
+    ("reals", "[-0.5,-0.1]", [-0.5, -0.1]),
+    ("integers", "[-1,0,-23]", [-1, 0, -23]),
+    ("integers among reals", "[-1,-0.25,0,-3.0]", [-1, -0.25, 0, -3]),
+    ("zeros: an integer has no sign", "[-0,-0.0,0.0]", [0, -0.0, 0]),
+    ("an integer that a float32 rounds", "[-16777217]", [-16777216]),
+    ("null for one that is not finite", "[null,-1]", [math.nan, -1]),
+    ("an empty list", "[]", []),
+    ("a text in the list", '[-1,"-1"]', None),
+    ("a bool in the list", "[-1,true]", None),
+    ("a list in the list", "[[-1]]", None),
+    ("a number that is no list", "-1", None),
+]
+
+
+#: What the tokens of a rollout's only call show, their ids and log probabilities, and whether the
+#: rollout has a row.
+TOKENS: Final = [
+    ("as many log probabilities as ids", [1, 2], [-0.5, 0.0], True),
+    ("ids alone", [1, 2], [], True),
+    ("log probabilities that are not finite", [1, 2, 3], [math.nan, -math.inf, math.inf], True),
+    ("a log probability that was rounded", [1], [0.0009], True),
+    ("a positive log probability", [1, 2], [-0.5, 0.0011], False),
+    ("a positive one after one that is not finite", [1, 2], [math.nan, 1.0], False),
+    ("more log probabilities than ids", [1], [-0.5, -0.5], False),
+    ("fewer log probabilities than ids", [1, 2], [-0.5], False),
+    ("log probabilities of no ids", [], [-0.5], False),
+    ("an id below zero", [-1], [-0.5], False),
+]
+
+
+def rollout_of(answer: str, stop_reason: str) -> rollout_pb2.Rollout:
+    """A completed rollout of one model call with this answer, and nothing else."""
+    rollout = rollout_pb2.Rollout(rollout_id="r-1", attempt=1)
+    call = rollout.model_calls.add(call_id="c-1", model="policy")
+    call.response.CopyFrom(codec.response_from_json(answer))
+    reason = f"STOP_REASON_{stop_reason or 'MODEL_FINISHED'}"
+    rollout.completed.stop_reason = rollout_pb2.StopReason.Value(reason)
+    return rollout
+
+
+def rollout_with_tokens(ids: list[int], logprobs: list[float]) -> rollout_pb2.Rollout:
+    """A completed rollout whose only call has these."""
+    rollout = rollout_of('{"output":[]}', "")
+    tokens = rollout.model_calls[0].tokens
+    tokens.output_token_ids = struct.pack(f"<{len(ids)}i", *ids)
+    tokens.logprobs = struct.pack(f"<{len(logprobs)}f", *logprobs)
+    return rollout
+
+
+def has_row(rollout: rollout_pb2.Rollout) -> bool:
+    """Whether it can be written as a row."""
+    try:
+        row_of(rollout)
+    except ValueError:
+        return False
+    return True
+
+
+def row_of(rollout: rollout_pb2.Rollout) -> Any:
+    """Its row as parsed JSON."""
+    if rollout.HasField("failed"):
+        row = failure_row(task(), FailedAttempt(rollout.failed.failure, rollout))
+    else:
+        row = completed_row(task(), rollout)
+    return json.loads(codec.dumps_clean(row))
+
+
 def row_vectors() -> dict[str, Any]:
-    """`task`, and `rows`: each the name of a fold vector, whose `rollout` has become the `row`."""
+    """`task`; `rows`: each the name of a fold vector, whose `rollout` has become the `row`;
+    `answers`: each `about`, the `rollout` and its row's `response`; `logprobs`: each `about`,
+    `json` and the bytes of it in Base64, null where it does not fit; `tokens`: each `about`, the
+    `rollout` and whether it `has_row`.
+    """
     rows = []
     for path in FOLDS:
         vector = json.loads(path.read_text(encoding="utf-8"))
-        if "rollout" not in vector:
-            continue
-        rollout = json_format.ParseDict(vector["rollout"], rollout_pb2.Rollout())
-        if rollout.HasField("failed"):
-            row = failure_row(task(), FailedAttempt(rollout.failed.failure, rollout))
-        else:
-            row = completed_row(task(), rollout)
-        rows.append({"fold_vector": path.stem, "row": json.loads(codec.dumps_clean(row))})
-    return {"task": json_format.MessageToDict(task()), "rows": rows}
+        if "rollout" in vector:
+            rollout = json_format.ParseDict(vector["rollout"], rollout_pb2.Rollout())
+            rows.append({"fold_vector": path.stem, "row": row_of(rollout)})
+    answers = []
+    for about, answer, stop_reason in ANSWERS:
+        rollout = rollout_of(answer, stop_reason)
+        response = row_of(rollout)["response"]
+        message = json_format.MessageToDict(rollout)
+        answers.append({"about": about, "rollout": message, "response": response})
+    logprobs = [
+        {"about": about, "json": text, "bytes": None if numbers is None else packed(numbers)}
+        for about, text, numbers in LOGPROBS
+    ]
+    tokens = []
+    for about, ids, given, expected in TOKENS:
+        rollout = rollout_with_tokens(ids, given)
+        assert has_row(rollout) is expected, about
+        message = json_format.MessageToDict(rollout)
+        tokens.append({"about": about, "rollout": message, "has_row": expected})
+    return {
+        "task": json_format.MessageToDict(task()),
+        "rows": rows,
+        "answers": answers,
+        "logprobs": logprobs,
+        "tokens": tokens,
+    }
+
+
+def packed(numbers: list[float]) -> str:
+    """Little-endian float32 numbers in Base64."""
+    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
 
 def error_vectors() -> list[dict[str, Any]]:

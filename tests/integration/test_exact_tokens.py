@@ -16,6 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.model import metrics
 from gymmesh_model import ModelConfig, ModelService
+from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.dialogue import ids_of
@@ -25,7 +26,7 @@ from tests.unit.agent.servicers import TinyEnvironment, ok
 
 CAPTURE = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 TURNS = [
-    resource_pb2.NextTurnResponse(done=False),
+    resource_pb2.NextTurnResponse(items=[new_message("user", "and?")]),
     resource_pb2.NextTurnResponse(done=True),
 ]
 
@@ -259,17 +260,54 @@ async def test_a_retokenised_prompt_may_be_allowed() -> None:
     assert counter.value == before + 2  # the second and the third call
 
 
-async def test_forks_are_counted_by_reason() -> None:
+@pytest.mark.parametrize("how", ["request", "configuration"])
+async def test_forks_are_counted_by_reason(how: str) -> None:
     server = FakeVllm(template="drops", script=[calls("add", "{}", reasoning="hm"), says("five")])
     counter = metrics.TOKEN_FORKS.labels("policy", "TEMPLATE_REWRITES")
     before = counter.value
-    async with mesh_of(server) as (mesh, _):
-        events = await mesh.run(ask(capture=CAPTURE))
+    agent = AgentConfig(append_only="auto" if how == "request" else False)
+    off = {"append_only": False} if how == "request" else {}
+    async with mesh_of(server, agent=agent) as (mesh, _):
+        events = await mesh.run(ask(capture=CAPTURE, **off))
     assert events[-1].HasField("completed")
     fork = captured(events)[1].fork
     assert fork.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
     assert counter.value == before + 1
     assert whole(captured(events)) == server.prompts
+
+
+@pytest.mark.parametrize("template", ["keeps", "drops", "drops_old", "late_end"])
+@pytest.mark.parametrize("evicts", [False, True])
+async def test_append_only_a_template_that_rewrites_gives_no_fork(
+    template: Any, evicts: bool
+) -> None:
+    """By default where tokens are captured, also where the service held the conversation no more
+    and the whole was sent again.
+    """
+    script = [calls("add", '{"a":   2}', text="so", reasoning="hm"), says("five", reasoning="ok")]
+    server = FakeVllm(template=template, splits=True, script=[*script, says("done")])
+    async with mesh_of(server) as (mesh, models):
+        mesh.environment.turns = list(TURNS)
+
+        async def evict(call: int) -> None:
+            if evicts and call == 1:
+                models.services[0]._conversations.drop("r1", "r1/1")
+
+        models.before = evict
+        events = await mesh.run(ask(capture=CAPTURE))
+    exact(server, events)
+    said = decode(server.prompts[-1])
+    assert '<think>hm</think>so<tool_call>{"name": "add", "arguments": {"a":   2}}' in said
+
+
+async def test_plain_evaluation_is_not_append_only() -> None:
+    """Without captured tokens the template alone decides, as ever."""
+    script = [calls("add", "{}", reasoning="hm"), says("five")]
+    server = FakeVllm(template="drops", script=script)
+    async with mesh_of(server) as (mesh, models):
+        await mesh.run(ask())
+    assert not any(one.append_only for one in models.requests)
+    assert "hm" not in decode(server.prompts[-1])
 
 
 async def test_a_service_that_keeps_nothing_gives_forks() -> None:

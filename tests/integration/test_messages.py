@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from gymmesh_client.journal.disk import cannot_write
+from gymmesh_client.disk import cannot_write
 from tests.support.cli import gym, rows_of, write_tasks
 
 RECORDED = ["--set", "models.policy.path=answers.jsonl", "--quiet"]

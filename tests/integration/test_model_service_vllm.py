@@ -492,3 +492,70 @@ async def test_item_ends_that_cannot_be_are_refused(ends: list[int]) -> None:
             await talk.ask(user("b"), whole=True)
     assert caught.value.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
     assert caught.value.metadata["field"] == "conversation.prefix_tokens.item_ends"
+
+
+@pytest.mark.parametrize(
+    ("mode", "distribution"),
+    [
+        ("processed_logprobs", tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING),
+        ("raw_logprobs", tokens_pb2.LOGPROB_DISTRIBUTION_RAW),
+        ("raw_logits", tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED),
+        ("", tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED),
+    ],
+)
+async def test_the_distribution_of_log_probabilities_is_what_the_server_shows(
+    mode: str, distribution: tokens_pb2.LogprobDistribution.ValueType
+) -> None:
+    server = FakeVllm(logprobs_mode=mode, script=list(SCRIPT))
+    async with server, serving(server) as service:
+        talk = Dialogue(service, tools=[TOOL])
+        await three_turns(talk)
+        model = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+    assert [one.logprob_distribution for one in talk.captures] == [distribution] * 3
+    assert model.capabilities.logprob_distribution == distribution
+    assert model.capabilities.append_only
+
+
+async def test_without_log_probabilities_there_is_no_distribution() -> None:
+    server = FakeVllm(logprobs_mode="raw_logprobs")
+    async with server, serving(server) as service:
+        request = Dialogue(service).request(user("a"))
+        request.capture.logprobs = False
+        reply = await service.CreateResponse(request, CallContext("CreateResponse"))
+    assert not reply.tokens.logprobs
+    assert not reply.tokens.logprob_distribution
+
+
+_FORM = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("params", "bound"),
+    [
+        ({}, False),
+        ({"tool_choice": "auto"}, False),
+        ({"tool_choice": "required"}, True),
+        ({"tool_choice": {"type": "function", "name": "add"}}, True),
+        ({"text": {"format": {"type": "text"}}}, False),
+        ({"text": {"format": {"type": "json_object"}}}, True),
+        ({"text": {"format": _FORM}}, True),
+        ({"structured_outputs": {"regex": "a*"}}, True),
+        ({"guided_json": {"type": "object"}}, True),
+    ],
+)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_what_a_grammar_bound_is_marked(
+    params: dict[str, Any], bound: bool, streams: bool
+) -> None:
+    server = FakeVllm(script=[says("one two")])
+    async with server, serving(server) as service:
+        request = Dialogue(service, tools=[TOOL]).request(user("a"), **params)
+        if streams:
+            asked = model_pb2.StreamResponseRequest(call=request)
+            stream = service.StreamResponse(asked, CallContext("StreamResponse"))
+            reply = [frame async for frame in stream][-1].completed
+        else:
+            reply = await service.CreateResponse(request, CallContext("CreateResponse"))
+    spans = [(one.first_token, one.tokens, one.constraint) for one in reply.tokens.constrained]
+    whole = (0, len(ids_of(reply.tokens.output_token_ids)), tokens_pb2.CONSTRAINT_GRAMMAR)
+    assert spans == ([whole] if bound else [])

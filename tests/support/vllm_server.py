@@ -25,6 +25,12 @@ Json = dict[str, Any]
 
 # As vLLM does, each answer gets an id of its own.
 _NUMBERS = itertools.count(1)
+# Of one token, where only the first may be drawn: as each mode gives them.
+_HIGHEST = {
+    "processed_logprobs": (0.0, -9999.0),
+    "raw_logprobs": (-0.75, -1.5),
+    "raw_logits": (7.5, 3.25),
+}
 Template = Literal["keeps", "drops", "drops_old", "late_end", "dated"]
 
 START, END = 1, 2
@@ -164,7 +170,8 @@ class FakeVllm:
     choose. token_in: whether it takes a prompt of tokens. ignores: says that it does, but does
     not. scale_out: whether it renders chats, and ends calls. tokenizes: whether it has /tokenize.
     context: tokens. script: the answers, in order; then `default`. weights: what /weight_info
-    says; None: 404. metrics: what /metrics says; empty: 404.
+    says; None: 404. metrics: what /metrics says; empty: 404. logprobs_mode: vLLM's; empty: the two
+    highest of a token are not given.
     """
 
     template: Template = "keeps"
@@ -177,6 +184,7 @@ class FakeVllm:
     context: int = 100_000
     weights: str | None = None
     metrics: str = ""
+    logprobs_mode: str = ""
     script: list[Reply] = field(default_factory=list)
     default: Reply = field(default_factory=lambda: says("ok"))
     alter: Callable[[Json], Json] = lambda answer: answer
@@ -256,7 +264,7 @@ class FakeVllm:
                 400, "`kv_transfer_params['prompt_token_ids']` must be non-negative integers."
             )
         if _is_probe(body):
-            return web.json_response(_document(body, says("hi"), [], []))
+            return web.json_response(self._probed(body))
         self.requests.append(("chat", body))
         has_media = any(isinstance(one.get("content"), list) for one in body["messages"])
         if given is None or not self.token_in or has_media:
@@ -285,6 +293,14 @@ class FakeVllm:
             if choice.get("logprobs"):
                 del choice["logprobs"]["content"][reply.hangs_after :]
         return web.json_response(document)
+
+    def _probed(self, body: Json) -> Json:
+        document = _document(body, says("hi"), [], [])
+        highest = _HIGHEST.get(self.logprobs_mode)
+        if body.get("top_logprobs") and body.get("top_k") == 1 and highest is not None:
+            entry = {"top_logprobs": [{"logprob": one} for one in highest]}
+            document["choices"][0]["logprobs"] = {"content": [entry]}
+        return document
 
     async def _abort(self, request: web.Request) -> web.StreamResponse:
         if not self.scale_out:

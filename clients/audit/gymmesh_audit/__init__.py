@@ -7,6 +7,7 @@ hostile.py         answers that are to break a verifier (pure, plain data)
 retarget.py        the same task with another expected answer (pure)
 attack.py          one thing that a policy may try
 player.py          plays attacks: session, calls, turns, verdict
+memory.py          how much memory a verdict takes
 scripted_model.py  stands in for judges and simulated users
 judgement.py       what came out wrong (pure)
 deliberate.py      what an environment means to pay, with its reason
@@ -19,6 +20,7 @@ from gymmesh_audit.audit import AuditOptions, audit
 from gymmesh_audit.deliberate import FILE, Meant, read_deliberate
 from gymmesh_audit.gold import Gold, gold_under
 from gymmesh_audit.judgement import Report, Weakness
+from gymmesh_audit.memory import PeakMemory
 from gymmesh_audit.player import MakeArguments, Played, Player
 from gymmesh_audit.report import lines, to_html, to_json
 from gymmesh_audit.scripted_model import ScriptedModel
@@ -31,6 +33,7 @@ __all__ = [
     "Gold",
     "MakeArguments",
     "Meant",
+    "PeakMemory",
     "Played",
     "Player",
     "Report",

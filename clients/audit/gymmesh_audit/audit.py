@@ -29,6 +29,7 @@ from gymmesh_audit.judgement import (
     unstable,
     without_echoes,
 )
+from gymmesh_audit.memory import PeakMemory
 from gymmesh_audit.player import Played, Player
 from gymmesh_audit.policies import SILENCE, free_forms, from_elsewhere, from_nothing
 from gymmesh_audit.retarget import retargeted, with_patterns
@@ -37,6 +38,8 @@ from gymmesh_runtime.errors import MeshError
 
 _AT_ONCE: Final = 8
 _STABLE: Final = 20
+# Of each, how many verdicts are measured one at a time.
+_MEASURED: Final = 5
 _CROSS: Final = 12
 # The shortest answer whose appearance in the prompt says something.
 _TELLING: Final = 4
@@ -112,15 +115,17 @@ async def audit(
     *,
     known: GoldsOf | None = None,
     scripted: bool = True,
+    memory: PeakMemory | None = None,
 ) -> Report:
     """Audit an environment with its player open.
 
     known: for tasks to which the environment gives no expected answer. scripted: whether scripted
-    models stand in for those that the environment asks.
+    models stand in for those that the environment asks. memory: measures that of verdicts, where
+    the environment is in this process.
 
     Raises MeshError where the environment cannot be asked at all.
     """
-    return await _Audit(player, name, options, known, scripted).run(tasks)
+    return await _Audit(player, name, options, known, scripted, memory).run(tasks)
 
 
 class _Audit:
@@ -131,8 +136,10 @@ class _Audit:
         options: AuditOptions,
         known: GoldsOf | None,
         scripted: bool,
+        memory: PeakMemory | None,
     ) -> None:
         self._player = player
+        self._memory = memory
         self._name = name
         self._options = options
         self._known = known
@@ -352,6 +359,16 @@ class _Audit:
                     self._findings += found
                 else:
                     self._notes += [f"{item.attack}: {item.detail}" for item in found]
+            await self._alone(one.task, answers)
+
+    async def _alone(self, task: rollout_pb2.Task, answers: Sequence[Attack]) -> None:
+        """The same answers one at a time, so that each verdict's memory is its own."""
+        if self._memory is None:
+            return
+        for attack in [*answers] * _MEASURED:
+            self._memory.start()
+            played = await self._player.play(task, attack)
+            self._played.append(replace(played, memory_bytes=self._memory.grown_bytes()))
 
     async def _play(self, task: rollout_pb2.Task, attacks: Sequence[Attack]) -> list[Played]:
         """Plays side by side; the results in the order of the attacks."""

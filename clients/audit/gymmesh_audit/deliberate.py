@@ -21,12 +21,14 @@ class Meant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """attack: `kind/name` as reports have it. task: a task's id. Both may have * and ?.
 
     options: the entry is for an environment that is configured with these options, as they are.
+    optional: tasks are generated, and there may be none that the entry means.
     """
 
     attack: str
     reason: str
     task: str = "*"
     options: Mapping[str, Any] = {}
+    optional: bool = False
 
     def __str__(self) -> str:
         at = "" if self.task == "*" else f" on {self.task}"
@@ -42,7 +44,7 @@ class Meant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_deliberate(path: Path) -> list[Meant]:
-    """The entries of a YAML file: a list of objects with attack, reason, perhaps task and options.
+    """The entries of a YAML file, a list of objects with the fields of `Meant`.
 
     Raises ConfigError.
     """
@@ -52,7 +54,7 @@ def read_deliberate(path: Path) -> list[Meant]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ConfigError(
-            f"{path}: {error}; write a list of attack and reason, perhaps with task and options"
+            f"{path}: {error}; each entry has attack and reason, perhaps task, options, optional"
         ) from None
 
 
@@ -62,8 +64,8 @@ def with_reasons(found: Iterable[Weakness], meant: Sequence[Meant]) -> list[Weak
 
 
 def idle(found: Sequence[Weakness], meant: Sequence[Meant]) -> list[Meant]:
-    """The entries that mean none of the weaknesses."""
-    return [one for one in meant if not any(map(one.covers, found))]
+    """The entries that mean none of the weaknesses, though they have to."""
+    return [one for one in meant if not one.optional and not any(map(one.covers, found))]
 
 
 def _reason(found: Weakness, meant: Sequence[Meant]) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from gymmesh_audit.attack import KINDS, AttackKind
 from gymmesh_audit.player import Played
 from gymmesh_audit.policies import CONTENT_FREE, SILENCE
 
+N = TypeVar("N", int, float)
 _ROUNDING = 1e-9
 _SHOWN = 160
 
@@ -49,11 +51,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of verdicts: the median and the 99th percentile."""
+    """Seconds of verdicts, and the bytes that some of them took: median and 99th percentile.
+
+    p99_bytes: None where no memory was measured.
+    """
 
     verdicts: int = 0
     median_s: float = 0.0
     p99_s: float = 0.0
+    p99_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +204,23 @@ def shares(findings: Iterable[Weakness], played: Iterable[Played]) -> dict[Attac
     return {kind: Share(wrong[kind], max(total[kind], wrong[kind])) for kind in KINDS}
 
 
-def measured(played: Iterable[Played]) -> Measured:
-    """How long verdicts took."""
+def measured(played: Sequence[Played]) -> Measured:
+    """How long verdicts took, and how much memory."""
     seconds = sorted(one.seconds for one in played if one.seconds)
+    grown = sorted(one.memory_bytes for one in played if one.memory_bytes is not None)
     if not seconds:
         return Measured()
     return Measured(
         len(seconds),
         seconds[len(seconds) // 2],
-        seconds[min(len(seconds) - 1, len(seconds) * 99 // 100)],
+        _p99(seconds),
+        _p99(grown) if grown else None,
     )
+
+
+def _p99(values: Sequence[N]) -> N:
+    """The 99th percentile of values in ascending order."""
+    return values[min(len(values) - 1, len(values) * 99 // 100)]
 
 
 def unstable(played: Sequence[Played]) -> list[Weakness]:

@@ -41,6 +41,7 @@ class Played:
 
     reward: with the turns' where the environment adds them; None without a verdict. fault: why
     there is none. refused: the task or the request was refused, which says nothing of the verifier.
+    memory_bytes: by how much this process and its workers grew, where that was measured.
     """
 
     attack: Attack
@@ -50,6 +51,7 @@ class Played:
     refused: bool = False
     seconds: float = 0.0
     told: str = ""
+    memory_bytes: int | None = None
 
 
 class Player:

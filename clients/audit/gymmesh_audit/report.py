@@ -37,7 +37,8 @@ def lines(report: Report) -> Iterator[str]:
     if report.unplayed:
         yield f"  not played {_unplayed(report)}"
     took = report.measured
-    yield f"  verdicts: {took.verdicts}, median {_ms(took.median_s)}, p99 {_ms(took.p99_s)}"
+    memory = "" if took.p99_bytes is None else f", memory p99 {_mib(took.p99_bytes)}"
+    yield f"  verdicts: {took.verdicts}, median {_ms(took.median_s)}, p99 {_ms(took.p99_s)}{memory}"
     for note in report.notes:
         yield f"  measured  {note}"
     for group in _alike(report.findings):
@@ -69,6 +70,7 @@ def to_json(report: Report) -> dict[str, Any]:
             "count": report.measured.verdicts,
             "median_s": round(report.measured.median_s, 6),
             "p99_s": round(report.measured.p99_s, 6),
+            "p99_bytes": report.measured.p99_bytes,
         },
         "deliberate_without_a_finding": list(report.idle),
         "findings": [_plain(one) for one in report.findings],
@@ -172,3 +174,7 @@ def _plain(one: Weakness) -> dict[str, Any]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

@@ -335,7 +335,7 @@ func packed(value any, form jsonv1.BytesForm) protoreflect.Value {
 		switch number := element.(type) {
 		case int64:
 			if form == jsonv1.BytesForm_BYTES_FORM_FLOAT32 {
-				bits = math.Float32bits(float32(number))
+				bits = math.Float32bits(float32(float64(number)))
 			} else {
 				ok = ok && number >= 0 && number <= math.MaxInt32
 				bits = uint32(number)

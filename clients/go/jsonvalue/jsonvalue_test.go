@@ -72,8 +72,8 @@ func TestEqualDocuments(t *testing.T) {
 
 func TestRealsAreWrittenAsUsual(t *testing.T) {
 	for real, want := range map[float64]string{
-		1700000000.001: "1700000000.001", 1: "1.0", 1e300: "1e300", 1e16: "1e16", 1e15: "1000000000000000.0",
-		2.5e-7: "2.5e-7", 1e-5: "0.00001", 1e100: "1e100", 1e-10: "1e-10",
+		1700000000.001: "1700000000.001", 1: "1.0", 1e300: "1e+300", 1e16: "1e+16", 1e15: "1000000000000000.0",
+		2.5e-7: "2.5e-7", 1e-5: "0.00001", 1e100: "1e+100", 1e-10: "1e-10",
 	} {
 		if got, _ := Write(real); string(got) != want {
 			t.Errorf("%v: %s, not %s", real, got, want)

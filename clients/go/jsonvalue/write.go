@@ -76,7 +76,8 @@ func appendObject(out []byte, object *Object) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// appendReal writes a real so that it stays one when it is read again.
+// appendReal writes a real so that it stays one when it is read again, and as clients in other
+// languages do: an id is made of what is written.
 func appendReal(out []byte, real float64) ([]byte, error) {
 	if math.IsNaN(real) || math.IsInf(real, 0) {
 		return nil, fmt.Errorf("%v is not a JSON number", real)
@@ -85,8 +86,7 @@ func appendReal(out []byte, real float64) ([]byte, error) {
 	if size := math.Abs(real); size != 0 && (size < 1e-5 || size >= 1e16) {
 		format = 'e'
 	}
-	text := strconv.FormatFloat(real, format, -1, 64)
-	text = shorterExponent.Replace(text)
+	text := shorterExponent.Replace(strconv.FormatFloat(real, format, -1, 64))
 	out = append(out, text...)
 	if !strings.ContainsAny(text, ".e") {
 		out = append(out, ".0"...)
@@ -94,8 +94,8 @@ func appendReal(out []byte, real float64) ([]byte, error) {
 	return out, nil
 }
 
-// Exponents have no plus and no leading zero.
-var shorterExponent = strings.NewReplacer("e+0", "e", "e-0", "e-", "e+", "e")
+// Exponents have no leading zero.
+var shorterExponent = strings.NewReplacer("e+0", "e+", "e-0", "e-")
 
 const shortEscapes = "\b\t\n\f\r\"\\"
 

@@ -1,7 +1,9 @@
 package rows
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -33,6 +35,9 @@ func putCalls(row *rowv1.Row, rollout *rolloutv1.Rollout) error {
 		}
 	}
 	for i, part := range parts {
+		if err := checkTokens(part.Call); err != nil {
+			return err
+		}
 		call := copyFields(&rowv1.ModelCall{}, part.Call, part.Call.GetResponse())
 		items := part.Items()
 		call.ItemCount = uint32(len(items))
@@ -47,6 +52,26 @@ func putCalls(row *rowv1.Row, rollout *rolloutv1.Rollout) error {
 	}
 	for _, record := range rollout.GetToolCalls() {
 		row.ToolCalls = append(row.ToolCalls, copyFields(&rowv1.ToolCall{}, record.GetCompleted()))
+	}
+	return nil
+}
+
+// logprobRounding is how far above 0 a log probability may be.
+const logprobRounding = 1e-3
+
+// checkTokens refuses log probabilities that no reader of rows takes: of another number than tokens, or
+// positive.
+func checkTokens(call *rolloutv1.ModelCallCompleted) error {
+	sampled, known := call.GetTokens().GetOutputTokenIds(), call.GetTokens().GetLogprobs()
+	if len(known) > 0 && len(known) != len(sampled) {
+		return fmt.Errorf("call %q: there are %d bytes of token ids and %d of log probabilities",
+			call.GetCallId(), len(sampled), len(known))
+	}
+	for ; len(known) >= 4; known = known[4:] {
+		one := float64(math.Float32frombits(binary.LittleEndian.Uint32(known)))
+		if one > logprobRounding && !math.IsInf(one, 1) {
+			return fmt.Errorf("call %q: the log probability %g is positive", call.GetCallId(), one)
+		}
 	}
 	return nil
 }
@@ -218,15 +243,12 @@ func putExtras(row *rowv1.Row, task *rolloutv1.Task) error {
 	return err
 }
 
-// mergeMetadata adds the task's metadata to the row's, and gives the members that the row's own hide.
-func mergeMetadata(row *rowv1.RowMetadata, tasks *jsonvalue.Object) (*jsonvalue.Object, error) {
-	own, err := objectOf(row)
-	if err != nil {
-		return nil, err
-	}
-	free, hidden := &jsonvalue.Object{}, &jsonvalue.Object{}
+// mergeMetadata adds the task's metadata to the row's, and gives the members that are columns there.
+func mergeMetadata(row *rowv1.RowMetadata, tasks *jsonvalue.Object) (hidden *jsonvalue.Object, err error) {
+	own, free := codec.Keys(row), &jsonvalue.Object{}
+	hidden = &jsonvalue.Object{}
 	for key, value := range tasks.All() {
-		if own.Has(key) {
+		if own[key] {
 			hidden.Set(key, value)
 		} else {
 			free.Set(key, value)

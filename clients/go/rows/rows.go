@@ -42,7 +42,7 @@ func Of(
 		row.FirstItems = started.GetItems()
 	}
 	row.ModelUsage = usageByModel(rollout, failure.GetStatus())
-	row.Actors = actorsOf(rollout)
+	row.Actors = actorsOf(rollout, row.GetVerification())
 	for _, turn := range rollout.GetTurns() {
 		row.Turns = append(row.Turns, copyFields(&rowv1.Turn{}, turn))
 	}

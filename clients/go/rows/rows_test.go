@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	modelv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1"
 	responsesv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	rowv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/row/v1"
@@ -32,9 +34,24 @@ func TestRowVectors(t *testing.T) {
 			FoldVector string `json:"fold_vector"`
 			Row        json.RawMessage
 		}
+		Answers []struct {
+			About             string
+			Rollout, Response json.RawMessage
+		}
+		Logprobs []struct {
+			About string
+			JSON  string
+			Bytes []byte
+		}
+		Tokens []struct {
+			About   string
+			Rollout json.RawMessage
+			HasRow  bool `json:"has_row"`
+		}
 	}
 	vectors.Read(t, "rows.json", &cases)
-	if len(cases.Rows) == 0 {
+	if len(cases.Rows) == 0 || len(cases.Answers) == 0 || len(cases.Logprobs) == 0 ||
+		len(cases.Tokens) == 0 {
 		t.Fatal("no cases")
 	}
 	task := message(t, cases.Task, &rolloutv1.Task{})
@@ -61,6 +78,41 @@ func TestRowVectors(t *testing.T) {
 			vectors.SameDocument(t, text, one.Row)
 			if len(again.GetCalls()) != len(row.GetCalls()) {
 				t.Errorf("%d calls were read", len(again.GetCalls()))
+			}
+		})
+	}
+	for _, one := range cases.Answers {
+		t.Run(one.About, func(t *testing.T) {
+			row, err := Of(task, message(t, one.Rollout, &rolloutv1.Rollout{}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := codec.Marshal(row.GetResponse())
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors.SameDocument(t, text, one.Response)
+		})
+	}
+	for _, one := range cases.Logprobs {
+		t.Run(one.About, func(t *testing.T) {
+			tokens := &modelv1.TokenCapture{}
+			if err := codec.Unmarshal([]byte(`{"logprobs": `+one.JSON+`}`), tokens); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(tokens.GetLogprobs(), one.Bytes) {
+				t.Errorf("%s: %x, not %x", one.JSON, tokens.GetLogprobs(), one.Bytes)
+			}
+		})
+	}
+	for _, one := range cases.Tokens {
+		t.Run(one.About, func(t *testing.T) {
+			row, err := Of(task, message(t, one.Rollout, &rolloutv1.Rollout{}), nil)
+			if err == nil {
+				_, err = codec.Marshal(row)
+			}
+			if (err == nil) != one.HasRow {
+				t.Error(err)
 			}
 		})
 	}
@@ -209,18 +261,6 @@ func TestTaskFile(t *testing.T) {
 	}
 	if len(lines) != 2 || lines[0] != 6 || lines[1] != 7 {
 		t.Errorf("lines with problems: %v", lines)
-	}
-}
-
-// The id is part of what a run can be resumed by, so all clients make the same one.
-func TestIDOfARowWithoutOne(t *testing.T) {
-	row := `{"responses_create_params": {"input": "é", "temperature": 1.0}, "b": [1, {"z": null, "a": 1e-7}]}`
-	task, err := ReadTask([]byte(row), TaskDefaults{"e", "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "t-a8377a621402cbb59788b4d8c8b1a4f5"; task.GetTaskId() != want {
-		t.Errorf("%s, not %s", task.GetTaskId(), want)
 	}
 }
 

@@ -122,8 +122,9 @@ func usageOf(calls []*rolloutv1.ModelCallCompleted) *rowv1.UsageSum {
 	return sum
 }
 
-// actorsOf gives those beside the root agent that called models, in the order of their names.
-func actorsOf(rollout *rolloutv1.Rollout) []*rowv1.Actor {
+// actorsOf gives those beside the root agent that called models, in the order of their names. The verdict
+// is nil for a failed rollout, whose actors have no reward either.
+func actorsOf(rollout *rolloutv1.Rollout, verdict *rolloutv1.Verification) []*rowv1.Actor {
 	byName := make(map[string][]*rolloutv1.ModelCallCompleted)
 	for _, call := range rollout.GetModelCalls() {
 		byName[call.GetActor()] = append(byName[call.GetActor()], call)
@@ -139,7 +140,7 @@ func actorsOf(rollout *rolloutv1.Rollout) []*rowv1.Actor {
 		}
 		slices.Sort(actor.Models)
 		actor.Models = slices.Compact(actor.Models)
-		for _, part := range rollout.GetVerified().GetVerification().GetComponents() {
+		for _, part := range verdict.GetComponents() {
 			if part.GetName() == name {
 				actor.Reward = proto.Float64(part.GetValue())
 			}

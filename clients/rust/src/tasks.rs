@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use blake2::digest::consts::U16;
+use blake2::{Blake2b, Digest as _};
+
 use crate::codec::{self, CodecError};
 use crate::json::{Json, Object, Text, object_bytes};
 use crate::proto::rollout::v1::Task;
@@ -94,12 +97,16 @@ impl TaskReader {
         if text.is_empty() {
             return Ok(None);
         }
-        let mut task = task_from_json(text, &self.defaults).map_err(|found| TaskProblem {
+        let (mut task, has_id) = read_task(text, &self.defaults).map_err(|found| TaskProblem {
             line: self.line,
             ..found
         })?;
-        if task.task_id.is_empty() {
-            task.task_id = self.content_id(text);
+        if !has_id {
+            let copy = self.copies.entry(task.task_id.clone()).or_insert(0);
+            *copy += 1;
+            if *copy > 1 {
+                task.task_id = format!("{}-{copy}", task.task_id);
+            }
         }
         let first = *self.seen.entry(task.task_id.clone()).or_insert(self.line);
         if first != self.line {
@@ -111,35 +118,30 @@ impl TaskReader {
         }
         Ok(Some(task))
     }
-
-    /// An id made of the row's content; identical rows are told apart by a suffix.
-    fn content_id(&mut self, text: &[u8]) -> String {
-        let row = Json::parse(text).unwrap_or(Json::Null);
-        let name = format!("t-{:032x}", fnv1a(&sorted(&row).to_bytes()));
-        let copy = self.copies.entry(name.clone()).or_insert(0);
-        *copy += 1;
-        if *copy > 1 {
-            format!("{name}-{copy}")
-        } else {
-            name
-        }
-    }
 }
 
-/// Reads one row; its `task_id` is empty where the row has none.
+/// Reads one row; where it has no `task_id`, the task's is made of its content.
 ///
 /// # Errors
 /// The row holds no task.
 pub fn task_from_json(row: &[u8], defaults: &TaskDefaults) -> Result<Task, TaskProblem> {
+    Ok(read_task(row, defaults)?.0)
+}
+
+/// Reads one row; returns as well whether it has a `task_id`.
+fn read_task(row: &[u8], defaults: &TaskDefaults) -> Result<(Task, bool), TaskProblem> {
     if row.len() > MAX_ROW_BYTES {
         return Err(problem("", "longer than 64 MiB"));
     }
     let Json::Object(mut row) = Json::parse(row).map_err(CodecError::from)? else {
         return Err(problem("", "every line must hold one JSON object"));
     };
+    let given = task_id(&row)?;
+    let has_id = given.is_some();
+    let task_id = given.unwrap_or_else(|| content_id(&row));
     let params = take_params(&mut row)?;
     let mut task = Task {
-        task_id: task_id(&row)?,
+        task_id,
         environment: named(&row, "environment", &defaults.environment)?,
         agent: named(&row, "agent", &defaults.agent)?,
         params: Some(codec::read(params)?),
@@ -160,7 +162,7 @@ pub fn task_from_json(row: &[u8], defaults: &TaskDefaults) -> Result<Task, TaskP
         None => true,
     });
     task.payload_json = object_bytes(&row);
-    Ok(task)
+    Ok((task, has_id))
 }
 
 /// Takes the Responses parameters out of a row, or the prompt that stands for them.
@@ -195,11 +197,17 @@ fn check_input(params: &Json, key: &str) -> Result<(), TaskProblem> {
     }
 }
 
-fn task_id(row: &Object) -> Result<String, TaskProblem> {
+fn task_id(row: &Object) -> Result<Option<String>, TaskProblem> {
     match row.get(&Text::from("task_id")) {
-        Some(Json::Int(digits)) => Ok(digits.clone()),
-        _ => text(row, "task_id").map(Option::unwrap_or_default),
+        Some(Json::Int(digits)) => Ok(Some(digits.clone())),
+        _ => text(row, "task_id"),
     }
+}
+
+/// An id made of a row's content, the same in every language.
+fn content_id(row: &Object) -> String {
+    let digest = Blake2b::<U16>::digest(sorted(row).to_bytes());
+    format!("t-{digest:x}")
 }
 
 /// What a key names: objects and lists name nothing.
@@ -248,28 +256,22 @@ pub fn repeat_seed(seed: i64, repeat_index: u32) -> i64 {
     seed.wrapping_add(SEED_STEP.wrapping_mul(i64::from(repeat_index)))
 }
 
-/// The value with its objects' keys in order, so that equal rows give equal bytes.
-fn sorted(value: &Json) -> Json {
-    match value {
-        Json::Object(object) => {
-            let mut pairs: Vec<_> = object.iter().collect();
-            pairs.sort_by_key(|(key, _)| key.as_bytes());
-            Json::Object(
-                pairs
-                    .into_iter()
-                    .map(|(key, one)| (key.clone(), sorted(one)))
-                    .collect(),
-            )
-        }
-        Json::Array(values) => Json::Array(values.iter().map(sorted).collect()),
-        other => other.clone(),
-    }
+/// The object with all keys in order, so that equal rows give equal bytes.
+fn sorted(object: &Object) -> Json {
+    let mut pairs: Vec<_> = object.iter().collect();
+    pairs.sort_by_key(|(key, _)| key.as_bytes());
+    let pairs = pairs.into_iter();
+    Json::Object(
+        pairs
+            .map(|(key, one)| (key.clone(), ordered(one)))
+            .collect(),
+    )
 }
 
-fn fnv1a(bytes: &[u8]) -> u128 {
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    bytes.iter().fold(start, |hash: u128, byte| {
-        (hash ^ u128::from(*byte)).wrapping_mul(PRIME)
-    })
+fn ordered(value: &Json) -> Json {
+    match value {
+        Json::Object(object) => sorted(object),
+        Json::Array(values) => Json::Array(values.iter().map(ordered).collect()),
+        other => other.clone(),
+    }
 }

@@ -13,7 +13,7 @@ fn values_are_written_as_they_were_read() {
         r#"{"b":1,"a":[null,true,false,{}],"":""}"#,
         "18446744073709551616",
         "-0.0",
-        "1e300",
+        "1e+300",
         "0.1",
         r#""\ud800""#,
         r#""\udc00\ud800 é 😀""#,

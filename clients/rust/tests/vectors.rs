@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use gymmesh_client::codec;
 use gymmesh_client::conversation::{conversation, transcript};
 use gymmesh_client::errors::{MeshError, rules};
 use gymmesh_client::fold::{Identity, fold};
 use gymmesh_client::json::{Json, Object, Text};
 use gymmesh_client::proto::DESCRIPTORS;
+use gymmesh_client::proto::model::v1::TokenCapture;
 use gymmesh_client::proto::responses::v1 as responses;
 use gymmesh_client::proto::rollout::v1::rollout::Outcome;
 use gymmesh_client::proto::rollout::v1::{Boundary, Rollout, RolloutEvent, Task};
@@ -351,5 +354,30 @@ fn row_vectors() {
         assert_no_column::<RowMetadata>(&pool, &metadata.overlay_json, name);
         let got = Json::parse(&write_row(&again).expect(name)).expect(name);
         assert_row(&got, &canonical(member(case, "row")), name);
+    }
+    for case in cases(member(&file, "answers")) {
+        let about = text(case, "about");
+        let rollout = member(case, "rollout");
+        let rollout: Rollout = message(&pool, "gymmesh.rollout.v1.Rollout", rollout);
+        let row = completed_row(&task, &rollout).expect(about);
+        let got = Json::parse(&write_row(&row).expect(about)).expect(about);
+        let due = canonical(member(case, "response"));
+        assert_row(member(&got, "response"), &due, about);
+    }
+    for case in cases(member(&file, "logprobs")) {
+        let about = text(case, "about");
+        let document = format!(r#"{{"logprobs":{}}}"#, text(case, "json"));
+        let document = Json::parse(document.as_bytes()).expect(about);
+        let got: TokenCapture = codec::read(document).expect(about);
+        let due = member(case, "bytes").as_str().unwrap_or_default();
+        assert_eq!(STANDARD.encode(got.logprobs), due, "{about}");
+    }
+    for case in cases(member(&file, "tokens")) {
+        let about = text(case, "about");
+        let rollout = member(case, "rollout");
+        let rollout: Rollout = message(&pool, "gymmesh.rollout.v1.Rollout", rollout);
+        let row = completed_row(&task, &rollout).and_then(|row| write_row(&row));
+        let due = *member(case, "has_row") == Json::Bool(true);
+        assert_eq!(row.is_ok(), due, "{about}: {row:?}");
     }
 }

@@ -12,6 +12,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
+from gymmesh_client.large_rollouts import message_of
 from gymmesh_client.rollout import Fold, RolloutParts, StreamViolation
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
@@ -76,35 +77,40 @@ class AgentCall(msgspec.Struct, eq=False):
             await peer.run_rollout(self._request, timeout=timeout_s, sink=self._add)
             parts = fold.parts()
         except StreamViolation as violation:
-            return self._failed(_violation_error(violation), violation.rule == "truncated")
+            return await self._failed(_violation_error(violation), violation.rule == "truncated")
         except MeshError as error:
             if self._refused or not fold.ended:
-                return self._failed(error, fold.begun or _is_passing(error))
+                return await self._failed(error, fold.begun or _is_passing(error))
             # The outcome came; how the call closed after it is of no account.
             parts = fold.parts()
         except TimeoutError:
-            return self.overdue(timeout_s)
+            return await self.overdue(timeout_s)
         except Exception as error:  # the last line: one rollout's surprise must not end the run
-            return self.broken(error)
+            return await self.broken(error)
         parts.size = self._bytes
         return parts
 
-    def overdue(self, timeout_s: float) -> FailedAttempt:
+    async def overdue(self, timeout_s: float) -> FailedAttempt:
         """Its failure, when it did not end within that time."""
         error = MeshError(
             errors_pb2.ERROR_REASON_DEADLINE_PASSED,
             f"the rollout did not end within {timeout_s:g} s",
             metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
         )
-        return self._failed(error, False)
+        return await self._failed(error, False)
 
-    def broken(self, error: BaseException) -> FailedAttempt:
+    async def broken(self, error: BaseException) -> FailedAttempt:
         """Its failure, when it raised what no agent should."""
-        return self._failed(unforeseen(error, "the agent call"), False)
+        return await self._failed(unforeseen(error, "the agent call"), False)
 
-    def cancelled(self, reason: str) -> FailedAttempt:
+    async def cancelled(self, reason: str) -> FailedAttempt:
         """Its failure, when it is cancelled for good."""
-        return cancelled_attempt(self._agent, self._fold.rollout, reason)
+        return cancelled_attempt(self._agent, await self._partial(), reason)
+
+    async def _partial(self) -> pb.Rollout:
+        """The rollout as far as it has come, copied without holding up the loop."""
+        self._fold.size = self._bytes
+        return await message_of(self._fold)
 
     def _add(self, event: pb.RolloutEvent) -> None:
         """Fold an event, then show it to the listener. Raises ATTEMPT_TOO_LARGE, too."""
@@ -134,14 +140,14 @@ class AgentCall(msgspec.Struct, eq=False):
                     metadata={"limit": limit, "most": str(most)},
                 )
 
-    def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
+    async def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
         boundary = pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT
         if error.reason == errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE:
             boundary, retry_safe = pb.BOUNDARY_BUDGET, False
-        return _failed_at(
-            boundary, error, self._agent, self._fold.rollout, retry_safe and not overdue
-        )
+        partial = await self._partial()
+        retry_safe = retry_safe and not overdue
+        return _failed_at(boundary, error, self._agent, partial, retry_safe, self._bytes)
 
 
 async def run_attempt(
@@ -171,11 +177,12 @@ async def run_attempt(
         with Limit(timeout_s + DEADLINE_SLACK_S):
             outcome = await call.run(connect, timeout_s)
     except TimeoutError:
-        return call.overdue(timeout_s)
+        return await call.overdue(timeout_s)
     if not isinstance(outcome, RolloutParts):
         return outcome
-    rollout = outcome.message()
-    return failed_rollout(rollout) if outcome.failed is not None else rollout
+    rollout = await message_of(outcome)
+    failed = outcome.failed is not None
+    return failed_rollout(rollout, outcome.size) if failed else rollout
 
 
 def _violation_error(violation: StreamViolation) -> MeshError:
@@ -192,9 +199,9 @@ def _is_passing(error: MeshError) -> bool:
     return error.code in _PASSING or error.reason == errors_pb2.ERROR_REASON_ROLLOUT_EXISTS
 
 
-def failed_rollout(rollout: pb.Rollout) -> FailedAttempt:
-    """The failure of a rollout that the agent said failed."""
-    return FailedAttempt(rollout.failed.failure, rollout)
+def failed_rollout(rollout: pb.Rollout, size: int = 0) -> FailedAttempt:
+    """The failure of a rollout that the agent said failed. size: bytes of its events."""
+    return FailedAttempt(rollout.failed.failure, rollout, size)
 
 
 def cancelled_attempt(agent: str, partial: pb.Rollout, reason: str) -> FailedAttempt:
@@ -226,7 +233,8 @@ def _failed_at(
     agent: str,
     partial: pb.Rollout,
     retry_safe: bool,
+    size: int = 0,
 ) -> FailedAttempt:
     status = to_status(error)
     failure = pb.Failure(boundary=boundary, status=status, retry_safe=retry_safe, component=agent)
-    return FailedAttempt(failure, partial)
+    return FailedAttempt(failure, partial, size)

@@ -19,7 +19,7 @@ from gymmesh_runtime.text import one_line, shortened
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymmesh_client.journal import OutputFiles
+    from gymmesh_client.output_files import OutputFiles
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""

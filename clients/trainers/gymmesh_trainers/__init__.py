@@ -4,18 +4,27 @@ collecting/    groups step by step: `collect`, `TrainerCollector`, `SyncCollecto
 rollouts/      what they give: rollouts, groups, advantages and training samples (pure)
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
-trl/, verl.py, openrlhf.py, nemo_rl.py, skyrl.py, ray.py
+trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
 from gymmesh_model.backends.scripted import ScriptedBackend
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
+from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
+from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams, TokenBackend
 from gymmesh_trainers.collecting import (
+    Evaluation,
+    Mix,
     Settings,
+    Stages,
+    Step,
     SyncCollector,
+    SyncStep,
+    TaskList,
     TrainerCollector,
     collect,
     collect_sync,
+    pass_rate,
+    spread,
 )
 from gymmesh_trainers.rollouts import (
     FailedRollout,
@@ -28,21 +37,32 @@ from gymmesh_trainers.rollouts import (
 from gymmesh_trainers.testing import RolloutFailed, run_one
 
 __all__ = [
+    "Engine",
+    "Evaluation",
     "FailedRollout",
     "Generation",
+    "Mix",
     "Rollout",
     "RolloutFailed",
     "RolloutGroup",
     "SamplingParams",
     "ScriptedBackend",
     "Settings",
+    "SglangEngine",
+    "Stages",
+    "Step",
     "SyncCollector",
+    "SyncStep",
+    "TaskList",
     "TokenBackend",
     "TrainerCollector",
     "TrainingSample",
+    "VllmEngine",
     "advantages",
     "collect",
     "collect_sync",
+    "pass_rate",
     "run_one",
     "samples_of",
+    "spread",
 ]

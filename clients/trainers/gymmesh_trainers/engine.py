@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -33,7 +33,8 @@ class TransformersEngine:
     """Samples with `model.generate`; a `Generate` for TokenBackend.
 
     The log probabilities are those of the distribution after the temperature and before `top_p`
-    and `top_k`, as trainers compute theirs.
+    and `top_k`, as trainers compute theirs. A call with a `seed` samples the same tokens from the
+    same weights, whatever is sampled beside it, up to the rounding of batches of other shapes.
 
     Args:
         model: a causal language model of transformers.
@@ -68,6 +69,10 @@ class TransformersEngine:
     async def _work(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)  # what comes in the same turn of the loop is sampled together
+            # Nobody waits any more for what a dropped step asked for.
+            self._waiting = [one for one in self._waiting if not one.done.done()]
+            if not self._waiting:
+                return
             batch = self._take()
             try:
                 made = await asyncio.to_thread(self._sample, batch)
@@ -99,15 +104,6 @@ class TransformersEngine:
         device = self._model.device
         temperature = 1.0 if params.temperature is None else params.temperature
         limits = [one.params.max_tokens or self._max_tokens for one in batch]
-        # A checkpoint may ask for a penalty of its own, which the log probabilities do not know.
-        sampling: dict[str, Any] = {"do_sample": temperature > 0, "repetition_penalty": 1.0}
-        if temperature > 0:
-            sampling |= {
-                "temperature": temperature,
-                "top_p": params.top_p or 1.0,
-                "top_k": params.top_k or 0,
-                "min_p": params.min_p,
-            }
         with self.lock, torch.no_grad():
             training = self._model.training
             self._model.eval()
@@ -121,7 +117,11 @@ class TransformersEngine:
                     return_dict_in_generate=True,
                     output_logits=True,
                     use_cache=True,
-                    **sampling,
+                    # A checkpoint may ask for a penalty of its own, which the log probabilities do
+                    # not know.
+                    repetition_penalty=1.0,
+                    do_sample=False,  # chance comes from `_processors`
+                    logits_processor=_processors(params, [one.params.seed for one in batch]),
                 )
             finally:
                 self._model.train(training)
@@ -139,3 +139,49 @@ class TransformersEngine:
         end = ids.index(self._stop) + 1 if self._stop in ids else len(ids)
         end = min(end, limit)
         return Generation(ids[:end], logprobs[:end])
+
+
+def _processors(params: SamplingParams, seeds: Sequence[int | None]) -> Any:
+    """What makes of `generate`'s greedy choice a sample: the distribution is cut as asked, and each
+    row gets Gumbel noise of its own, whose largest sum is a sample of that distribution.
+    """
+    from transformers import (
+        LogitsProcessorList,
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    temperature = 1.0 if params.temperature is None else params.temperature
+    found = LogitsProcessorList()
+    if temperature == 0:
+        return found
+    if temperature != 1.0:
+        found.append(TemperatureLogitsWarper(float(temperature)))
+    if params.top_k:
+        found.append(TopKLogitsWarper(params.top_k))
+    if params.top_p is not None and params.top_p < 1.0:
+        found.append(TopPLogitsWarper(float(params.top_p)))
+    if params.min_p:
+        found.append(MinPLogitsWarper(float(params.min_p)))
+    found.append(_gumbel(seeds))
+    return found
+
+
+def _gumbel(seeds: Sequence[int | None]) -> Callable[[Any, Any], Any]:
+    """Adds noise to each row, from its seed where it has one."""
+    import torch
+
+    generators = [None if seed is None else torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def noisy(ids: Any, scores: Any) -> Any:
+        vocabulary = scores.shape[-1]
+        uniform = torch.stack(
+            [torch.rand(vocabulary, generator=one, dtype=torch.float64) for one in generators]
+        )
+        tiny = torch.finfo(torch.float64).tiny
+        noise = -torch.log(-torch.log(uniform.clamp(min=tiny)))
+        return scores + noise.to(device=scores.device, dtype=scores.dtype)
+
+    return noisy

@@ -8,43 +8,78 @@ A file for `--train.agent_func_path`:
 The label of a prompt (`--data.label_key`) is its task: the row of a task file as JSON text. The
 rollouts' tokens are sampled by OpenRLHF's own engine (`llm_engine.generate`).
 
+OpenRLHF has room for one sample of a rollout; `lost` says what becomes of sampled tokens that there
+is no room for. A rollout that failed or has no reward would end the whole job, so its sample has no
+action: nothing of it is trained. Its reward is the mean of the rollouts of the same prompt that run
+beside it, so that it moves nobody's advantage. OpenRLHF's own `kl` of such a sample is not a
+number: an adaptive KL coefficient (`--algo.kl.target`) needs environments that don't fail.
+
 Interface: OpenRLHF 0.11, `openrlhf.utils.agent.AgentExecutorBase`.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
-from typing import Any
+from statistics import fmean
+from typing import Any, Final
 
 from openrlhf.utils.agent import AgentExecutorBase
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_responses import CodecError, loads
+from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams
+from gymmesh_responses import CodecError, dumps_sorted, loads
 from gymmesh_trainers.collecting import MeshPlace, SharedMesh
-from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.hooks import (
+    Lost,
+    LostTokens,
+    Repeats,
+    Siblings,
+    paths_left_out,
+    refuse_images,
+)
+from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["executor", "executor_output"]
 
+_COUNTS: Final = {"not_trained": 0.0, "tokens_lost": 0, "paths_left_out": 0}
+_LOG: Final = logging.getLogger("gymmesh.trainers")
+
 
 def executor(
-    place: MeshPlace, *, backend: dict[str, Any] | None = None, **settings: Any
+    place: MeshPlace,
+    *,
+    backend: dict[str, Any] | None = None,
+    lost: Lost = "refuse",
+    **settings: Any,
 ) -> type[AgentExecutorBase]:
     """The class that OpenRLHF makes its executor of.
 
     Args:
         place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
+        lost: what becomes of a rollout with sampled tokens that OpenRLHF has no room for.
         settings: see Settings.
     """
 
     class AgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # OpenRLHF ships no types
-        """One rollout for each prompt."""
+        """One rollout for each prompt. Close it, or use it as `async with`."""
 
         def __init__(self) -> None:
             self._mesh: SharedMesh | None = None
+            self._lost = LostTokens(lost, "OpenRLHF")
+            self._repeats = Repeats()
+            self._siblings = Siblings()
+            self._judged = _Judged()
+
+        async def __aenter__(self) -> AgentExecutor:
+            return self
+
+        async def __aexit__(self, *error: object) -> None:
+            await self.close()
 
         async def execute(
             self,
@@ -56,27 +91,33 @@ def executor(
             llm_engine: Any,
             images: Any = None,
         ) -> dict[str, Any]:
-            """A rollout of the label's task. Raises RolloutFailed, UserError."""
-            if self._mesh is None:
-                options = {"context_tokens": max_length} | (backend or {})
-                self._mesh = SharedMesh(place, hf_tokenizer, options, **settings)
+            """A rollout of the label's task.
 
-            async def generate(ids: list[int], params: SamplingParams) -> Generation:
-                asked = deepcopy(sampling_params)
-                asked.max_tokens = params.max_tokens
-                made = (await llm_engine.generate(ids, asked, multi_modal_data=None)).outputs[0]
-                sampled = list(made.token_ids)
-                logprobs = [
-                    found[token].logprob
-                    for token, found in zip(sampled, made.logprobs or (), strict=False)
-                ]
-                return Generation.ended(sampled, logprobs, made.finish_reason)
-
-            async with self._mesh.collector(generate) as collector:
-                rollout = await collector.one(_task(label))
-            if isinstance(rollout, FailedRollout):
-                raise RolloutFailed(rollout)
-            found = executor_output(rollout, wants_logprobs=sampling_params.logprobs is not None)
+            Raises:
+                RolloutFailed: it failed, and so did all others up to now.
+                UserError: the label is not a task, or the rollout can't be handed over.
+            """
+            if images:
+                raise UserError("images: the hook for OpenRLHF hands over token ids alone")
+            task = _task(label)
+            key = dumps_sorted(task)
+            self._siblings.begin(key)
+            try:
+                if self._mesh is None:
+                    options = {"context_tokens": max_length} | (backend or {})
+                    self._mesh = SharedMesh(place, hf_tokenizer, options, **settings)
+                async with self._mesh.collector(_engine(llm_engine, sampling_params)) as collector:
+                    rollout = await collector.one(task, repeat=self._repeats.next(task))
+                found = self._output(rollout, sampling_params.logprobs is not None)
+            except BaseException:
+                self._siblings.end(key, None)
+                raise
+            if found is None:
+                mean = await self._siblings.mean(key)
+                stop = int(hf_tokenizer.eos_token_id)
+                found = self._masked(rollout, mean, stop, sampling_params.logprobs is not None)
+            else:
+                self._siblings.end(key, found["reward"])
             return {"prompt": prompt, "label": label, "images": images} | found
 
         async def close(self) -> None:
@@ -85,21 +126,97 @@ def executor(
             if mesh is not None:
                 await mesh.close()
 
+        def _output(
+            self, rollout: Rollout | FailedRollout, wants_logprobs: bool
+        ) -> dict[str, Any] | None:
+            """What is returned of a rollout; None where there is nothing to train."""
+            refuse_images(rollout, "OpenRLHF")
+            if isinstance(rollout, FailedRollout):
+                return None
+            last = rollout.last_sample
+            if last is None or rollout.reward_of(last.actor) is None:
+                return None
+            found = executor_output(rollout, self._lost, wants_logprobs=wants_logprobs)
+            self._judged.add(found["reward"], rollout.components)
+            return found
+
+        def _masked(
+            self,
+            rollout: Rollout | FailedRollout,
+            mean: float | None,
+            stop: int,
+            wants_logprobs: bool,
+        ) -> dict[str, Any]:
+            """A sample that trains nothing. Raises RolloutFailed, UserError before any other has a
+            reward.
+            """
+            if mean is None and not self._judged.rewards:
+                if isinstance(rollout, FailedRollout):
+                    raise RolloutFailed(rollout)
+                raise UserError(f"rollout {rollout.id}: has no reward, nor has any before it")
+            reward = fmean(self._judged.rewards) if mean is None else mean
+            why = repr(rollout) if isinstance(rollout, FailedRollout) else f"{rollout!r}: no reward"
+            _LOG.warning("%s is not trained", why)
+            # Components have to have the same names in all samples.
+            components = {name: fmean(known) for name, known in self._judged.components.items()}
+            return {
+                "mm_train_inputs": None,
+                "reward": reward,
+                "scores": reward,
+                "observation_tokens": [stop, stop],
+                "action_ranges": [],
+                "rollout_log_probs": [0.0, 0.0] if wants_logprobs else None,
+                "truncated": False,
+                "extra_logs": {**_COUNTS, "not_trained": 1.0, **components},
+            }
+
     return AgentExecutor
 
 
-def executor_output(rollout: Rollout, *, wants_logprobs: bool) -> dict[str, Any]:
-    """What `execute` returns of a rollout. Pure.
+class _Judged:
+    """The last rewards and components."""
 
-    There is room for one path: see Rollout.last_sample; `extra_logs` says how many were not taken.
+    _MOST: Final = 1_000
+
+    def __init__(self) -> None:
+        self.rewards: list[float] = []
+        self.components: dict[str, list[float]] = {}
+
+    def add(self, reward: float, components: Mapping[str, float]) -> None:
+        self.rewards = [*self.rewards[1 - self._MOST :], reward]
+        for name, value in components.items():
+            known = self.components.get(name, [])
+            self.components[name] = [*known[1 - self._MOST :], value]
+
+
+def _engine(llm_engine: Any, sampling_params: Any) -> Generate:
+    async def generate(ids: list[int], params: SamplingParams) -> Generation:
+        asked = deepcopy(sampling_params)
+        limits = [one for one in (sampling_params.max_tokens, params.max_tokens) if one]
+        asked.max_tokens = min(limits, default=None)
+        if params.seed is not None:
+            asked.seed = params.seed
+        made = (await llm_engine.generate(ids, asked, multi_modal_data=None)).outputs[0]
+        sampled = list(made.token_ids)
+        logprobs = [
+            found[token].logprob for token, found in zip(sampled, made.logprobs or (), strict=False)
+        ]
+        return Generation.ended(sampled, logprobs, made.finish_reason)
+
+    return generate
+
+
+def executor_output(rollout: Rollout, lost: LostTokens, *, wants_logprobs: bool) -> dict[str, Any]:
+    """What `execute` returns of a rollout with tokens and a reward.
+
+    Raises UserError where it can't be handed over.
     """
-    sample = rollout.last_sample
-    if sample is None:
-        raise UserError(f"rollout {rollout.id}: has no tokens")
-    reward = rollout.reward_of(sample.actor)
-    if reward is None:
-        raise UserError(f"rollout {rollout.id}: has no reward; OpenRLHF has no place for that")
-    edges = [0, *sample.mask, 0]
+    sample = lost.one(rollout)
+    reward = None if sample is None else rollout.reward_of(sample.actor)
+    if sample is None or reward is None:
+        raise UserError(f"rollout {rollout.id}: has no tokens, or no reward")
+    mask = sample.mask
+    edges = [0, *mask, 0]
     changes = [place for place, (before, now) in enumerate(pairwise(edges)) if before != now]
     ranges = list(zip(changes[::2], changes[1::2], strict=True))
     return {
@@ -108,13 +225,19 @@ def executor_output(rollout: Rollout, *, wants_logprobs: bool) -> dict[str, Any]
         "scores": reward,
         "observation_tokens": sample.tokens,
         "action_ranges": ranges,
-        "rollout_log_probs": _masked(sample.logprobs, sample.mask) if wants_logprobs else None,
+        "rollout_log_probs": _masked(sample, mask) if wants_logprobs else None,
         "truncated": rollout.truncated,
-        "extra_logs": {"paths_left_out": len(rollout.samples) - 1, **rollout.components},
+        "extra_logs": {
+            **_COUNTS,
+            "tokens_lost": rollout.counts.sampled - sample.trained,
+            "paths_left_out": paths_left_out(rollout, [sample]),
+            **rollout.components,
+        },
     }
 
 
-def _masked(logprobs: list[float], mask: list[int]) -> list[float]:
+def _masked(sample: TrainingSample, mask: list[int]) -> list[float]:
+    logprobs = sample.logprobs
     if not logprobs:
         raise UserError("the engine gave no log probabilities, though they were asked for")
     return [value if on else 0.0 for value, on in zip(logprobs, mask, strict=True)]

@@ -3,10 +3,20 @@
 In a subclass of `BasePPOExp`:
 
     def get_generator(self, cfg, tokenizer, inference_engine_client):
-        return GymmeshGenerator("shop.py:Shop", tokenizer, inference_engine_client)
+        return GymmeshGenerator(
+            "shop.py:Shop", tokenizer, inference_engine_client,
+            step_wise=cfg.generator.step_wise_trajectories,
+        )
 
 A row's task is the JSON text under `env_extras.task`, or else its prompt with the other keys of
 `env_extras`. Tokens are sampled by SkyRL's inference engines.
+
+With `generator.step_wise_trajectories` SkyRL takes every sample of a rollout, as steps of one
+trajectory; it gives all of them the advantage of the last. Without, it has room for one. `lost`
+says what becomes of sampled tokens that there is no room for.
+
+A rollout that failed or has no reward ends no step: its row trains no token, and has the mean
+reward of its group, so that it moves nobody's advantage by a made-up reward.
 
 Interface: SkyRL 0.3, `skyrl.train.generators.base.GeneratorInterface`, whose `generate` takes and
 gives dictionaries; nothing of SkyRL is imported. Tried with SkyRL's own input, interface of an
@@ -15,25 +25,33 @@ engine and checks of the output; not in its trainer, which wants GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_trainers.collecting import MeshPlace, SharedMesh, task_written
-from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.hooks import Lost, LostTokens, filler_rewards, paths_left_out, refuse_images
+from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshGenerator"]
 
 
 class GymmeshGenerator:
-    """Generates with rollouts in an environment of gymmesh.
+    """Generates with rollouts in an environment of gymmesh. Close it, or use it as `async with`.
 
     Args:
         place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         client: SkyRL's InferenceEngineClient.
         backend: further arguments of TokenBackend.
+        step_wise: whether SkyRL is configured to `generator.step_wise_trajectories`.
+        turn_rewards: hand over a reward for each token: those of turns, tool calls and spans at
+            their tokens, and at the last one what is missing to the rollout's reward, which is
+            their sum. Otherwise the rollout's alone. Step-wise SkyRL reads the last step's alone.
+        lost: what becomes of a rollout with sampled tokens that SkyRL has no room for.
         settings: see Settings.
     """
 
@@ -44,19 +62,33 @@ class GymmeshGenerator:
         client: Any,
         *,
         backend: Mapping[str, Any] | None = None,
+        step_wise: bool = False,
+        turn_rewards: bool = False,
+        lost: Lost = "refuse",
         **settings: Any,
     ) -> None:
         self._client = client
         self._mesh = SharedMesh(place, tokenizer, backend or {}, **settings)
+        self._lost = LostTokens(lost, "SkyRL")
+        self._room = None if step_wise else 1
+        self._step_wise = step_wise
+        self._turn_rewards = turn_rewards
+        self._stop = int(tokenizer.eos_token_id)
+
+    async def __aenter__(self) -> GymmeshGenerator:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
-        """A GeneratorOutput: a row for each prompt, in order.
+        """A GeneratorOutput: a row for each prompt, in order; step-wise, a row for each sample.
 
-        What a row has no room for is counted in `rollout_metrics`.
+        Failed rollouts, those without a reward and lost tokens are counted in `rollout_metrics`.
 
         Raises:
-            RolloutFailed: a rollout failed; SkyRL has no word for that.
-            UserError: a task cannot be used, or a rollout has no reward or no tokens.
+            RolloutFailed: rollouts failed, and none of the batch has a reward.
+            UserError: a task cannot be used, or a rollout can't be handed over.
         """
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)
@@ -67,7 +99,10 @@ class GymmeshGenerator:
         async def generate(prompt: list[int], params: SamplingParams) -> Generation:
             asked = dict(sampling)
             if params.max_tokens is not None:
-                asked["max_tokens"] = params.max_tokens
+                given = asked.get("max_tokens") or params.max_tokens
+                asked["max_tokens"] = min(given, params.max_tokens)
+            if params.seed is not None:
+                asked["seed"] = params.seed
             made = await self._client.generate(
                 {
                     "prompt_token_ids": [prompt],
@@ -82,46 +117,135 @@ class GymmeshGenerator:
 
         async with self._mesh.collector(generate) as collector:
             rollouts = await collector.many(tasks)
-        return _output(rollouts, input_batch.get("trajectory_ids"))
+        return self._output(rollouts, input_batch.get("trajectory_ids"))
 
     async def close(self) -> None:
         """Close the mesh."""
         await self._mesh.close()
 
+    def _output(
+        self, rollouts: Sequence[Rollout | FailedRollout], ids: Sequence[Any] | None
+    ) -> dict[str, Any]:
+        if self._step_wise and ids is None:
+            raise UserError("trajectory_ids: are missing, and step-wise training needs them")
+        for rollout in rollouts:
+            refuse_images(rollout, "SkyRL")
+        kept = [self._kept(rollout) for rollout in rollouts]
+        rewards = _rewards(rollouts, ids)
+        rows: list[_Row] = []
+        places: list[int] = []
+        for place, (rollout, samples, reward) in enumerate(
+            zip(rollouts, kept, rewards, strict=True)
+        ):
+            made = [_row(rollout, one, reward, self._turn_rewards) for one in samples]
+            made = made or [_Row.masked(self._stop, reward, self._turn_rewards)]
+            rows += made
+            places += [place] * len(made)
+        output: dict[str, Any] = {
+            "prompt_token_ids": [one.prompt for one in rows],
+            "response_ids": [one.response for one in rows],
+            "rewards": [one.reward for one in rows],
+            "loss_masks": [one.mask for one in rows],
+            "stop_reasons": [one.stop_reason for one in rows],
+            # None is SkyRL's own word; 0.0 would be a certainty.
+            "rollout_logprobs": [one.logprobs for one in rows]
+            if all(one.logprobs for one in rows)
+            else None,
+            "rollout_metrics": _metrics(rollouts, kept),
+        }
+        if ids is not None:
+            output["trajectory_ids"] = [ids[place] for place in places]
+        if self._step_wise:
+            output["is_last_step"] = [
+                place != behind for place, behind in zip(places, [*places[1:], -1], strict=True)
+            ]
+        return output
 
-def _output(rollouts: Sequence[Rollout | FailedRollout], trajectory_ids: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        key: []
-        for key in (
-            "prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons",
-            "rollout_logprobs",
-        )
-    }  # fmt: skip
-    paths_left_out = 0
+    def _kept(self, rollout: Rollout | FailedRollout) -> list[TrainingSample]:
+        """The samples that are handed over; empty for a rollout without a reward."""
+        if isinstance(rollout, FailedRollout) or _reward(rollout) is None:
+            return []
+        return self._lost.all_of_one_reward(rollout, room=self._room)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a GeneratorOutput."""
+
+    prompt: list[int]
+    response: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    reward: float | list[float]
+    stop_reason: str
+
+    @classmethod
+    def masked(cls, stop: int, reward: float, by_token: bool) -> _Row:
+        """A row that trains nothing."""
+        return cls([stop], [stop], [0], [0.0], [reward] if by_token else reward, "error")
+
+
+def _row(
+    rollout: Rollout | FailedRollout, sample: TrainingSample, reward: float, by_token: bool
+) -> _Row:
+    assert isinstance(rollout, Rollout)  # a failed one has no samples
+    given: float | list[float] = reward
+    if by_token:
+        given = sample.completion_rewards
+        given[-1] += reward - fsum(given)
+    return _Row(
+        sample.prompt_ids,
+        sample.completion_ids,
+        sample.completion_mask,
+        sample.completion_logprobs,
+        given,
+        "length" if rollout.truncated else "stop",
+    )
+
+
+def _reward(rollout: Rollout | FailedRollout) -> float | None:
+    if isinstance(rollout, FailedRollout):
+        return None
+    last = rollout.last_sample
+    return rollout.reward if last is None else rollout.reward_of(last.actor)
+
+
+def _rewards(rollouts: Sequence[Rollout | FailedRollout], ids: Sequence[Any] | None) -> list[float]:
+    """The reward of each row, that of its group's mean where it has none of its own."""
+    known = [_reward(rollout) for rollout in rollouts]
+    given = [one for one in known if one is not None]
+    if len(given) == len(known):
+        return given
+    places = range(len(rollouts))
+    groups: list[Hashable] = list(places) if ids is None else [one.instance_id for one in ids]
+    found = filler_rewards(known, groups)
+    if found is not None:
+        return found
     for rollout in rollouts:
-        # SkyRL has no word for no reward, and a number in its place would count in the mean of
-        # the group.
         if isinstance(rollout, FailedRollout):
             raise RolloutFailed(rollout)
-        last = rollout.last_sample
-        if last is None:
-            raise UserError(f"rollout {rollout.id}: has no tokens")
-        reward = rollout.reward_of(last.actor)
-        if reward is None:
-            raise UserError(f"rollout {rollout.id}: has no reward, which SkyRL cannot take")
-        paths_left_out += len(rollout.samples) - 1
-        found["prompt_token_ids"].append(last.prompt_ids)
-        found["response_ids"].append(last.completion_ids)
-        found["loss_masks"].append(last.completion_mask)
-        found["rewards"].append(reward)
-        found["stop_reasons"].append("length" if rollout.truncated else "stop")
-        found["rollout_logprobs"].append(last.completion_logprobs)
-    if not all(found["rollout_logprobs"]):
-        found["rollout_logprobs"] = None  # SkyRL's own word; 0.0 would be a certainty
-    found["rollout_metrics"] = {"gymmesh/paths_left_out": paths_left_out}
-    if trajectory_ids is not None:
-        found["trajectory_ids"] = trajectory_ids
-    return found
+    raise UserError("no rollout of the batch has a reward: nothing can be trained")
+
+
+def _metrics(
+    rollouts: Sequence[Rollout | FailedRollout], kept: Sequence[Sequence[TrainingSample]]
+) -> dict[str, float]:
+    failed = sum(isinstance(one, FailedRollout) for one in rollouts)
+    both = zip(rollouts, kept, strict=True)
+    judged = [
+        (one, samples)
+        for one, samples in both
+        if isinstance(one, Rollout) and _reward(one) is not None
+    ]
+    sampled = sum(one.counts.sampled for one, _ in judged)
+    trained = sum(sample.trained for samples in kept for sample in samples)
+    return {
+        "gymmesh/failed": failed,
+        "gymmesh/unscored": len(rollouts) - len(judged) - failed,
+        "gymmesh/tokens_sampled": sampled,
+        "gymmesh/tokens_lost": sampled - trained,
+        "gymmesh/paths_left_out": sum(paths_left_out(one, samples) for one, samples in judged),
+    }
 
 
 def _task(prompt: Any, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,11 @@ and rows with `agent_name: gymmesh`. A row's task is the JSON text under `extra_
 `gym-cli export --format verl` may write it, or else its `raw_prompt` with the keys of `extra_info`.
 Inference stays veRL's: each model call is a `server_manager.generate` of token ids.
 
+veRL's V1 trainer (`trainer.use_v1`, its default) gets every sample of a rollout, as a list, and
+gives all of them the last one's reward. Its older trainer has room for one. `lost` says what
+becomes of sampled tokens that there is no room for: samples of actors with rewards of their own,
+and in the older trainer all but one.
+
 Interface: veRL 0.9, `verl.experimental.agent_loop.AgentLoopBase`.
 """
 
@@ -24,12 +29,43 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from gymmesh_client import UserError
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 from gymmesh_trainers.collecting import SharedMesh, task_written
-from gymmesh_trainers.rollouts import NO_VERSION, FailedRollout, Rollout
+from gymmesh_trainers.hooks import (
+    CompletionLimit,
+    Lost,
+    LostTokens,
+    Repeats,
+    refuse_images,
+    refuse_seed,
+)
+from gymmesh_trainers.rollouts import (
+    NO_VERSION,
+    FailedRollout,
+    Rollout,
+    TrainingSample,
+    tool_rewards,
+    turn_scores,
+)
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshAgentLoop", "task_of_row"]
 
-_MESHES: Final[dict[str, SharedMesh]] = {}
+# The engine of veRL whose sampling parameters have a seed of the call.
+_SEEDED: Final = "vllm"
+
+
+class _Place:
+    """What all loops of a process with the same configuration share."""
+
+    def __init__(
+        self, environment: str, tokenizer: Any, backend: Any, settings: Any, lost: Lost
+    ) -> None:
+        self.mesh = SharedMesh(environment, tokenizer, backend or {}, **(settings or {}))
+        self.lost = LostTokens(lost, "veRL")
+        self.repeats = Repeats()
+
+
+# By the tokenizer, which the place keeps alive, and by the configuration.
+_PLACES: Final[dict[tuple[int, str], _Place]] = {}
 
 
 class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no types
@@ -39,6 +75,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         environment: see `gymmesh_trainers.collecting.place.MeshPlace`; one that a text can name.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         settings: see Settings.
+        lost: what becomes of a rollout with sampled tokens that veRL has no room for.
     """
 
     def __init__(
@@ -47,24 +84,65 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         environment: str = "math",
         backend: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        lost: Lost = "refuse",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        key = f"{environment}\n{backend}\n{settings}"
-        if key not in _MESHES:
-            _MESHES[key] = SharedMesh(
-                environment, self.tokenizer, backend or {}, **(settings or {})
-            )
-        self._mesh = _MESHES[key]
+        key = (id(self.tokenizer), f"{environment}\n{backend}\n{settings}\n{lost}")
+        if key not in _PLACES:
+            _PLACES[key] = _Place(environment, self.tokenizer, backend, settings, lost)
+        self._place = _PLACES[key]
+        self._mesh = self._place.mesh
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """A rollout of the row's task. Raises RolloutFailed, UserError."""
-        priority = row.get("priority")
+    @staticmethod
+    async def close_meshes() -> None:
+        """Close the meshes of the running event loop; they open again where they are needed."""
+        for place in _PLACES.values():
+            await place.mesh.close()
 
+    async def run(
+        self, sampling_params: dict[str, Any], **row: Any
+    ) -> AgentLoopOutput | list[AgentLoopOutput]:
+        """A rollout of the row's task: an output for each sample; in veRL's older trainer, one.
+
+        Raises:
+            RolloutFailed: it failed. veRL's V1 trainer then replaces the group, or trains the rest
+                of it, as `trainer.v1.sampler.sync_refill_failed_groups` says.
+            UserError: the task can't be used, or the rollout can't be handed over.
+        """
+        task, most = task_of_row(row), int(self.rollout_config.response_length)
+        if self.rollout_config.get("name") != _SEEDED:
+            engine = f"veRL's engine {self.rollout_config.get('name')!r}"
+            refuse_seed(task.get("seed"), str(task.get("task_id", "of a row")), engine)
+        # Only the V1 trainer says which of the group's rollouts this is.
+        session = row.get("session_id")
+        repeat = self._place.repeats.next(task) if session is None else int(session)
+        began = time.monotonic()
+        async with self._mesh.collector(
+            self._engine(sampling_params, row.get("priority"), CompletionLimit(most))
+        ) as collector:
+            rollout = await collector.one(task, repeat=repeat)
+        refuse_images(rollout, "veRL")
+        if isinstance(rollout, FailedRollout):
+            raise RolloutFailed(rollout)
+        # veRL's only measure of a loop that it fills in itself.
+        metrics = {"generate_sequences": time.monotonic() - began}
+        v1 = bool((self.config.get("trainer") or {}).get("use_v1"))
+        made = [
+            AgentLoopOutput(**fields, metrics=dict(metrics))
+            for fields in loop_outputs(rollout, most, self._place.lost, room=None if v1 else 1)
+        ]
+        return made if v1 else made[0]
+
+    def _engine(
+        self, sampling_params: Mapping[str, Any], priority: Any, limit: CompletionLimit
+    ) -> Any:
         async def generate(prompt: list[int], params: SamplingParams) -> Generation:
             asked = dict(sampling_params)
-            if params.max_tokens is not None:
-                asked["max_tokens"] = params.max_tokens
+            room = limit.room(prompt)
+            asked["max_tokens"] = min(room, params.max_tokens or room)
+            if params.seed is not None:
+                asked["seed"] = params.seed
             more = {} if priority is None else {"priority": priority}
             made = await self.server_manager.generate(
                 request_id=params.request_id, prompt_ids=prompt, sampling_params=asked, **more
@@ -73,15 +151,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
             spans = [(int(said), 0)] if said is not None else []
             return Generation(made.token_ids, made.log_probs or (), weights=spans)
 
-        began = time.monotonic()
-        async with self._mesh.collector(generate) as collector:
-            rollout = await collector.one(task_of_row(row))
-        if isinstance(rollout, FailedRollout):
-            raise RolloutFailed(rollout)
-        fields = loop_output(rollout, int(self.rollout_config.response_length))
-        # veRL's only measure of a loop that it fills in itself.
-        fields["metrics"] = {"generate_sequences": time.monotonic() - began}
-        return AgentLoopOutput(**fields)
+        return generate
 
 
 def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,21 +167,32 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return task if truth is None else {"expected_answer": truth, **task}
 
 
-def loop_output(rollout: Rollout, most: int) -> dict[str, Any]:
-    """The fields of an AgentLoopOutput. Pure.
+def loop_outputs(
+    rollout: Rollout, most: int, lost: LostTokens, *, room: int | None = None
+) -> list[dict[str, Any]]:
+    """The fields of the AgentLoopOutputs of a rollout, but for its metrics; the last has the
+    reward, which veRL gives to all. At least one.
 
-    It has room for one path: see Rollout.last_sample; `extra_fields.paths_left_out` says how many
-    were not taken.
+    most: the longest completion, in tokens. room: how many outputs there is room for; None: any
+    number. Raises UserError where it can't be handed over.
     """
-    sample = rollout.last_sample
-    if sample is None:
-        raise UserError(f"rollout {rollout.id}: has no tokens")
+    samples = lost.all_of_one_reward(rollout, most, room=room)
+    if not samples:
+        raise UserError(f"rollout {rollout.id}: has no tokens to train")
+    return [_fields(rollout, sample, most) for sample in samples]
+
+
+def _fields(rollout: Rollout, sample: TrainingSample, most: int) -> dict[str, Any]:
+    reward, message = rollout.reward_of(sample.actor), rollout.message
     extra: dict[str, Any] = {
-        "turn_scores": [],
-        "tool_rewards": [],
-        "paths_left_out": len(rollout.samples) - 1,
+        "turn_scores": turn_scores(message),
+        "tool_rewards": tool_rewards(message),
+        # veRL copies it from the last output to the others, and wants it there.
+        "reward_extra_info": {},
         "rollout_id": rollout.id,
         "stop_reason": rollout.stop_reason,
+        "truncated": rollout.truncated,
+        "token_rewards": sample.completion_rewards[:most],
     }
     trained = zip(sample.weights_versions, sample.mask, strict=True)
     steps = [version for version, on in trained if on and version != NO_VERSION]
@@ -122,7 +203,7 @@ def loop_output(rollout: Rollout, most: int) -> dict[str, Any]:
         "response_ids": sample.completion_ids[:most],
         "response_mask": sample.completion_mask[:most],
         "response_logprobs": sample.completion_logprobs[:most] or None,
-        "reward_score": rollout.reward_of(sample.actor),
-        "num_turns": 1 + len(rollout.message.model_calls) + len(rollout.message.turns),
+        "reward_score": reward,
+        "num_turns": 1 + len(message.model_calls) + len(message.turns),
         "extra_fields": extra,
     }

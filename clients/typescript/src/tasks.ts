@@ -3,13 +3,14 @@
  * read here; `responses_create_params` are the parameters, or `prompt` alone their input; every other
  * key is the verifier's.
  */
-import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { create } from "@bufbuild/protobuf";
+import { blake2b } from "@noble/hashes/blake2.js";
 import { ResponseParamsSchema } from "./gen/gymmesh/responses/v1/responses_pb.js";
 import { type Task, TaskSchema } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
 import { CodecError } from "./json/errors.js";
 import { isInt64, isText, readDocument } from "./json/read.js";
+import { textToBytes } from "./json/text.js";
 import {
   isObject,
   type JsonObject,
@@ -18,7 +19,7 @@ import {
   nameOf,
   parseJson,
   storeJson,
-  writeJson,
+  writeSorted,
 } from "./json/value.js";
 
 const PARAMS = "responses_create_params";
@@ -183,10 +184,8 @@ function named(row: JsonObject, key: string): string {
 function idOf(row: JsonObject): string {
   const given = row["task_id"] ?? null;
   if (given === null) {
-    const digest = createHash("sha256")
-      .update(writeJson(sorted(row)))
-      .digest("hex");
-    return `t-${digest.slice(0, 32)}`;
+    const digest = blake2b(textToBytes(writeSorted(row)), { dkLen: 16 });
+    return `t-${Buffer.from(digest).toString("hex")}`;
   }
   if (typeof given === "bigint") return given.toString();
   if (!isText(given) || !given) throw new TaskError("task_id: must be a text or an integer");
@@ -202,11 +201,4 @@ function tagsOf(value: JsonValue): Record<string, string> {
       return [key, tag];
     }),
   );
-}
-
-function sorted(value: JsonValue): JsonValue {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (!isObject(value)) return value;
-  const keys = Object.keys(value).sort();
-  return jsonObject(keys.map((key) => [key, sorted(value[key] ?? null)]));
 }

@@ -177,6 +177,17 @@ describe("collect", () => {
     await outcomes.return();
   });
 
+  it("acknowledges the outcomes of a tenth of a second at once", async () => {
+    const fake = await served(() => WHOLE);
+    const agent = await connected(`127.0.0.1:${fake.port}`);
+    const began = performance.now();
+    await all(agent, tasks(100));
+    const most = 2 + (performance.now() - began) / 90;
+    await until(() => fake.said.includes("ack 400"), "the acknowledgement of all events");
+    const acks = fake.said.filter((one) => one.startsWith("ack"));
+    assert.ok(acks.length <= most, `${acks.length} acknowledgements, ${most} are enough`);
+  });
+
   it("grants credit as events come", async () => {
     const fake = await served(() => WHOLE);
     const agent = await connected(`127.0.0.1:${fake.port}`);

@@ -16,6 +16,7 @@ import * as gymmesh from "@gymmesh/client";
 import { Code } from "@gymmesh/client/gen/google/rpc/code_pb";
 import { ErrorInfoSchema } from "@gymmesh/client/gen/google/rpc/error_details_pb";
 import { ModelUsageSchema } from "@gymmesh/client/gen/gymmesh/errors/v1/errors_pb";
+import { TokenCaptureSchema } from "@gymmesh/client/gen/gymmesh/model/v1/tokens_pb";
 import * as responses from "@gymmesh/client/gen/gymmesh/responses/v1/responses_pb";
 import {
   Boundary,
@@ -211,6 +212,27 @@ describe("rows.json", () => {
       assertNoColumn(RowResponseSchema, again.response?.overlayJson);
       assertNoColumn(RowMetadataSchema, again.metadata?.overlayJson);
       assertSameJson(gymmesh.parseJson(gymmesh.writeRow(again)), one["row"] ?? null);
+    });
+  }
+  for (const one of objects(vectors["answers"])) {
+    it(text(one["about"]), () => {
+      const rollout = fromJson(RolloutSchema, proto(one["rollout"]));
+      const line = gymmesh.parseJson(gymmesh.writeRow(gymmesh.rowOf(task, rollout))) as JsonObject;
+      assertSameJson(line["response"] ?? null, one["response"] ?? null);
+    });
+  }
+  for (const one of objects(vectors["logprobs"])) {
+    it(`log probabilities: ${one["about"]}`, () => {
+      const tokens = gymmesh.readDocument(TokenCaptureSchema, `{"logprobs":${one["json"]}}`);
+      assert.equal(Buffer.from(tokens.logprobs).toString("base64"), one["bytes"] ?? "");
+    });
+  }
+  for (const one of objects(vectors["tokens"])) {
+    it(`tokens: ${one["about"]}`, () => {
+      const rollout = fromJson(RolloutSchema, proto(one["rollout"]));
+      const write = () => gymmesh.writeRow(gymmesh.rowOf(task, rollout));
+      if (one["has_row"]) write();
+      else assert.throws(write, gymmesh.CodecError);
     });
   }
 });

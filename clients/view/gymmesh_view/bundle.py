@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.problems import UserError, unwritable
-from gymmesh_view.index import Indexer, Store, index_path
+from gymmesh_view.index import Indexer, Store, index_path, own_index
 from gymmesh_view.reading import Reading, to_json
 from gymmesh_view.rows import ONE_OF, SETS, Filters, Json, Sort, ViewSource
 from gymmesh_view.server import STATIC, static_file
@@ -59,7 +59,7 @@ def write_bundle(
         UserError: the folder holds something else, or something cannot be read or written.
     """
     path = index or index_path(sources)
-    indexer = Indexer(sources, path)
+    indexer = Indexer(sources, path, own_index(sources) if index is None else None)
     indexer.prepare()
     try:
         indexer.run_once()

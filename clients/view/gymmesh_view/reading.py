@@ -11,7 +11,7 @@ import orjson
 
 from gymmesh_client import UserError
 from gymmesh_client.control import read_entries
-from gymmesh_client.journal import RowPlace, read_line
+from gymmesh_client.row_files import DamagedRow, RowPlace, damaged_row, line_number, read_line
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import rollout_of_line
 from gymmesh_responses import dumps
@@ -67,14 +67,23 @@ class Reading:
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
-        return read_line(place)
+        return self._line(place)
 
-    def _rollout(self, place: RowPlace) -> StoredRollout:
-        where = f"{place.path.name}: byte {place.offset + place.inner}"
-        rollout = rollout_of_line(read_line(place), where)
-        if clean(rollout.rollout_id) != place.rollout_id:
-            raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
+    def _rollout(self, at: RowPlace) -> StoredRollout:
+        where = f"{at.path.name}: byte {at.place.offset + at.place.inner}"
+        rollout = rollout_of_line(self._line(at), where)
+        if clean(rollout.rollout_id) != at.rollout_id:
+            raise UserError(f"{at.path}: has changed; it is being read anew, so try again")
         return rollout
+
+    def _line(self, at: RowPlace) -> bytes:
+        try:
+            return read_line(at)
+        except DamagedRow:
+            run = self.sources[at.source].run
+            if run is None:
+                raise
+            raise damaged_row(at.path, line_number(run, at.place)) from None
 
 
 def run_state(ended: Json | None, collected: bool) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gymmesh_client import UserError
 from gymmesh_client.control import read_entries
-from gymmesh_view.index import Indexer, Store, index_path
+from gymmesh_view.index import Indexer, Store, index_path, own_index
 from gymmesh_view.reading import Reading
 from gymmesh_view.rows import ViewSource
 from gymmesh_view.server import ViewServer
@@ -24,13 +24,14 @@ async def viewing(
 
     Args:
         port: of 127.0.0.1; 0 lets the system choose.
-        index: where the index goes; None: the user's cache folder.
+        index: where the index goes; None: beside the run, where one is shown, else the user's
+            cache folder.
 
     Raises:
         UserError: the index cannot be written, or the port is taken.
     """
     path = index or index_path(sources)
-    indexer = Indexer(sources, path)
+    indexer = Indexer(sources, path, own_index(sources) if index is None else None)
     indexer.prepare()
     store = Store(path)
     try:

@@ -96,8 +96,37 @@ def dumps_clean(value: JsonValue) -> bytes:
 
 
 def dumps_sorted(value: JsonValue) -> bytes:
-    """`dumps` with the keys of all objects in order, so that equal documents give equal bytes."""
-    return dumps(_sorted(value))
+    """`dumps` with the keys of all objects in the order of their code points, so that equal
+    documents give equal bytes. Clients in other languages write the same bytes.
+    """
+    ordered = _sorted(value)
+    try:
+        written = orjson.dumps(ordered, option=_PLAIN)
+    except TypeError:
+        vet(ordered, _WRITE_DEPTH)
+        return _written_alike(ordered)
+    if written.find(b"null") >= 0:
+        vet(ordered, _WRITE_DEPTH)
+    return written
+
+
+def _written_alike(value: JsonValue) -> bytes:
+    """As orjson would write it if it could write integers and texts of all kinds."""
+    if isinstance(value, Mapping):
+        members = (_written_alike(key) + b":" + _written_alike(value[key]) for key in value)
+        return b"{%b}" % b",".join(members)
+    if isinstance(value, list):
+        return b"[%b]" % b",".join([_written_alike(element) for element in value])
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        if isinstance(value, str):
+            text = json.dumps(_join_pairs(value), ensure_ascii=False)
+            return _SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", text).encode()
+    try:
+        return b"%d" % value
+    except ValueError:
+        raise CodecError("not writable: an integer has more than 4,300 digits") from None
 
 
 def _sorted(value: JsonValue) -> JsonValue:

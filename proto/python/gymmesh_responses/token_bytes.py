@@ -11,6 +11,7 @@ TOKEN_BYTES: Final = 4
 """Bytes of one token id, and of one log probability."""
 LOGPROB_ROUNDING: Final = 1e-3
 """A log probability may be above 0 by so much: it is computed in float32 or less."""
+_MINUS: Final = bytes(range(128, 256))
 
 
 def unpack_ids(ids: bytes) -> list[int]:
@@ -46,8 +47,8 @@ def token_problem(ids: bytes, logprobs: bytes = b"") -> str:
     """
     if len(ids) % TOKEN_BYTES:
         return f"the token ids are {len(ids)} bytes, which is not a multiple of {TOKEN_BYTES}"
-    if (least := min(_array("i", ids), default=0)) < 0:
-        return f"the token id {least} is negative"
+    if not ids[TOKEN_BYTES - 1 :: TOKEN_BYTES].isascii():  # the sign is in an id's last byte
+        return f"the token id {min(_array('i', ids))} is negative"
     if not logprobs:
         return ""
     if len(logprobs) != len(ids):
@@ -58,6 +59,14 @@ def token_problem(ids: bytes, logprobs: bytes = b"") -> str:
     if (greatest := max(known)) > LOGPROB_ROUNDING:
         return f"the log probability {greatest:g} is positive"
     return ""
+
+
+def greatest_logprob(logprobs: bytes) -> float:
+    """The greatest log probability that is finite; 0.0 where none is above 0."""
+    # Mostly all have a minus, which is in a number's last byte.
+    if not logprobs[TOKEN_BYTES - 1 :: TOKEN_BYTES].translate(None, _MINUS):
+        return 0.0
+    return max(0.0, max(filter(math.isfinite, _array("f", logprobs)), default=0.0))
 
 
 def _unpacked(kind: str, packed: bytes) -> list[Any]:

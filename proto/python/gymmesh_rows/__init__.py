@@ -40,14 +40,23 @@ from gymmesh_rows.columns import (
     WeightsSpan,
     row_line,
 )
-from gymmesh_rows.earlier import TOKEN_KEYS
+from gymmesh_rows.earlier import TOKEN_KEYS, calls_of
 from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
 from gymmesh_rows.reading import beside_columns, own_metadata, read_row
-from gymmesh_rows.row import COLUMNS, ActorConversation, Row, RowError, members_of, parsed
+from gymmesh_rows.row import (
+    COLUMNS,
+    METADATA_COLUMNS,
+    ActorConversation,
+    Row,
+    RowError,
+    members_of,
+    parsed,
+)
 
 __all__ = [
     "COLUMNS",
+    "METADATA_COLUMNS",
     "TOKEN_KEYS",
     "Actor",
     "ActorConversation",
@@ -83,6 +92,7 @@ __all__ = [
     "VerificationStage",
     "WeightsSpan",
     "beside_columns",
+    "calls_of",
     "members_of",
     "nemo_row",
     "own_metadata",

@@ -245,6 +245,10 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             the environment's own judgement of what is right. Named in `verifier_version`, too
             (`2+nemo`).
         spans: Rewards of parts of the rollout, finite; may be empty. They do not change `reward`.
+        reverified: Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
+            how, as a JSON object. Only rows have it; a verifier leaves it empty.
+        previous: Likewise the rollout's verdicts before this one, the oldest first, as a JSON array
+            of verifications.
     """
 
     status: str
@@ -260,6 +264,8 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     explanation: str = ""
     compat: str = ""
     spans: list[RewardSpan] = []
+    reverified: Raw | UnsetType = UNSET
+    previous: Raw | UnsetType = UNSET
 
     @staticmethod
     def of(message: rollout_pb2.Verification) -> Verification:
@@ -290,6 +296,10 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.compat = message.compat
         if message.spans:
             made.spans = [RewardSpan.of(one) for one in message.spans[:]]
+        if message.reverified_json:
+            made.reverified = values.json_text(message.reverified_json, "reverified")
+        if message.previous_json:
+            made.previous = values.json_text(message.previous_json, "previous")
         return made
 
 
@@ -848,6 +858,9 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         retry_safe: Whether a new attempt can do no harm and may succeed.
         component: The service, tool, verifier or budget concerned.
         call_id: The model call or function call concerned.
+        reverified: Where `gym-cli reverify` could not judge a stored rollout: when and by what, as
+            the verdict's `reverified_json`.
+        previous: Likewise the verdicts before, as the verdict's `previous_json`.
     """
 
     boundary: str
@@ -855,6 +868,8 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     retry_safe: bool
     component: str
     call_id: str
+    reverified: Raw | UnsetType = UNSET
+    previous: Raw | UnsetType = UNSET
 
 
 class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -1039,8 +1054,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
         media: The media that items name.
         sandboxes: The sandboxes that were opened for it.
         program: How the program that ran as the agent ended, where one did.
-        task_extras: Keys of the task's row that are keys of this message, as an object; of
-            `metadata`, those that the row's own metadata has.
+        task_extras: Keys of the task's row that are keys of this message, as an object; of its
+            `metadata`, where that is an object, the keys of RowMetadata.
     """
 
     responses_create_params: Raw

@@ -97,6 +97,15 @@ def of_this_contract(row: Json) -> tuple[Json, dict[str, tuple[int, str]]]:
     return made, calls.beginnings
 
 
+def calls_of(items: list[Json], model: str) -> list[Json]:
+    """The root agent's calls, as `calls` has them, of a conversation of which only the items are
+    known. items: those of `response.output`; an answer is what stands between other items.
+    """
+    calls = _Calls({"response": {"model": model}}, {})
+    calls.add_root(items)
+    return calls.found
+
+
 class _Calls:
     """The calls of a row, made of its items."""
 

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads
-from gymmesh_rows.columns import RowMetadata
 from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys
-from gymmesh_rows.row import COLUMNS, Row, RowError
+from gymmesh_rows.row import COLUMNS, METADATA_COLUMNS, Row, RowError
 
 Json = dict[str, Any]
 _DECODER: Final = msgspec.json.Decoder(Row)
@@ -22,7 +21,8 @@ _UNSET_TYPES: Final = (UnsetType, NoneType)
 _SCALARS: Final = (int, str, float)
 # Columns that are made of an earlier row's items, or are checked: these must fit.
 _OF_EARLIER: Final = ("first_items", "calls", "actors")
-_METADATA: Final = frozenset(RowMetadata.__struct_encode_fields__)
+# The columns of `metadata` as version 0.1 wrote it.
+_METADATA_0_1: Final = METADATA_COLUMNS | {"token_forks", "model_calls"}
 _ROWS_OF: Final = "this is no row of a rollout"
 
 
@@ -69,9 +69,6 @@ def _read_slowly(line: bytes) -> Row:
         own = own_keys(document)
         document, beginnings = of_this_contract(document)
         _drop_what_does_not_fit(document, Row, _OF_EARLIER)
-    elif type(document.get("metadata")) is dict:
-        # The task's own members stand there, too, and one may have the name of a column.
-        _drop_what_does_not_fit(document["metadata"], RowMetadata)
     row: Row = _built(Row, document, "")
     if own is not None:
         row.__dict__["extras"] = own
@@ -112,26 +109,14 @@ def beside_columns(document: Json) -> Json:
 
 
 def own_metadata(document: Json) -> Json:
-    """The members of a parsed row's `metadata` that are the task's own. An integer under `seed` is
-    taken for the session's.
+    """The members of a parsed row's `metadata` that are the task's own. Those with the name of a
+    column are in the row's `task_extras`.
     """
     metadata = document.get("metadata")
     if type(metadata) is not dict:
         return {}
-    if is_earlier(document):
-        names = {*_METADATA, "token_forks", "model_calls"}  # as version 0.1 wrote
-    else:
-        names = set(_METADATA)
-        if type(metadata.get("seed")) is not int:
-            names.remove("seed")
-        if not any(map(_has_weights, document.get("calls", ()))):
-            names.remove("weights_versions")
+    names = _METADATA_0_1 if is_earlier(document) else METADATA_COLUMNS
     return {key: value for key, value in metadata.items() if key not in names}
-
-
-def _has_weights(call: Json) -> bool:
-    """Whether a parsed call of this contract says which weights a trainer should learn from."""
-    return bool(call.get("trainable") and call.get("tokens", {}).get("weights"))
 
 
 def _built(kind: Any, value: JsonValue, place: str) -> Any:

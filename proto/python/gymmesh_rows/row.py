@@ -15,11 +15,13 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gymmesh_responses import CodecError, JsonValue, dumps_clean, loads
-from gymmesh_rows.columns import ModelCall
+from gymmesh_rows.columns import ModelCall, RowMetadata
 from gymmesh_rows.columns import Row as Columns
 
 COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
 """The keys of rows that are columns."""
+METADATA_COLUMNS: Final = frozenset(RowMetadata.__struct_encode_fields__)
+"""The keys of a row's `metadata` that are columns."""
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             environment limits its verdicts itself, without what they wait for a processor.
         capture_tokens: whether token ids and log probabilities are captured, where the model
             gives them and the request does not say.
+        append_only: whether prompts keep the tokens of the calls before them also where the chat
+            template would write these otherwise (append-only prompts), for calls whose tokens are
+            captured and where the request does not say: `true`, `false`, or `auto`, where tokens
+            are captured.
         collect: how collectors are served over Collect; None: as CollectConfig says.
 
     Raises:
@@ -59,6 +63,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 600.0
     capture_tokens: bool = False
+    append_only: bool | Literal["auto"] = "auto"
     collect: CollectConfig | None = None
 
     def __post_init__(self) -> None:

@@ -74,6 +74,7 @@ class RolloutPlan:
         models: the names of model services, by role.
         deltas: whether answers are sent on as they are generated.
         capture: which tokens are to be captured; None: none.
+        append_only: whether the prompts of captured calls keep the tokens of those before.
         allow_divergence: whether a breach of the exact-token law is let pass.
         max_staleness: the most versions that the oldest weights may be behind; None: no limit.
         skip_verification: whether the rollout is not to be judged.
@@ -89,6 +90,7 @@ class RolloutPlan:
     models: Mapping[str, str]
     deltas: bool
     capture: tokens_pb2.CaptureOptions | None
+    append_only: bool
     allow_divergence: bool
     max_staleness: int | None
     skip_verification: bool
@@ -151,6 +153,11 @@ class RolloutPlans:
             models={**config.models, **options.models},
             deltas=options.deltas,
             capture=_capture(config, options),
+            append_only=(
+                options.append_only
+                if options.HasField("append_only")
+                else config.append_only is not False
+            ),
             allow_divergence=options.allow_token_divergence,
             max_staleness=options.max_staleness if options.HasField("max_staleness") else None,
             skip_verification=options.skip_verification,

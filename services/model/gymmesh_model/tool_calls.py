@@ -25,18 +25,22 @@ _MISTRAL: Final = "[TOOL_CALLS]"
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """A tool call. `arguments`: JSON text, as it is sent back to the template."""
+    """A tool call. `arguments`: JSON text, as it is sent back to the template. `id`: where the
+    model writes one, as the template expects it back.
+    """
 
     name: str
     arguments: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """An answer's text without its tool calls, and these in their order."""
+    """An answer's text without its tool calls, these in their order, and its reasoning."""
 
     text: str
     calls: tuple[ParsedCall, ...] = ()
+    reasoning: str = ""
 
 
 ToolParser = Callable[[str], ParsedAnswer]

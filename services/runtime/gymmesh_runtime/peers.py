@@ -23,7 +23,6 @@ from gymmesh_runtime.telemetry.tracing import traced
 from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_runtime.wire import (
     DirectPeer,
-    InFlight,
     MuxConnection,
     MuxPeer,
     PeerChannel,
@@ -76,7 +75,6 @@ class PeerDirectory:
         # By address; several to one target would share a connection anyway.
         self._channels: dict[str, PeerChannel] = {}
         self._keepalives: Mapping[str, int] = {}  # how often servers may be pinged, by address
-        self._in_flight = InFlight()
         self._turn = 0
         #: Grows whenever an instance comes, goes or changes: what was found out about them before
         #: may not hold any more.
@@ -257,9 +255,7 @@ class PeerDirectory:
         if peer is None:
             connection = self._connections.get(address)
             if connection is None:
-                connection = self._connections[address] = MuxConnection(
-                    self._channel(address), self._in_flight
-                )
+                connection = self._connections[address] = MuxConnection(self._channel(address))
             plain = self.plain_peer(address, service)
             peer = self._muxed[address, service] = traced(MuxPeer(connection, plain, service))
         return peer

@@ -13,7 +13,9 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
 
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+MAX_MESSAGE_BYTES: Final = 64 * MIB
 _KEPT: Final = 1000  # characters of a description
 
 

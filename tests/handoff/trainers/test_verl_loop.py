@@ -128,6 +128,57 @@ def test_openrlhf_gets_ranges_of_what_it_sampled() -> None:
     assert found["truncated"] is False
 
 
+def test_a_failed_rollout_ends_no_job_of_openrlhf() -> None:
+    """Its sample has no action, and the mean reward of the rollouts of its prompt."""
+    from gymmesh_trainers.openrlhf import executor
+    from gymmesh_trainers.testing import RolloutFailed
+
+    tokenizer = make_tokenizer()
+    answers = ["3", None, "1", "3"]
+    seeds: list[int] = []
+
+    class Engine:
+        async def generate(self, prompt: list[int], params: Any, multi_modal_data: Any) -> Any:
+            seeds.append(params.seed)
+            said = answers.pop(0)
+            if said is None:
+                raise RuntimeError("the engine is gone")
+            ids = [*tokenizer.encode(said), tokenizer.eos_token_id]
+            logprobs = [{one: SimpleNamespace(logprob=-0.25)} for one in ids]
+            output = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason="length")
+            return SimpleNamespace(outputs=[output])
+
+    params = SimpleNamespace(max_tokens=4, logprobs=1)
+    label = json.dumps({**TASK, "seed": 7})
+
+    async def run() -> list[dict[str, Any]]:
+        async with executor(PLACE, max_attempts=1)() as made:
+            one = (made.execute("p", label, params, 32, tokenizer, Engine()) for _ in range(4))
+            found = await asyncio.gather(*one)  # as OpenRLHF does: an error ends the job
+            answers[:] = [None]
+            alone = await made.execute("p", label, params, 32, tokenizer, Engine())
+            return [*found, alone]
+
+    *found, alone = asyncio.run(run())
+    assert sorted(one["reward"] for one in found) == pytest.approx([0.0, 2 / 3, 1.0, 1.0])
+    [masked] = [one for one in found if not one["action_ranges"]]
+    assert masked["reward"] == pytest.approx(2 / 3)
+    assert len(masked["observation_tokens"]) == len(masked["rollout_log_probs"]) == 2
+    assert {tuple(one["extra_logs"]) for one in found} == {tuple(masked["extra_logs"])}
+    assert masked["extra_logs"]["not_trained"] == 1.0
+    assert alone["reward"] == pytest.approx(2 / 3)  # of all that were judged before
+    assert len(set(seeds)) == 5
+    assert [one["truncated"] for one in found].count(True) == 3
+
+    async def fails() -> None:
+        answers[:] = [None]
+        async with executor(PLACE, max_attempts=1)() as made:
+            await made.execute("p", label, params, 32, tokenizer, Engine())
+
+    with pytest.raises(RolloutFailed):
+        asyncio.run(fails())
+
+
 def test_a_label_that_is_no_task_is_said() -> None:
     from gymmesh_client import UserError
     from gymmesh_trainers.openrlhf import executor

@@ -14,8 +14,8 @@ import pytest
 
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, from_status
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.sizes import MIB
 from gymmesh_runtime.wire import channels
-from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.frames import (
     MAX_MESSAGE,

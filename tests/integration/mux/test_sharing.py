@@ -8,7 +8,8 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.wire.batch import MIB
+from gymmesh_runtime.sizes import MIB
+from gymmesh_runtime.wire.mux.peer import LARGE_BYTES
 from tests.integration.mux.servers import Reason, Server, failure
 from tests.unit.runtime.probe import DISCOVERY, MODEL, Probe, instance_at, stream, unary
 
@@ -79,4 +80,18 @@ async def test_small_calls_overtake_a_large_one(directory: PeerDirectory) -> Non
         for _ in range(20):
             await call("small", 10)
         await large
-        assert done == ["small"] * 20 + ["large"]
+        assert done[0] == "small"
+
+
+async def test_a_large_request_goes_by_a_plain_rpc(directory: PeerDirectory) -> None:
+    server = Server({MODEL: Probe()})
+    async with server.running() as address:
+        peer = directory.peer(instance_at(address))
+        for size in (LARGE_BYTES + 1, 2 * MIB):
+            reply = await peer.CreateResponse(unary("ok", request_id="x" * size), timeout=60.0)
+            assert len(reply.call_id) == size
+            request = model_pb2.StreamResponseRequest(call=unary("ok", request_id="x" * size))
+            assert [one async for one in peer.StreamResponse(request, timeout=60.0)]
+        assert not server.mux._exchanges  # nobody has opened one
+        await peer.CreateResponse(unary("ok"), timeout=60.0)
+        assert len(server.mux._exchanges) == 1

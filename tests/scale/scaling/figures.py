@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client.journal.format.keys import KEY_BYTES
-from gymmesh_client.journal.format.records import (
-    COMPLETED,
-    ROWS,
-    CurrentOutcome,
-    Place,
-    Reserved,
-    encode,
-)
+from gymmesh_client.log_records import COMPLETED, ROWS, CurrentOutcome, Place, Reserved, encode
+from gymmesh_client.rollout_ids import KEY_BYTES
 from tests.scale.report import PAGE, read_section
 from tests.scale.scaling.measure_collectors import CollectorFigures
 from tests.scale.scaling.measure_directory import DirectoryFigures

@@ -151,11 +151,11 @@ def test_one_call_changes_what_it_names_and_nothing_else() -> None:
         filled(base, tokens_left=None, changes={"input": "x"})
 
 
-def test_sampling_seeds_differ_by_call_and_attempt_and_are_stable() -> None:
-    seeds = {sampling_seed(7, attempt, call) for attempt in (1, 2) for call in ("c1", "c2")}
+def test_sampling_seeds_differ_by_task_and_call_and_are_stable() -> None:
+    seeds = {sampling_seed(seed, call) for seed in (7, 8) for call in ("c1", "c2")}
     assert len(seeds) == 4
     assert all(0 <= seed < 2**31 for seed in seeds)
-    assert sampling_seed(7, 1, "c1") == sampling_seed(7, 1, "c1")
+    assert sampling_seed(7, "c1") == sampling_seed(7, "c1")
 
 
 # ---- verdicts ---------------------------------------------------------------------------------

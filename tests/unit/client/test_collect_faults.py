@@ -30,7 +30,7 @@ from gymmesh_client import (
 )
 from gymmesh_client.collect_stream.state import SENT
 from gymmesh_client.dispatch import RunStateError
-from gymmesh_client.journal.format.keys import rollout_key
+from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_runtime.errors import MeshError, to_status
 from tests.chaos.journal_file import read_story
 from tests.support.rollouts import NoGroups, ScriptedAgent, failed, make_events

@@ -66,6 +66,30 @@ async def test_groups_come_whole_and_after_their_rows(tmp_path: Path) -> None:
     assert run.state == "finished"
 
 
+async def test_a_run_that_begins_no_more_groups_finishes_those_that_it_began(
+    tmp_path: Path,
+) -> None:
+    """What it read ahead, and still has to read, has no outcome and no attempt."""
+    agent = ScriptedAgent(good)
+    run, files = collector(tmp_path, agent, repeats=3, concurrency=2, hand_out=20)
+    going = asyncio.create_task(run.run(tasks(400)))
+    groups, unbegun = [], list[str]()
+    async with asyncio.timeout(60):
+        async for group in run.groups():
+            groups.append(group.task.task_id)
+            if len(groups) == 2:
+                unbegun = run.begin_no_more_groups()
+        await going
+    assert run.state == "finished"
+    assert run.why == ""
+    begun = {request.task.task_id for request in agent.requests}
+    assert sorted(groups) == sorted(begun)
+    assert len(begun) < 2 + 20
+    assert len(agent.requests) == 3 * len(begun) == len(rows(files.rows))
+    assert unbegun
+    assert not begun & set(unbegun)
+
+
 async def test_no_group_starts_while_too_many_wait_for_the_trainer(tmp_path: Path) -> None:
     agent = ScriptedAgent(good)
     run, _ = collector(tmp_path, agent, repeats=2, concurrency=2, hand_out=3)

@@ -20,8 +20,8 @@ from gymmesh_client import (
     UserError,
     open_run,
 )
-from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.output.opening import OnRow
+from gymmesh_client.rollout_ids import rollout_id
 
 ONE = RunIdentity("t", "c", "1.0")
 Done = Iterable[tuple[str, int, str]]

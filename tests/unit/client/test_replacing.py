@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gymmesh_client import OpenOptions, OutputFiles, RunIdentity, RunOutput, UserError, open_run
-from gymmesh_client.journal.format.frames import HEADER, encode_frame
-from gymmesh_client.journal.format.records import RunOpened, encode
-from gymmesh_client.journal.index.seal import seal, unseal
+from gymmesh_client.index.seal import seal, unseal
+from gymmesh_client.log.frames import HEADER, encode_frame
+from gymmesh_client.log_records import RunOpened, encode
 
 ONE = RunIdentity("t", "c", "1.0")
 
@@ -256,8 +256,8 @@ async def test_an_index_of_somebody_else_s_is_made_anew(
     await a_run(files)
     unseal(files.index)
     with closing(sqlite3.connect(files.index)) as database, database:
-        for key, value in changed.items():
-            database.execute("UPDATE run SET value = ? WHERE key = ?", (json.dumps(value), key))
+        (state,) = database.execute("SELECT state FROM sources").fetchone()
+        database.execute("UPDATE sources SET state = ?", (json.dumps(json.loads(state) | changed),))
     seal(files.index)
     with open_run(files.rows) as run:
         assert (run.completed, run.failed) == (1, 1)

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, Fold, fold
+from gymmesh_client.attempt import AgentCall
 from gymmesh_client.collector.row_maker import RowMaker
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import completed_line, failure_line
@@ -71,6 +73,27 @@ async def test_others_go_on_while_a_large_row_is_made(ends: str) -> None:
         turns += 1
     assert turns > 1  # made in the loop, it is there after the first
     await made
+
+
+@pytest.mark.parametrize("ends", ["overdue", "broken", "cancelled"])
+async def test_others_go_on_while_a_large_attempt_that_broke_off_is_copied(ends: str) -> None:
+    state = Fold("ro-1", 1, "run-1", "t-1")
+    call = AgentCall(agent_pb2.RunRolloutRequest(), "agent", state)
+    for event in events_of(MANY)[:-2]:
+        call._add(event)
+    failing = {
+        "overdue": lambda: call.overdue(1.0),
+        "broken": lambda: call.broken(ValueError("no")),
+        "cancelled": lambda: call.cancelled("nobody wants it"),
+    }
+    failed = asyncio.ensure_future(failing[ends]())
+    turns = 0
+    while not failed.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 1  # copied in the loop, it is there after the first
+    partial = (await failed).partial
+    assert len(partial.model_calls) == MANY
 
 
 async def test_a_recorded_rollout_lets_its_messages_go() -> None:

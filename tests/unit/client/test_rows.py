@@ -163,6 +163,7 @@ def test_a_tasks_key_is_never_lost() -> None:
         {"seed": None},
         {"seed": "abc"},
         {"seed": 1.5},
+        {"seed": 3},
         {"weights_versions": None},
         {"weights_versions": ["v1"]},
     ],
@@ -173,7 +174,32 @@ def test_a_tasks_metadata_never_makes_a_row_that_is_refused(metadata: dict[str, 
     row = read_row(line)
     assert (row.metadata.steps_taken, row.metadata.seed) == (2, UNSET)
     assert row.metadata.weights_versions == []
-    assert metadata.items() <= loads(line)["metadata"].items()
+    written = loads(line)
+    assert written["metadata"]["source"] == "s"
+    assert written["task_extras"] == {"metadata": metadata}
+
+
+def test_calls_that_share_an_id_have_each_their_own_outputs_and_turns() -> None:
+    task = make_task()
+    rollout = pb.Rollout(rollout_id="ro-1", attempt=1, task_id=task.task_id)
+    for said in ("one", "two"):
+        call = rollout.model_calls.add(call_id="c", model="policy", actor=said)
+        asked = call.response.output.add().function_call
+        asked.call_id, asked.name = "x", "look"
+        done = rollout.tool_calls.add().completed
+        done.model_call_id, done.call_id, done.name = "c", "x", "look"
+        done.output.CopyFrom(function_call_output("x", said))
+        turn = rollout.turns.add(model_call_id="c")
+        turn.items.append(new_message("user", f"after {said}"))
+    rollout.completed.stop_reason = pb.STOP_REASON_MODEL_FINISHED
+    first, second = completed_row(task, rollout)["calls"]
+    assert [one.get("output", one.get("content")) for one in first["items"][1:]] == [
+        "one",
+        "after one",
+    ]
+    assert (second["first_item"], second["item_count"]) == (0, 3)
+    output = completed_row(task, rollout)["response"]["output"]
+    assert [one.get("output", one.get("content")) for one in output[1:]] == ["two", "after two"]
 
 
 def test_a_failed_rollout_of_a_task_that_is_not_json_has_its_failure() -> None:

@@ -159,3 +159,19 @@ def test_the_order_of_keys_makes_no_other_bytes() -> None:
     assert codec.dumps_sorted(one) == codec.dumps_sorted(other)
     assert codec.loads(codec.dumps_sorted(one)) == one
     assert codec.dumps_sorted([2, 1]) == b"[2,1]"
+
+
+def test_what_orjson_refuses_changes_no_byte_beside_it() -> None:
+    plain = {"é": ["\x00\n\x7f😀", 1e16, 1e-7, -0.0, None, True], "a": {}}
+    with_more = {**plain, "n": 2**70, "\ud800": "é\udc00"}
+    written = codec.dumps_sorted(with_more)
+    more = b'"n":1180591620717411303424,"\xc3\xa9":'
+    assert written == codec.dumps_sorted(plain).replace('"é":'.encode(), more)[:-1] + (
+        r',"\ud800":"é\udc00"}'.encode()
+    )
+    with pytest.raises(codec.CodecError, match="4,300 digits"):
+        codec.dumps_sorted([10**4300])
+    with pytest.raises(codec.CodecError, match="not a JSON number"):
+        codec.dumps_sorted([float("nan")])
+    with pytest.raises(codec.CodecError, match="not a JSON type"):
+        codec.dumps_sorted([2**70, {1}])

@@ -8,16 +8,19 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow
 import pyarrow.parquet
 import pytest
 import zstandard
+from msgspec import UNSET
 
 from gymmesh_client import UserError
 from gymmesh_client.tasks import TaskDefaults, TaskReader
 from gymmesh_client.tasks.reader import TaskRow
 from gymmesh_data import conversation_of, export, read_rollouts
 from gymmesh_data.imports import Columns, Imports, ImportSummary, import_file
+from gymmesh_rows import Row, read_row
 from tests.support.cli import run
 from tests.unit.data.rows import call, read_records, result, row, text, write_rows
 
@@ -175,6 +178,33 @@ def test_what_messages_have_beside_is_not_lost(tmp_path: Path) -> None:
     tasks, _ = imported(tmp_path, "messages", rows)
     assert (tasks[0]["metadata"], tasks[0]["reference_answer"]) == ({"level": "hard"}, "5")
     assert (tasks[1]["metadata"], tasks[1]["response"]) == ("mine", "6")
+
+
+def test_a_rollout_is_imported_as_a_collector_writes_it(tmp_path: Path) -> None:
+    found: Json = {
+        "prompt": [{"role": "user", "content": "2 + 3?"}],
+        "completion": [
+            {"role": "assistant", "tool_calls": [
+                {"id": "c1", "function": {"name": "add", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "5"},
+            {"role": "assistant", "content": "5"},
+        ],
+        "reward": 1.0,
+        "agent": {"of": "theirs"},
+        "metadata": {"level": "hard", "seed": "s", "timings": 3},
+    }  # fmt: skip
+    (record,), _ = imported(tmp_path, "messages", [found], made="rollouts", environment="sums")
+    (line,) = (tmp_path / "out.jsonl").read_bytes().splitlines()
+    row = msgspec.json.decode(line, type=Row)  # every column is there, and of its type
+    assert not read_row(line).of_earlier_form
+    parts = [(call.first_item, call.answer_count, call.item_count) for call in row.calls]
+    assert parts == [(0, 1, 2), (2, 1, 1)]
+    assert (row.agent, record["metadata"]["level"]) == ("", "hard")
+    assert (row.metadata.seed, row.metadata.timings.model_us) == (UNSET, 0)
+    assert record["task_extras"] == {
+        "agent": {"of": "theirs"},
+        "metadata": {"seed": "s", "timings": 3},
+    }
 
 
 def test_a_column_that_rows_use_themselves_says_nothing_of_the_rollout(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymmesh_resource.environments.code.answers import program_of
 from gymmesh_resource.environments.game.answer import find_move
 from gymmesh_resource.environments.llm_judge import texts
 from gymmesh_resource.environments.llm_judge.fences import fence
@@ -41,6 +42,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "mcp judge": judgement,
     "mcp exact": lambda text: matches(text, ["Paris"], contains=False),
     "mcp contains": lambda text: matches(text, ["Paris", "5"], contains=True),
+    "program": program_of,
     "puzzle": extract_answer,
     "facts": lambda text: normalised(spoken(text)),
     "heard": lambda text: heard([text], "###STOP###"),
@@ -51,6 +53,7 @@ READERS: dict[str, Callable[[str], object]] = {
 PIECES = [
     *("<think>", "</think>", "<answer>", "</answer>", "<move>", "</move>", "\\boxed{", "}", "{"),
     *("[[", "]]", "[[A=B]]", "[[YES]]", "[[7]]", "JUDGEMENT:", "Answer:", "###STOP###", "Paris"),
+    *("```", "~~~", "```py\n", "a,\n", "a=", "def "),
     *(" ", "\n", "\t", "*", "_", "-", ".", "5", "a", "\x00", "\ud800", "\u0130", "\ufdfa", "<"),
 ]
 

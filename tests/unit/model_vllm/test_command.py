@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gymmesh_model.vllm.command import base_url, serve_command
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.vllm.command import base_url, logprob_distribution, serve_command
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 from gymmesh_model.vllm.log import ended, sentence, with_log
 from gymmesh_runtime.config import Secret
 
 _HEAD = ["/env/bin/vllm", "serve", "some/model", "--served-model-name", "policy"]
-_EXACT = ["--enable-scale-out", "--enable-prompt-tokens-details"]
+_SAMPLED = "--logprobs-mode=processed_logprobs"
+_EXACT = ["--enable-scale-out", "--enable-prompt-tokens-details", _SAMPLED]
 _TAIL = ["--host", "127.0.0.1", "--port", "8100"]
 
 
@@ -33,11 +35,15 @@ _TAIL = ["--host", "127.0.0.1", "--port", "8100"]
         ),
         (
             {"args": ["--no-enable-scale-out"]},
-            ["--enable-prompt-tokens-details", "--no-enable-scale-out"],
+            ["--enable-prompt-tokens-details", _SAMPLED, "--no-enable-scale-out"],
         ),
         (
             {"args": ["--enable_scale_out", "--no-enable-prompt-tokens-details"]},
-            ["--enable_scale_out", "--no-enable-prompt-tokens-details"],
+            [_SAMPLED, "--enable_scale_out", "--no-enable-prompt-tokens-details"],
+        ),
+        (
+            {"args": ["--logprobs_mode", "raw_logprobs"]},
+            [*_EXACT[:2], "--logprobs_mode", "raw_logprobs"],
         ),
         ({"port": 8100, "ready_s": 10.0, "stop_s": 1.0, "log": "/tmp/x"}, _EXACT),
     ],
@@ -46,6 +52,23 @@ def test_arguments(given: dict[str, Any], middle: list[str]) -> None:
     config = ServeConfig(model="some/model", **given)
     command = serve_command(config, "policy", 8100, "/env/bin/vllm", "key", {})
     assert command.argv == [*_HEAD, *middle, *_TAIL]
+
+
+@pytest.mark.parametrize(
+    ("args", "distribution"),
+    [
+        ([], "SAMPLING"),
+        (["--dtype", "float32"], "SAMPLING"),
+        (["--logprobs-mode=processed_logprobs"], "SAMPLING"),
+        (["--logprobs-mode", "raw_logprobs"], "RAW"),
+        (["--logprobs_mode=raw_logprobs"], "RAW"),
+        (["--logprobs-mode", "raw_logits"], "UNSPECIFIED"),
+        (["--logprobs-mode"], "UNSPECIFIED"),
+    ],
+)
+def test_the_distribution_of_log_probabilities(args: list[str], distribution: str) -> None:
+    expected = tokens_pb2.LogprobDistribution.Value(f"LOGPROB_DISTRIBUTION_{distribution}")
+    assert logprob_distribution(args) == expected
 
 
 def test_the_environment_is_the_services_own_the_users_and_the_key() -> None:

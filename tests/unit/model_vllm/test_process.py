@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.process import ServeError, VllmProcess
 from gymmesh_runtime.config import Secret
-from gymmesh_runtime.serving.scheduling import batch_scheduling
 from tests.support.fake_vllm import gone, install, processes
 
 Make = Callable[..., VllmProcess]
@@ -65,16 +63,6 @@ async def test_its_end_takes_all_of_its_processes(make: Make, tmp_path: Path) ->
     await process.stop()
     await gone(group)
     await gone(child)  # which ignores SIGTERM
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has the policy")
-async def test_it_does_not_wait_for_its_turn_as_a_service_does(make: Make, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    process = make("serve", log=str(log), stop_s=5.0)
-    with batch_scheduling():
-        assert os.sched_getscheduler(0) == os.SCHED_BATCH
-        await process.start()
-        assert [os.sched_getscheduler(one) for one in processes(log)] == [os.SCHED_OTHER] * 2
 
 
 async def test_one_that_ignores_sigterm_is_killed(make: Make, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
-from gymmesh_runtime.wire.batch import MIB
+from gymmesh_runtime.sizes import MIB
 from gymmesh_runtime.wire.mux.frames import (
     Cancel,
     Chunk,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.mux.v1 import mux_pb2
-from gymmesh_runtime.wire.batch import MIB, BatchLimits, OutboxClosed
+from gymmesh_runtime.sizes import MIB
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.frames import (
     CHUNK_BYTES,
@@ -26,6 +26,7 @@ from gymmesh_runtime.wire.mux.frames import (
     pack,
     unpack,
 )
+from gymmesh_runtime.wire.mux.outbox import OutboxClosed
 from gymmesh_runtime.wire.mux.sender import ChunkQueues, Sender
 
 F = mux_pb2.Frame
@@ -161,11 +162,11 @@ def small(call: int) -> Frame:
 
 
 async def test_small_frames_do_not_wait_for_a_large_message() -> None:
-    sender = Sender(BatchLimits(delay_s=0.0))
+    sender = Sender()
     large = frames.message(1, b"x" * (8 * CHUNK_BYTES))
-    sender.send(large, 1000)
+    sender.send(large)
     for call in range(3, 23, 2):
-        sender.send([small(call)], 1000)
+        sender.send([small(call)])
     sender.close()
     order = [frame.call for frame in await sent_by(sender)]
     assert order[0] == 1
@@ -173,28 +174,11 @@ async def test_small_frames_do_not_wait_for_a_large_message() -> None:
     assert order[11:] == [1] * 7
 
 
-async def test_a_frame_waits_for_others_by_what_is_in_flight_in_steps() -> None:
-    sender = Sender(BatchLimits(delay_s=1000.0))
-    sender.send([small(1)], 2**20)
-    await sender.batch()  # a quiet stream's first one waits for nobody
-    waiting = sender._outbox.waiting
-    dues: list[float] = []
-    for in_flight in (2**21, 2**20 + 5, 2**20, 2**22, 2**20 - 1, 2**19):
-        sender.send([small(in_flight)], in_flight)
-        due = waiting.due()
-        assert due is not None
-        dues.append(due)
-    steps = [round((due - dues[0]) / 40e-6 / 2**19) for due in dues]
-    assert steps == [0, -2, -2, -2, -3, -3]
-    sender.send([small(3)])
-    assert len(await asyncio.wait_for(sender.batch(), 60)) == 7
-
-
 async def test_later_frames_of_a_call_stay_behind_its_large_message() -> None:
-    sender = Sender(BatchLimits(delay_s=0.0))
-    sender.send(frames.message(1, b"x" * (3 * CHUNK_BYTES)), 1000)
-    sender.send([Message(1, b"next", False)], 1000)
-    sender.send(frames.message(1, b"y" * (2 * CHUNK_BYTES)), 1000)
+    sender = Sender()
+    sender.send(frames.message(1, b"x" * (3 * CHUNK_BYTES)))
+    sender.send([Message(1, b"next", False)])
+    sender.send(frames.message(1, b"y" * (2 * CHUNK_BYTES)))
     sender.send([End(1, None)])
     sender.close()
     out = [frame for frame in await sent_by(sender) if frame.call == 1]
@@ -203,17 +187,17 @@ async def test_later_frames_of_a_call_stay_behind_its_large_message() -> None:
 
 
 async def test_two_large_messages_take_turns() -> None:
-    sender = Sender(BatchLimits(delay_s=0.0))
+    sender = Sender()
     for call in (1, 3):
-        sender.send(frames.message(call, b"x" * (4 * CHUNK_BYTES)), 1000)
+        sender.send(frames.message(call, b"x" * (4 * CHUNK_BYTES)))
     sender.close()
     # The first piece left before there was a second message.
     assert [frame.call for frame in await sent_by(sender)] == [1, 1, 3, 1, 3, 1, 3, 3]
 
 
 async def test_a_call_given_up_sends_no_more_chunks() -> None:
-    sender = Sender(BatchLimits(delay_s=0.0))
-    sender.send(frames.message(1, b"x" * (8 * CHUNK_BYTES)), 1000)
+    sender = Sender()
+    sender.send(frames.message(1, b"x" * (8 * CHUNK_BYTES)))
     await sender.batch()
     sender.forget(1)
     sender.send([Cancel(1)])
@@ -223,10 +207,10 @@ async def test_a_call_given_up_sends_no_more_chunks() -> None:
 
 
 async def test_senders_of_large_messages_wait_for_room() -> None:
-    sender = Sender(BatchLimits(delay_s=0.0))
+    sender = Sender()
     piece = frames.message(1, b"x" * (64 * MIB))
-    sender.send(piece, 1000)
-    sender.send(frames.message(3, b"x" * (2 * CHUNK_BYTES)), 1000)
+    sender.send(piece)
+    sender.send(frames.message(3, b"x" * (2 * CHUNK_BYTES)))
     assert sender.full
     room = asyncio.create_task(sender.room())
     await asyncio.sleep(0)
@@ -238,9 +222,9 @@ async def test_senders_of_large_messages_wait_for_room() -> None:
 
 
 async def test_an_aborted_sender_sends_nothing_more_and_wakes_who_waits() -> None:
-    sender = Sender(BatchLimits(delay_s=0.0))
+    sender = Sender()
     for call in (1, 3):
-        sender.send(frames.message(call, b"x" * (64 * MIB)), 1000)
+        sender.send(frames.message(call, b"x" * (64 * MIB)))
     room = asyncio.create_task(sender.room())
     await asyncio.sleep(0)
     sender.abort()

@@ -165,7 +165,7 @@ async def test_a_peer_that_does_not_read_fills_no_memory(served: Served) -> None
     await asyncio.sleep(0.1)
     # What is beyond the bound waits in its call, and the calls are bounded.
     sender = served.exchange.sender
-    assert sender._outbox.waiting.size + sender._chunks.size < QUEUED_BYTES + 1_000_000
+    assert sender._outbox.size + sender._chunks.size < QUEUED_BYTES + 1_000_000
     assert served.exchange.table.incoming > 0
     served.hand.reads.set()
     ended: set[int] = set()

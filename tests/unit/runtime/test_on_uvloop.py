@@ -1,4 +1,4 @@
-"""The tests of the batching layer and of the mux once more, on the event loop of services."""
+"""The tests of the mux once more, on the event loop of services."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import uvloop
 
 from tests.unit.runtime import (
-    test_batch,
     test_mux_client,
     test_mux_frames,
+    test_mux_outbox,
     test_mux_server,
 )
 from tests.unit.runtime.exchange_ends import calling_end, serving_end
@@ -36,7 +36,7 @@ def _in(module: ModuleType) -> list[_Test]:
 @pytest.mark.parametrize(
     "test",
     [
-        *_in(test_batch),
+        *_in(test_mux_outbox),
         *_in(test_mux_frames),
         *_in(test_mux_server),
         *_in(test_mux_client),

@@ -166,9 +166,10 @@ def test_the_extra_all_holds_every_other(project: dict[str, Any]) -> None:
         names = {one for group in inner for one in group.split(",")}
         return {name}.union(*(closed(one) for one in names))
 
-    # vllm brings a torch of the machine's, and of trackers people have one; the others are names
+    # vllm brings a torch of the machine's, tokenizers and renderers are of those who serve or train
+    # models by token ids, and of trackers people have one; the others are names
     # for what is there.
-    apart = {"mlflow", "trackio", "vllm", "wandb"}
+    apart = {"mlflow", "renderers", "tokenizer", "trackio", "vllm", "wandb"}
     assert extras.keys() - closed("all") == {"demo", "dev", "instructions"} | apart
     assert closed("demo") | closed("instructions") <= closed("all") | {"demo", "instructions"}
 

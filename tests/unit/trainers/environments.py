@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from gymmesh import Agent, Completion, RolloutContext, new_message
-from gymmesh_resource import Environment, Rollout, Session, Verdict, tool
+from gymmesh_agent.config import AgentConfig
+from gymmesh_mesh import Defaults, MeshConfig
+from gymmesh_resource import Environment, Rollout, Session, Transcript, Turn, Verdict, tool
+from gymmesh_resource.config import EnvironmentConfig
 
 
 class Sums(Environment[None]):
@@ -64,3 +68,50 @@ class Debated(Environment[None]):
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         critic = {"no": 0.25, "maybe": 0.75}.get(rollout.answer, 0.0)
         return Verdict(float(rollout.answer == "sure"), {"critic": critic, "format": 1.0})
+
+
+class Rewriting(Agent):
+    """The root agent answers three times; before the last it begins anew, without its history."""
+
+    version = "1"
+
+    async def run(self, context: RolloutContext) -> Completion:
+        await context.call_model()
+        await context.call_model([new_message("user", "Are you sure?")])
+        await context.call_model([new_message("user", "Sum up.")], detached=True)
+        return Completion.by_rule("said")
+
+
+class Paid(Environment[None]):
+    """Takes one turn, with a reward of its own."""
+
+    async def next_turn(self, session: Session[None], new: Transcript) -> Turn:
+        if new.answer == "1":
+            return Turn("And then?", reward=0.5)
+        return Turn(done=True)
+
+    async def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 1.0
+
+
+class Talk(Environment[Counter[str]]):
+    """Asks again until it has six answers; the last must end with six."""
+
+    state = Counter
+
+    async def next_turn(self, session: Session[Counter[str]], new: Transcript) -> Turn:
+        session.state["turns"] += 1
+        return Turn("And then?") if session.state["turns"] < 6 else Turn(done=True)
+
+    async def verify(self, session: Session[Counter[str]], rollout: Rollout) -> float:
+        return float(rollout.answer.endswith("six"))
+
+
+def place_of(environment: str, agent: str = "") -> MeshConfig:
+    """A mesh of an environment of this file, with an agent of this file, where one is named."""
+    own = AgentConfig(use=f"{__name__}:{agent}") if agent else AgentConfig()
+    return MeshConfig(
+        environments={"env": EnvironmentConfig(use=f"{__name__}:{environment}")},
+        agents={"own": own},
+        defaults=Defaults(environment="env", agent="own"),
+    )

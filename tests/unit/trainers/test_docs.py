@@ -23,16 +23,21 @@ def test_the_snippets_run(
     page = (ROOT / "docs" / "training.md").read_text()
     # What needs TRL is run by tests/handoff.
     blocks = re.findall(r"```python\n((?!# TRL).*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "training.md", "exec"), names)  # noqa: S102
-    said = sorted(capsys.readouterr().out.splitlines())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:5] == [
+        f"step {number} <RolloutGroup of 'one': rewards [1, 1, 1, 1]>" for number in (1, 2, 3)
+    ]
+    assert lines[5:] == ["<Evaluation of 2 tasks: mean reward 0.5>"]
+    said = sorted(lines[:2])
     assert said[0] == "one [1.0, 1.0, 1.0, 1.0] [0.0, 0.0, 0.0, 0.0] 0"
     assert said[1].endswith("[0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0] 0")
 
 
-async def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
+def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
     class Optimizer:
         def step(self) -> None:
             """Nothing has gradients."""
@@ -57,5 +62,5 @@ async def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:
         "print": lambda *said: printed.append(said),
     }
     exec(compile(loop, "README.md", "exec"), names)  # noqa: S102
-    await names["train"]()
+    names["train"]()
     assert [step for step, _ in printed] == [0, 1]

@@ -105,9 +105,9 @@ async def test_the_head_names_the_policy() -> None:
     application = web.Application()
     application.router.add_get("/global_config_dict_yaml", head)
     async with TestServer(application) as server:
-        config = await policy_of_head(str(server.make_url("/")))
-    assert config.bases == ("http://127.0.0.1:1/v1",)
-    assert config.model == "tiny"
+        policy = await policy_of_head(str(server.make_url("/")))
+    assert [one.base for one in policy.endpoints] == ["http://127.0.0.1:1/v1"]
+    assert policy.endpoint_model == "tiny"
 
 
 class SkyrlClient:

@@ -53,7 +53,8 @@ class RemembersArguments(click.Command):
 
     def _resumed(self, ctx: click.Context, args: list[str], given: Mapping[str, Any]) -> list[str]:
         """The arguments of the run that is resumed, and then these, which win."""
-        from gymmesh_client.journal import OutputFiles, latest_session
+        from gymmesh_client.log import latest_session
+        from gymmesh_client.output_files import OutputFiles
 
         output = next(one for one in self.params if one.name == "output")
         rows = Path(given.get("output") or str(output.default))

@@ -23,7 +23,7 @@ from gymmesh_client import (
     failure_row,
     run_attempt,
 )
-from gymmesh_client.journal import rollout_id
+from gymmesh_client.rollout_ids import rollout_id
 from gymmesh_responses import CodecError, JsonValue, dumps, loads
 
 

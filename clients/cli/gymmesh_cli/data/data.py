@@ -67,7 +67,7 @@ def compact(output: Path, as_json: bool) -> None:
     this is for one that was killed after `--retry` and is not gone on with. The rows go to
     NAME.superseded.jsonl. A run that a collector is writing to is refused.
     """
-    from gymmesh_client.journal import compact_run
+    from gymmesh_client.output import compact_run
 
     dropped = compact_run(output)
     rows = "1 superseded row" if dropped == 1 else f"{dropped} superseded rows"

@@ -44,7 +44,7 @@ def _shard_of(values: dict[str, Any]) -> Shard | None:
 
 
 def _run_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    from gymmesh_client.journal import is_run_id
+    from gymmesh_client.log_records import is_run_id
 
     if value and not (is_run_id(value) and len(value) <= _LONGEST_ID):
         raise click.BadParameter(

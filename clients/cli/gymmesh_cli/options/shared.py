@@ -13,8 +13,8 @@ from gymmesh_cli.options.groups import F, grouped, together
 from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION, refuse_masked
 
 if TYPE_CHECKING:
-    from gymmesh_client.journal import OutputFiles
     from gymmesh_client.output import RetryChoice
+    from gymmesh_client.output_files import OutputFiles
     from gymmesh_mesh import MeshConfig
 
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
@@ -163,8 +163,8 @@ def _mesh_of(values: dict[str, Any]) -> MeshOptions:
 
 
 def _output_of(values: dict[str, Any]) -> OutputOptions:
-    from gymmesh_client.journal import OutputFiles
     from gymmesh_client.output import RetryChoice
+    from gymmesh_client.output_files import OutputFiles
     from gymmesh_client.problems import UserError
 
     try:

@@ -40,7 +40,8 @@ from gymmesh_client import (
     TaskReader,
     UserError,
 )
-from gymmesh_client.journal import is_run_id, latest_session
+from gymmesh_client.log import latest_session
+from gymmesh_client.log_records import is_run_id
 from gymmesh_client.output import check
 from gymmesh_client.problems import unreadable
 from gymmesh_client.replacing import refuse_inputs

@@ -40,6 +40,8 @@ class Taken:
     said: Conversation
     with_tokens: bool = True
     style: ChatStyle = field(default_factory=ChatStyle)
+    # Of the calls whose tokens were given, by their ids: how many each read and sampled.
+    _given: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def samples(self) -> list[Json]:
         """Its exact tokens: `input_ids`, `mask` and `logprobs`; none where they are not asked for,
@@ -77,9 +79,10 @@ class Taken:
                 found.append(Taken(one, said, self.with_tokens, self.style))
             yield actor, found
 
-    def call_tokens(self, place: int) -> WholeTokens | None:
-        """The token ids of the model call that made a message; None where they are not asked for,
-        or were not captured. place: of the message.
+    def call_tokens(self, place: int) -> AddedTokens | None:
+        """The token ids that the model call which made a message added to the call before it, asked
+        for in the order of the messages; None where they are not asked for, or were not captured.
+        place: of the message.
         """
         call = self.said.token_calls.get(place)
         if call is None or not self.with_tokens:
@@ -87,20 +90,29 @@ class Taken:
         tokens = self.rollout.tokens_of(call)
         if tokens is None:
             return None
-        prompt = self.rollout.columns.prompt(call)
-        return WholeTokens(
-            None if prompt is None else prompt.tolist(), tokens.output_token_ids, tokens.logprobs
-        )
+        prefix, prompt = tokens.prompt_prefix_tokens, tokens.prompt_token_ids
+        known = 0 if call.detached else self._given.get(call.parent_call_id, 0)
+        if prefix > known:  # of a call whose tokens are not given
+            whole = self.rollout.columns.prompt(call)
+            if whole is None:
+                return AddedTokens(0, None, tokens.output_token_ids, tokens.logprobs)
+            prefix, prompt = 0, whole.tolist()
+        self._given[call.call_id] = prefix + len(prompt) + len(tokens.output_token_ids)
+        return AddedTokens(prefix, prompt, tokens.output_token_ids, tokens.logprobs)
 
 
-class WholeTokens(NamedTuple):
-    """The token ids of a model call.
+class AddedTokens(NamedTuple):
+    """The token ids that a model call added to those of the call before it, so that what is written
+    of a rollout does not grow with the square of its calls.
 
     Attributes:
-        prompt: all that it read; None where they are not known.
+        prefix: how many tokens it read that are of the call before it: the first ones of what that
+            one read and sampled. 0: it begins anew.
+        prompt: what it read after these; None where that is not known.
         logprobs: of `sampled`; None stands for one that is not finite; empty: not captured.
     """
 
+    prefix: int
     prompt: list[int] | None
     sampled: list[int]
     logprobs: list[float | None]

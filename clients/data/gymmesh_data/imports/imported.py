@@ -9,11 +9,13 @@ from typing import Any, Final
 
 from gymmesh_client.tasks import check_params, check_row
 from gymmesh_data.imports.items import RowRefused
-from gymmesh_data.rollout import Json, is_answer, made_id
-from gymmesh_rows import COLUMNS
+from gymmesh_data.rollout import Json, is_answer, made_id, object_of, text_of
+from gymmesh_rows import COLUMNS, METADATA_COLUMNS, calls_of
 
-# Keys of a task's row that gymmesh reads itself; a column of one of these names must be what it is.
-_TASK_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
+# Keys of a task's row that a rollout's row has, too: those that need not be texts in a task, and
+# those that must be what they are.
+_NAMES: Final = ("task_id", "environment", "agent")
+_OTHER_KEYS: Final = frozenset(("seed", "tags"))
 
 
 @dataclass(slots=True)
@@ -81,49 +83,97 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
     if not any(is_answer(item) for item in imported.output):
         raise RowRefused("the model says nothing in it; import it with --as tasks")
     task = task_row(imported, environment)
-    task_id = task.get("task_id") or made_id(task)
     params = task.pop("responses_create_params")
+    names = {key: text_of(task, key) for key in _NAMES}
+    if isinstance(task.get("task_id"), int):
+        names["task_id"] = str(task["task_id"])
+    task_id = names["task_id"] or made_id(task | {"responses_create_params": params})
     number = repeat if imported.repeat is None else imported.repeat
     digest = hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()
-    calls = [item for item in imported.output if item.get("type") == "function_call"]
-    judged = imported.reward is not None
-    given = task.pop("metadata") if isinstance(task.get("metadata"), dict) else {}
+    rollout_id = f"im-{digest[:20]}-{number}"
+    # Keys of the task that rows use themselves, as in a collector's rows.
+    own = {key for key in _NAMES if task.get(key) == names[key]} | _OTHER_KEYS
+    extras: Json = {key: task[key] for key in task if key in COLUMNS and key not in own}
+    metadata: Json = {}
+    if isinstance(extras.get("metadata"), dict):
+        given = extras.pop("metadata")
+        metadata = {key: value for key, value in given.items() if key not in METADATA_COLUMNS}
+        if hidden := {key: value for key, value in given.items() if key in METADATA_COLUMNS}:
+            extras["metadata"] = hidden
     row: Json = {
         "responses_create_params": params,
-        "response": {
-            "id": f"imported-{task_id}-{number}",
-            "object": "response",
-            "model": imported.model,
-            "status": "completed",
-            "output": imported.output,
-            "usage": imported.usage or None,
-        },
+        "response": _response(imported, rollout_id),
         "reward": imported.reward,
         "task_id": task_id,
-        "rollout_id": f"im-{digest[:20]}-{number}",
+        "rollout_id": rollout_id,
+        "run_id": "",
         "repeat_index": number,
-        "environment": task.get("environment") or environment,
-        "verification": {
-            "status": "VERIFIED" if judged else "SKIPPED",
-            "reward": imported.reward,
-            "reason": imported.reason if judged else imported.reason or "imported without a reward",
-            "components": imported.components,
-            "verifier": source,
-        },
+        "attempt": 1,
+        "environment": names["environment"] or environment,
+        "agent": names["agent"],
+        "verification": _verification(imported, source),
         "stop_reason": imported.stop_reason or "MODEL_FINISHED",
-        "metadata": given
-        | {
-            "steps_taken": _steps(imported.output),
-            "tools_used": list(dict.fromkeys(call["name"] for call in calls)),
-            "verified": judged,
-            "imported_from": source,
-        },
+        "metadata": _metadata(imported) | metadata | {"imported_from": source},
+        "calls": calls_of(imported.output, imported.model),
     }
-    # As a collector's rows have keys of tasks whose names rows use themselves.
-    extras = {key: task[key] for key in task if key in COLUMNS and key not in _TASK_KEYS}
     if extras:
         row["task_extras"] = extras
-    return row | {key: value for key, value in task.items() if key not in row and key not in extras}
+    known = {*row, *extras, "metadata"}
+    return row | {key: value for key, value in task.items() if key not in known}
+
+
+def _response(imported: Imported, rollout_id: str) -> Json:
+    usage, details = imported.usage, ("input_tokens_details", "output_tokens_details")
+    cached, reasoning = (object_of(usage, key) for key in details)
+    return {
+        "id": rollout_id,
+        "object": "response",
+        "created_at": 0.0,
+        "model": imported.model,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "output": imported.output,
+        "usage": {
+            "input_tokens": _count(usage, "input_tokens"),
+            "input_tokens_details": {"cached_tokens": _count(cached, "cached_tokens")},
+            "output_tokens": _count(usage, "output_tokens"),
+            "output_tokens_details": {"reasoning_tokens": _count(reasoning, "reasoning_tokens")},
+            "total_tokens": _count(usage, "total_tokens"),
+        },
+    }
+
+
+def _verification(imported: Imported, source: str) -> Json:
+    judged = imported.reward is not None
+    return {
+        "status": "VERIFIED" if judged else "SKIPPED",
+        "reward": imported.reward,
+        "components": imported.components,
+        "evidence": {},
+        "verifier": source,
+        "version": "",
+        "stages": [],
+        "reason": imported.reason if judged else imported.reason or "imported without a reward",
+    }
+
+
+def _metadata(imported: Imported) -> Json:
+    calls = [item for item in imported.output if item.get("type") == "function_call"]
+    times = ("duration_us", "model_us", "tools_us", "verify_us")
+    return {
+        "steps_taken": _steps(imported.output),
+        "tools_used": list(dict.fromkeys(call["name"] for call in calls)),
+        "tool_outcomes": [],
+        "verified": imported.reward is not None,
+        "weights_versions": [],
+        "timings": {"started_at": 0.0} | dict.fromkeys(times, 0),
+    }
+
+
+def _count(usage: Json, key: str) -> int:
+    value = usage.get(key)
+    return value if type(value) is int and value >= 0 else 0
 
 
 def number_of(value: Any) -> float | None:

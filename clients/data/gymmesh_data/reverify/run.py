@@ -20,7 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client import RunOutput, UserError
-from gymmesh_client.journal import rollout_key
+from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
 from gymmesh_data.reverify.sources import Source

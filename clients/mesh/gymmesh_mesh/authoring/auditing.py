@@ -17,6 +17,7 @@ from gymmesh_audit import (
     FILE,
     AuditOptions,
     Meant,
+    PeakMemory,
     Player,
     Report,
     ScriptedModel,
@@ -64,7 +65,9 @@ async def audit_here(
         opened = await open_here(service, directory, stack)
         options = _with_list(options, service.environment, environment.options, given=bool(tasks))
         player = Player(directory, opened, make_arguments=_arguments, scripted=scripted)
-        return await _audited(player, name, options, tasks, known, scripted is not None)
+        return await _audited(
+            player, name, options, tasks, known, scripted is not None, PeakMemory()
+        )
 
 
 async def audit_address(
@@ -99,10 +102,11 @@ async def _audited(
     tasks: Sequence[rollout_pb2.Task],
     known: GoldsOf | None,
     scripted: bool,
+    memory: PeakMemory | None = None,
 ) -> Report:
     await player.open()
     chosen = list(tasks) or await player.example_tasks(1000)
-    return await audit(player, name, chosen, options, known=known, scripted=scripted)
+    return await audit(player, name, chosen, options, known=known, scripted=scripted, memory=memory)
 
 
 async def _models(

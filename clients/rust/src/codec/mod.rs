@@ -16,7 +16,6 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use crate::json::{Json, JsonError, Object, Text};
 use crate::proto::DESCRIPTORS;
 use crate::proto::responses::v1 as pb;
-use crate::proto::row::v1::Row;
 
 /// A document that cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,9 +124,9 @@ pub(crate) fn parsed(json: &[u8], name: &str) -> Coded<Json> {
     Json::parse_field(json).map_err(|error| CodecError::from(error).within(name))
 }
 
-/// The keys that a row has of its own.
-pub(crate) fn row_keys() -> HashSet<&'static Text> {
-    let members = &plan::plan_of(&descriptor::<Row>()).members;
+/// The keys that an object of this message has of its own.
+pub(crate) fn keys<M: Name>() -> HashSet<&'static Text> {
+    let members = &plan::plan_of(&descriptor::<M>()).members;
     members.iter().map(|member| &member.key).collect()
 }
 

@@ -231,6 +231,14 @@ pub struct Verification {
     /// `reward`.
     #[prost(message, repeated, tag = "13")]
     pub spans: ::prost::alloc::vec::Vec<RewardSpan>,
+    /// Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
+    /// how, as a JSON object. Only rows have it; a verifier leaves it empty.
+    #[prost(bytes = "vec", tag = "14")]
+    pub reverified_json: ::prost::alloc::vec::Vec<u8>,
+    /// Likewise the rollout's verdicts before this one, the oldest first, as a JSON
+    /// array of verifications.
+    #[prost(bytes = "vec", tag = "15")]
+    pub previous_json: ::prost::alloc::vec::Vec<u8>,
 }
 impl ::prost::Name for Verification {
     const NAME: &'static str = "Verification";

@@ -96,8 +96,8 @@ pub struct Row {
     /// How the program that ran as the agent ended, where one did.
     #[prost(message, optional, tag = "28")]
     pub program: ::core::option::Option<super::super::rollout::v1::ProgramEnded>,
-    /// Keys of the task's row that are keys of this message, as an object; of `metadata`,
-    /// those that the row's own metadata has.
+    /// Keys of the task's row that are keys of this message, as an object; of its
+    /// `metadata`, where that is an object, the keys of RowMetadata.
     #[prost(bytes = "vec", tag = "29")]
     pub task_extras_json: ::prost::alloc::vec::Vec<u8>,
     /// The task's other keys, then those of the verdict's evidence whose names are free.
@@ -217,8 +217,8 @@ pub struct RowMetadata {
     /// Where the time went.
     #[prost(message, optional, tag = "7")]
     pub timings: ::core::option::Option<RowTimings>,
-    /// The members of the task's own `metadata`, where that is an object, without those
-    /// that are set above.
+    /// The members of the task's own `metadata`, where that is an object, without the keys
+    /// of this message, which stand in the row's `task_extras`.
     #[prost(bytes = "vec", tag = "8")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -485,6 +485,13 @@ pub struct RowFailure {
     /// The model call or function call concerned.
     #[prost(string, tag = "5")]
     pub call_id: ::prost::alloc::string::String,
+    /// Where `gym-cli reverify` could not judge a stored rollout: when and by what, as
+    /// the verdict's `reverified_json`.
+    #[prost(bytes = "vec", tag = "6")]
+    pub reverified_json: ::prost::alloc::vec::Vec<u8>,
+    /// Likewise the verdicts before, as the verdict's `previous_json`.
+    #[prost(bytes = "vec", tag = "7")]
+    pub previous_json: ::prost::alloc::vec::Vec<u8>,
 }
 impl ::prost::Name for RowFailure {
     const NAME: &'static str = "RowFailure";

@@ -135,7 +135,7 @@ impl Json {
             Self::Bool(true) => out.extend(b"true"),
             Self::Bool(false) => out.extend(b"false"),
             Self::Int(digits) => out.extend(digits.as_bytes()),
-            Self::Real(Real(value)) => out.extend(format!("{value:?}").as_bytes()),
+            Self::Real(Real(value)) => out.extend(literal(*value).as_bytes()),
             Self::Text(text) => write_text(text, out),
             Self::Array(values) => {
                 out.push(b'[');
@@ -168,6 +168,21 @@ impl fmt::Display for Json {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&String::from_utf8_lossy(&self.to_bytes()))
     }
+}
+
+/// A real as clients in other languages write it: an id is made of what is written.
+fn literal(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || (1e-5..1e16).contains(&size) {
+        let plain = value.to_string();
+        let point = if plain.contains('.') { "" } else { ".0" };
+        return plain + point;
+    }
+    let written = format!("{value:e}");
+    if size < 1.0 {
+        return written;
+    }
+    written.replace('e', "e+")
 }
 
 /// Writes an object in UTF-8.

@@ -67,6 +67,8 @@ pub(super) fn write_text(text: &Text, out: &mut Vec<u8>) {
             b'\n' => out.extend(b"\\n"),
             b'\r' => out.extend(b"\\r"),
             b'\t' => out.extend(b"\\t"),
+            0x08 => out.extend(b"\\b"),
+            0x0c => out.extend(b"\\f"),
             control @ 0..=0x1f => out.extend(format!("\\u{control:04x}").as_bytes()),
             0xed if bytes[at + 1] >= 0xa0 => {
                 out.extend(format!("\\u{:04x}", surrogate(&bytes[at..])).as_bytes());

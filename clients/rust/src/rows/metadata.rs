@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::Rowed;
-use crate::codec::write;
-use crate::json::{Json, Object, Text, object_bytes};
+use crate::codec::keys;
+use crate::json::{Json, Object, object_bytes};
 use crate::proto::rollout::v1::rollout::Outcome;
 use crate::proto::rollout::v1::{CallTimings, Rollout, ToolOutcome};
 use crate::proto::row::v1::{RowMetadata, RowTimings, ToolOutcomeCount};
 
-/// A row's metadata, and those members of the task's own metadata whose names it has itself.
+/// A row's metadata, and those members of the task's own metadata that are columns there.
 pub(super) fn metadata(
     rollout: &Rollout,
     verified: bool,
@@ -39,12 +39,11 @@ pub(super) fn metadata(
     let Some(Json::Object(of_task)) = of_task else {
         return Ok((metadata, Object::new()));
     };
-    let own = write(&metadata)?;
-    let is_own = |key: &Text| own.as_object().is_some_and(|own| own.contains_key(key));
+    let own = keys::<RowMetadata>();
     let (taken, rest): (Object, Object) = of_task
         .clone()
         .into_iter()
-        .partition(|(key, _)| is_own(key));
+        .partition(|(key, _)| own.contains(key));
     if !rest.is_empty() {
         metadata.overlay_json = object_bytes(&rest);
     }

@@ -13,7 +13,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind as Type, ReflectMessag
 
 use self::metadata::metadata;
 use self::response::{response, usage};
-use crate::codec::{CodecError, dynamic, parsed, read_object, row_keys, text_of, typed, write};
+use crate::codec::{CodecError, dynamic, keys, parsed, read_object, text_of, typed, write};
 use crate::conversation::{Conversations, NoConversation, answer_of, final_call};
 use crate::errors::error_info;
 use crate::json::{Json, Object, Text, object_bytes};
@@ -25,6 +25,9 @@ use crate::proto::rollout::v1::{
     Failure, ModelCallCompleted, ModelCallUsage, Rollout, Task, Verification, VerificationStatus,
 };
 use crate::proto::row::v1::{Actor, ModelCall, Row, RowFailure, RowStatus, ToolCall, Turn};
+
+/// How far above 0 a log probability may be.
+const LOGPROB_ROUNDING: f64 = 1e-3;
 
 /// A rollout that cannot be written as a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +209,8 @@ fn calls(rollout: &Rollout, failed: bool) -> Rowed<(Vec<ModelCall>, Vec<Item>)> 
         places.insert(call, output.len());
         output.extend(conversations.part(call).into_iter().cloned());
     }
-    let one = |call: &ModelCallCompleted| {
+    let one = |call: &ModelCallCompleted| -> Rowed<ModelCall> {
+        check_tokens(call)?;
         let answer = call.response.clone().unwrap_or_default();
         let mut made: ModelCall = copied(&[dynamic(call), dynamic(&answer)]);
         let part = conversations.part(call);
@@ -217,9 +221,29 @@ fn calls(rollout: &Rollout, failed: bool) -> Rowed<(Vec<ModelCall>, Vec<Item>)> 
             Some(place) => made.first_item = Some(*place as u32),
             None => made.items = part.into_iter().cloned().collect(),
         }
-        made
+        Ok(made)
     };
-    Ok((rollout.model_calls.iter().map(one).collect(), output))
+    let made = rollout.model_calls.iter().map(one);
+    Ok((made.collect::<Rowed<_>>()?, output))
+}
+
+/// Refuses log probabilities that no reader of rows takes: too many, too few, or positive.
+fn check_tokens(call: &ModelCallCompleted) -> Rowed<()> {
+    let Some(tokens) = &call.tokens else {
+        return Ok(());
+    };
+    let (sampled, known) = (tokens.output_token_ids.len(), tokens.logprobs.len());
+    let problem = if known > 0 && known != sampled {
+        format!("there are {sampled} bytes of token ids and {known} of log probabilities")
+    } else {
+        let (numbers, _) = tokens.logprobs.as_chunks::<4>();
+        let mut numbers = numbers.iter().map(|four| f32::from_le_bytes(*four));
+        match numbers.find(|one| f64::from(*one) > LOGPROB_ROUNDING && one.is_finite()) {
+            None => return Ok(()),
+            Some(one) => format!("the log probability {one} is positive"),
+        }
+    };
+    Err(RowError(format!("call {}: {problem}", call.call_id)))
 }
 
 /// What the environment's own model calls consumed, those of a failed turn or verdict included.
@@ -293,7 +317,7 @@ fn failure_of(failure: &Failure) -> RowFailure {
 
 /// The row's metadata, and what the task and the verdict's evidence say besides.
 fn put_extras(row: &mut Row, task: &Task, rollout: &Rollout) -> Rowed<()> {
-    let own = row_keys();
+    let own = keys::<Row>();
     let given = read_object(&task.payload_json, "payload_json")?;
     let (mut extras, mut others): (Object, Object) =
         given.into_iter().partition(|(key, _)| own.contains(key));

@@ -229,6 +229,17 @@ class Collector:
                 attempt.cancel()
         self._workers.wake()
 
+    def begin_no_more_groups(self) -> list[str]:
+        """Finish the groups that were begun, and begin no others; the run then ends.
+
+        The others' rollouts have no outcome. Returns their tasks' ids, of those that were read.
+        Raises ValueError when the options hand out no groups.
+        """
+        store = self.group_stream.store
+        self._dispatcher.keep_only(store.has_begun)
+        self._workers.wake()
+        return store.drop_unbegun()
+
     # -- groups for a trainer -----------------------------------------------------------------
 
     async def groups(self, *, max_staleness: int | None = None) -> AsyncGenerator[Group, None]:

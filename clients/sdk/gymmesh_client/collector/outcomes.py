@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from gymmesh_client.journal import rollout_id, rollout_ids
+from gymmesh_client.rollout_ids import rollout_id, rollout_ids
 from gymmesh_client.tasks import Shard
 from gymmesh_client.traces import AttemptRecording
 

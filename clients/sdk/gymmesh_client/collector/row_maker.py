@@ -7,15 +7,13 @@ from collections import deque
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.large_rollouts import LARGE_BYTES, message_of
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_line
 from gymmesh_client.summary import Counted
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
 _ROWS_A_TURN: Final = 64
-# A rollout with more bytes of events has its row made in a thread. That costs about 0.1 ms, and the
-# loop waits for 5 ms at most, Python's switch interval.
-_LARGE: Final = 256 * 1024
 
 
 class RowMaker:
@@ -28,7 +26,7 @@ class RowMaker:
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         """As `completed_line`."""
-        if parts.size < _LARGE:
+        if parts.size < LARGE_BYTES:
             await self._turns.take()
             return completed_line(task, parts)
         async with self._thread:
@@ -36,23 +34,23 @@ class RowMaker:
 
     async def release(self, parts: RolloutParts) -> None:
         """As `RolloutParts.release`, of a rollout that is large."""
-        if parts.size >= _LARGE:
+        if parts.size >= LARGE_BYTES:
             async with self._thread:
                 await asyncio.to_thread(parts.release)
 
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> bytes:
         """As `failure_line`."""
-        if failed.partial.ByteSize() < _LARGE:
+        if (failed.size or failed.partial.ByteSize()) < LARGE_BYTES:
             return failure_line(task, failed)
         async with self._thread:
             return await asyncio.to_thread(failure_line, task, failed)
 
     async def message(self, parts: RolloutParts) -> pb.Rollout:
         """As `RolloutParts.message`."""
-        if parts.size < _LARGE:
+        if parts.size < LARGE_BYTES:
             return parts.message()
         async with self._thread:
-            return await asyncio.to_thread(parts.message)
+            return await message_of(parts)
 
 
 class Turns:

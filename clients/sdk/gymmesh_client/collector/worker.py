@@ -59,7 +59,7 @@ class Worker:
         )
         if isinstance(attempt.outcome, RolloutParts) and attempt.outcome.failed is not None:
             rollout = await self.recorder.message(attempt.outcome)
-            attempt.outcome = failed_rollout(rollout)
+            attempt.outcome = failed_rollout(rollout, attempt.outcome.size)
         if isinstance(attempt.outcome, RolloutParts):
             await self._completed(attempt)
         elif attempt.outcome is not None:
@@ -70,7 +70,7 @@ class Worker:
     async def give_up_unwanted(self, attempt: AttemptInFlight) -> None:
         """Record that a rollout fails since its group was cancelled, begun or not."""
         if attempt.call is not None:
-            failed = attempt.call.cancelled(_GROUP_CANCELLED)
+            failed = await attempt.call.cancelled(_GROUP_CANCELLED)
         else:
             await self._reserve(attempt.assignment)
             rollout = attempt.assignment.work
@@ -114,10 +114,12 @@ class Worker:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if attempt.overdue and not attempt.cancelled:
-                return call.overdue(seconds)
+                return await call.overdue(seconds)
             if task is None or task.cancelling():
                 raise
-            return call.broken(error)  # the agent let one out that was meant for a task of its own
+            return await call.broken(
+                error
+            )  # the agent let one out that was meant for a task of its own
         finally:
             attempt.due = math.inf
             if recording is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from gymmesh_client.journal import is_run_id
+from gymmesh_client.log_records import is_run_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ class Backlog(Generic[W]):
         self._count = 0  # how many were read
         self._exhausted = False
         self._unwanted: set[str] = set()
+        self._only: Callable[[str], bool] | None = None
         self._dropped: list[Assignment[W]] = []
 
     @property
@@ -143,6 +144,13 @@ class Backlog(Generic[W]):
         self._waiting = sum(map(len, self._queues.values()))
         return before - self._waiting
 
+    def keep_only(self, begun: Callable[[str], bool]) -> None:
+        """Forget what waits, and what is still to be read, of groups that were not begun."""
+        self._only = begun
+        for route, queue in self._queues.items():
+            self._queues[route] = deque(one for one in queue if begun(one.work.group))
+        self._waiting = sum(map(len, self._queues.values()))
+
     def dropped(self) -> list[Assignment[W]]:
         """What was dropped since this was last asked; each rollout once."""
         dropped, self._dropped = self._dropped, []
@@ -181,6 +189,8 @@ class Backlog(Generic[W]):
         for work, attempt in self._source:
             self._count += 1
             assignment = Assignment(work, attempt, 1, 0, None, self._count)
+            if self._only is not None and not self._only(work.group):
+                continue
             if work.group not in self._unwanted:
                 return assignment
             self._dropped.append(assignment)

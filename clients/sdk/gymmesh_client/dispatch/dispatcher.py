@@ -265,6 +265,10 @@ class Dispatcher(Generic[W]):
             raise RunStateError(f"concurrency must be at least 1, not {concurrency}")
         self._concurrency.tune(concurrency)
 
+    def keep_only(self, begun: Callable[[str], bool]) -> None:
+        """Start no rollouts of groups that were not begun; they are forgotten."""
+        self._backlog.keep_only(begun)
+
     def cancel_group(self, group: str) -> list[Assignment[W]]:
         """Start no repeat of this task any more.
 

@@ -122,6 +122,17 @@ class GroupStore:
         if task_id in self._coming:
             self._begun.add(task_id)
 
+    def has_begun(self, task_id: str) -> bool:
+        """Whether a rollout of a task has started, and the group is not whole yet."""
+        return task_id in self._begun
+
+    def drop_unbegun(self) -> list[str]:
+        """Expect no groups any more of which no rollout has started; their tasks, in order."""
+        unbegun = [task_id for task_id in self._coming if task_id not in self._begun]
+        for task_id in unbegun:
+            self._forget(task_id)
+        return unbegun
+
     def ended(self, task_id: str, rollout: pb.Rollout) -> bool:
         """A rollout's outcome is on disk; whether that made a group whole."""
         group = self._coming.get(task_id)

@@ -1,95 +1,16 @@
-"""The journal of a run: which outcomes are on disk, and where their rows are. See docs/journal.md.
+"""Writes a run: rows to their files, and commits that name them to the log. See docs/journal.md.
 
-Pure: `format` (ids, the log's bytes, the files' names), `state` (what the log amounts to), `moves`
-(where rows are after a compaction). At the edge: `disk`, `row_files`, `log` (reading it), `journal`
-(commits), `writer` (many appends, one commit), `metrics` (of both), `compaction`, `index` (SQLite;
-its `seal` is a checksum behind the file) and `reader`; `foreign_files` looks at what was there
-before. Reading all rows: `places` (where the log says that
-they are), `stored_rows` (each compared with its checksum), `following` (what is new, for a page
-that is live) and `placed` (a file's rows, each with its place).
+journal   commits, each on disk before it counts
+writer    many appends, one commit
+metrics   of both
 """
 
-from gymmesh_client.journal.compaction import compact, compact_run
-from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, existing_locked
-from gymmesh_client.journal.following import Batch, FileFollower, RunFollower
-from gymmesh_client.journal.foreign_files import refuse_foreign_files, set_aside_unreadable
-from gymmesh_client.journal.format.keys import KEY_BYTES, rollout_id, rollout_ids, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
-    COMPLETED,
-    FAILED,
-    FAILURES,
-    FORMAT,
-    RETRY,
-    ROWS,
-    AttemptFailed,
-    CurrentOutcome,
-    Released,
-    Reserved,
-    RunEnded,
-    RunOpened,
-    is_run_id,
-)
-from gymmesh_client.journal.index.index import Attempt, open_index
-from gymmesh_client.journal.index.seal import is_sealed, seal, sealed_size, unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.log import first_session, latest_session, mapped
-from gymmesh_client.journal.placed import RowPlace, placed_rows, read_line
-from gymmesh_client.journal.reader import RunReader, open_run
-from gymmesh_client.journal.stored_rows import every_row, stored_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
-from gymmesh_client.journal.zstd import Zstd, load_zstandard
 
 __all__ = [
     "COMMIT_DELAY_S",
-    "COMPLETED",
-    "FAILED",
-    "FAILURES",
-    "FORMAT",
-    "KEY_BYTES",
-    "RETRY",
-    "ROWS",
-    "Attempt",
-    "AttemptFailed",
-    "Batch",
-    "CurrentOutcome",
-    "Disk",
-    "FileFollower",
     "Journal",
     "JournalWriter",
     "NewOutcome",
-    "OutputError",
-    "OutputFiles",
-    "Released",
-    "Reserved",
-    "RowPlace",
-    "RunEnded",
-    "RunFollower",
-    "RunOpened",
-    "RunReader",
-    "Zstd",
-    "cannot_write",
-    "compact",
-    "compact_run",
-    "every_row",
-    "existing_locked",
-    "first_session",
-    "is_run_id",
-    "is_sealed",
-    "latest_session",
-    "load_zstandard",
-    "mapped",
-    "open_index",
-    "open_run",
-    "placed_rows",
-    "read_line",
-    "refuse_foreign_files",
-    "rollout_id",
-    "rollout_ids",
-    "rollout_key",
-    "seal",
-    "sealed_size",
-    "set_aside_unreadable",
-    "stored_rows",
-    "unseal",
 ]

@@ -4,7 +4,7 @@ The order of a commit is the law: rows are written and on disk before the log na
 the commit is done when the log is on disk. Whatever is cut off in between, a row that the log
 does not name was never an outcome.
 
-Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are those of `format`, rows
+Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are those of `log`, rows
 go through `row_files`, and what it all amounts to is `state`.
 """
 
@@ -18,10 +18,9 @@ from typing import Any
 
 import msgspec
 
-from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, existing_locked, lock
-from gymmesh_client.journal.format.frames import HEADER, encode_frame
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
+from gymmesh_client.disk import Disk, OutputError, cannot_write, existing_locked, lock
+from gymmesh_client.log import HEADER, Moves, RunState, encode_frame, frames_of, mapped, unnamed_run
+from gymmesh_client.log_records import (
     COMPLETED,
     FAILED,
     FAILURES,
@@ -36,12 +35,10 @@ from gymmesh_client.journal.format.records import (
     decode,
     encode,
 )
-from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.row_files import RowFiles
-from gymmesh_client.journal.state import RunState
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import draft_of
+from gymmesh_client.row_files import RowFiles
 from gymmesh_runtime.text import os_reason
 
 

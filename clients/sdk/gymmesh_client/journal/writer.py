@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from gymmesh_client.journal import metrics
-from gymmesh_client.journal.format.records import Record
 from gymmesh_client.journal.journal import Journal, LogEntry, NewOutcome
+from gymmesh_client.log_records import Record
 
 COMMIT_DELAY_S: Final = 0.05
 

@@ -6,8 +6,11 @@ opening       refuses, begins or resumes it
 same_run      whether what is there is the run that is asked for
 retry_choice  which finished rollouts run again, and gives up their outcomes
 merge         joins the outputs of a run's shards
+compaction    takes superseded rows out of the row files
+foreign_files what is in the way that is no run's
 """
 
+from gymmesh_client.output.compaction import compact_run
 from gymmesh_client.output.merge import merge
 from gymmesh_client.output.opening import check, make_folder_of
 from gymmesh_client.output.options import OpenOptions
@@ -19,6 +22,7 @@ __all__ = [
     "RetryChoice",
     "RunOutput",
     "check",
+    "compact_run",
     "make_folder_of",
     "merge",
 ]

@@ -16,24 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal import (
-    COMPLETED,
-    FAILED,
-    Journal,
-    NewOutcome,
-    OutputFiles,
-    RunEnded,
-    RunReader,
-    cannot_write,
-    latest_session,
-    open_run,
-    rollout_key,
-)
+from gymmesh_client.disk import cannot_write
+from gymmesh_client.journal import Journal, NewOutcome
+from gymmesh_client.log import latest_session
+from gymmesh_client.log_records import COMPLETED, FAILED, RunEnded
 from gymmesh_client.output.opening import check, make_folder_of
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.run_output import make_index
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole
+from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_client.run_file import (
     EnvironmentVersion,
     RunDocument,
@@ -47,6 +40,7 @@ from gymmesh_client.run_file import (
     version_changes,
     write_document,
 )
+from gymmesh_client.run_reader import RunReader, open_run
 from gymmesh_client.summary import (
     RunSummary,
     Tally,

@@ -9,25 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from gymmesh_client.journal import (
-    FAILURES,
-    ROWS,
-    Disk,
-    Journal,
-    OutputFiles,
-    RunOpened,
-    cannot_write,
-    existing_locked,
-    latest_session,
-    refuse_foreign_files,
-    set_aside_unreadable,
-    stored_rows,
-)
+from gymmesh_client.disk import Disk, cannot_write, existing_locked
+from gymmesh_client.journal import Journal
+from gymmesh_client.log import latest_session
+from gymmesh_client.log_records import FAILURES, ROWS, RunOpened
+from gymmesh_client.output.foreign_files import refuse_foreign_files, set_aside_unreadable
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.retry_choice import Retried, RetryChoice
 from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import make_folder, refuse_inputs, refuse_no_folder, write_whole
+from gymmesh_client.row_files import stored_rows
 from gymmesh_client.run_file import (
     RunDocument,
     RunIdentity,

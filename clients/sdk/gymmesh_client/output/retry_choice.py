@@ -10,18 +10,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gymmesh_client.boundaries import BOUNDARY_NUMBERS
-from gymmesh_client.journal import (
-    FAILED,
-    FAILURES,
-    RETRY,
-    ROWS,
-    CurrentOutcome,
-    Journal,
-    every_row,
-    rollout_ids,
-    rollout_key,
-)
+from gymmesh_client.journal import Journal
+from gymmesh_client.log_records import FAILED, FAILURES, RETRY, ROWS, CurrentOutcome
 from gymmesh_client.problems import UserError
+from gymmesh_client.rollout_ids import rollout_ids, rollout_key
+from gymmesh_client.row_files import every_row
 
 _NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if number}
 
@@ -42,12 +35,14 @@ class RetryChoice:
         boundaries: those that failed at one of these, `gymmesh.rollout.v1.Boundary` values.
         tasks: all of these tasks, completed or failed.
         damaged: those whose rows were changed after they were written.
+        rollouts: the rollouts of these ids.
     """
 
     failed: bool = False
     boundaries: frozenset[int] = frozenset()
     tasks: frozenset[str] = frozenset()
     damaged: bool = False
+    rollouts: frozenset[str] = frozenset()
 
     @staticmethod
     def parse(words: Iterable[str]) -> RetryChoice:
@@ -72,7 +67,7 @@ class RetryChoice:
         return RetryChoice(failed, frozenset(boundaries), frozenset(tasks), damaged)
 
     def __bool__(self) -> bool:
-        return bool(self.failed or self.boundaries or self.tasks or self.damaged)
+        return bool(self.failed or self.boundaries or self.tasks or self.damaged or self.rollouts)
 
     def give_up(self, journal: Journal, tasks: Collection[str] | None, repeats: int) -> Retried:
         """Supersede the outcomes that are chosen, of the rollouts that are asked for: so many
@@ -82,22 +77,22 @@ class RetryChoice:
             return Retried()
         session = journal.state.session
         run_id, most = str(session["run_id"]), int(session.get("repeats", 1))
-        of_tasks = frozenset(_keys(run_id, self.tasks, most))
+        named = frozenset(_keys(run_id, self.tasks, most)) | set(map(rollout_key, self.rollouts))
 
         def is_chosen(one: CurrentOutcome) -> bool:
             failed = one.status == FAILED and (self.failed or one.boundary in self.boundaries)
-            return failed or one.key in of_tasks
+            return failed or one.key in named
 
         chosen = journal.current(is_chosen)
         if self.damaged:
             known = {one.key for one in chosen}
             chosen += [one for one in _damaged(journal) if one.key not in known]
-        named = len(chosen)
+        count = len(chosen)
         if tasks is not None:
             asked = {one.key for one in chosen}.intersection(_keys(run_id, tasks, repeats))
             chosen = [one for one in chosen if one.key in asked]
         journal.supersede(chosen, RETRY)
-        return Retried(len(chosen), named - len(chosen))
+        return Retried(len(chosen), count - len(chosen))
 
 
 def _damaged(journal: Journal) -> list[CurrentOutcome]:

@@ -14,25 +14,22 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from gymmesh_client.journal import (
+from gymmesh_client.index import open_index
+from gymmesh_client.journal import JournalWriter, NewOutcome
+from gymmesh_client.log_records import (
     COMPLETED,
     FAILED,
     AttemptFailed,
-    JournalWriter,
-    NewOutcome,
-    OutputFiles,
     Released,
     Reserved,
     RunEnded,
-    compact,
-    open_index,
-    rollout_id,
-    rollout_ids,
-    rollout_key,
 )
+from gymmesh_client.output.compaction import compact
 from gymmesh_client.output.opening import OnRow, Opened, opened_output
 from gymmesh_client.output.options import OpenOptions
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
+from gymmesh_client.rollout_ids import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.run_file import RunIdentity, write_document
 from gymmesh_client.tasks import shard_of
 from gymmesh_client.traces import AttemptRecording, TraceWriter

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from gymmesh_client.journal import OutputFiles, latest_session
+from gymmesh_client.log import latest_session
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.tasks import Shard, shard_of
 

@@ -14,6 +14,7 @@ from gymmesh_client.rollout.conversation import (
     conversation,
     final_call,
     path_to,
+    shared_ids,
     transcript,
 )
 from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
@@ -37,5 +38,6 @@ __all__ = [
     "let_go",
     "path_to",
     "read",
+    "shared_ids",
     "transcript",
 ]

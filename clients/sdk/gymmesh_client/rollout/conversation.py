@@ -5,7 +5,8 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
@@ -69,11 +70,20 @@ def transcript(rollout: pb.Rollout) -> list[Item]:
 
 
 class CallParts:
-    """Finds the parts of the calls of a rollout that has these tool calls and turns."""
+    """Finds the parts of the calls of a rollout that has these tool calls and turns.
 
-    def __init__(self, tools: Iterable[ToolRecord], turns: Iterable[pb.TurnCompleted]) -> None:
-        # More than one where two function calls of an answer have one id, or two model calls, which
-        # a custom agent alone brings about.
+    Args:
+        calls: all calls of the rollout, where some have an id that another has, too, which a custom
+            agent alone brings about. Each takes its outputs and turns in the order of the calls.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[ToolRecord],
+        turns: Sequence[pb.TurnCompleted],
+        calls: Sequence[pb.ModelCallCompleted] = (),
+    ) -> None:
+        # More than one where two function calls of an answer have one id, or two model calls.
         self._outputs: dict[ToolKey, list[Item]] = {}
         for record in tools:
             done = record.completed
@@ -82,16 +92,52 @@ class CallParts:
         self._turned: dict[str, list[Item]] = {}
         for turn in turns:
             self._turned.setdefault(turn.model_call_id, []).extend(turn.items)
+        #: The parts of calls whose id is not theirs alone, by the calls' identity.
+        self._by_place: dict[int, CallPart] = {}
+        if calls:
+            self._divide(calls, turns)
 
     def of(self, call_id: str, answered: Answered) -> CallPart:
         """The part of the call of that id."""
+        if self._by_place:
+            found = self._by_place.get(id(answered[0]))
+            if found is not None:
+                return found
+        return self._part(call_id, answered, {}, self._turned.get(call_id, ()))
+
+    def _divide(
+        self, calls: Sequence[pb.ModelCallCompleted], turns: Sequence[pb.TurnCompleted]
+    ) -> None:
+        left = Counter(call.call_id for call in calls)
+        shared = {call_id for call_id, count in left.items() if count > 1}
+        turned = {call_id: deque[pb.TurnCompleted]() for call_id in shared}
+        for turn in turns:
+            if turn.model_call_id in shared:
+                turned[turn.model_call_id].append(turn)
+        used: dict[str, dict[str, int]] = {call_id: {} for call_id in shared}
+        for call in calls:
+            call_id = call.call_id
+            if call_id not in shared:
+                continue
+            left[call_id] -= 1
+            mine: list[Item] = []
+            while turned[call_id]:
+                mine += turned[call_id].popleft().items
+                if left[call_id]:
+                    break  # the last call takes what is left
+            part = self._part(call_id, (call, call.response), used[call_id], mine)
+            self._by_place[id(call)] = part
+
+    def _part(
+        self, call_id: str, answered: Answered, used: dict[str, int], turned: Sequence[Item]
+    ) -> CallPart:
+        """A call's part. used: how many outputs of each function call are taken."""
         call, response = answered
         items = call.context_items[:]
         context = len(items)
         wrote = response.output[:]
         items += wrote
         if self._outputs:
-            used: dict[str, int] = {}
             for item in wrote:
                 if item.HasField("function_call"):
                     name = item.function_call.call_id
@@ -100,8 +146,7 @@ class CallParts:
                     if place < len(outputs):
                         items.append(outputs[place])
                         used[name] = place + 1
-        if self._turned:
-            items += self._turned.get(call_id, ())
+        items += turned
         return CallPart(items, context, len(wrote))
 
 
@@ -110,11 +155,18 @@ def _items_of(rollout: pb.Rollout, call_id: str) -> tuple[list[Item], bool]:
     parts = RolloutParts.of(rollout)
     calls = {call.call_id: (call, call.response) for call in parts.calls}
     path, whole = path_to(calls, call_id)
-    found = CallParts(parts.tools, parts.turns)
+    found = CallParts(parts.tools, parts.turns, shared_ids(parts.calls, calls))
     items: list[Item] = []
     for one, answered in path:
         items += found.of(one, answered).items
     return items, whole
+
+
+def shared_ids(
+    calls: Sequence[pb.ModelCallCompleted], by_id: Mapping[str, Answered]
+) -> Sequence[pb.ModelCallCompleted]:
+    """The calls of a rollout where some have an id that another has, too; else none."""
+    return calls if len(by_id) < len(calls) else ()
 
 
 def path_to(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from msgspec import UNSET, Raw
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallParts, RolloutReading, let_go, path_to
+from gymmesh_client.rollout import CallParts, RolloutReading, let_go, path_to, shared_ids
 from gymmesh_client.rows.response import usage_sum
 from gymmesh_responses import (
     LOGPROB_ROUNDING,
     TOKEN_BYTES,
     CodecError,
+    greatest_logprob,
     item_to_json,
-    unpack_logprobs,
 )
 from gymmesh_rows import Actor, ModelCall, UsageSum
 
@@ -32,7 +31,8 @@ class RowCalls:
         self.output: list[Raw] = []
         self.calls: list[ModelCall] = []
         self._reading = reading
-        self._parts = CallParts(reading.parts.tools, reading.parts.turns)
+        parts = reading.parts
+        self._parts = CallParts(parts.tools, parts.turns, shared_ids(parts.calls, reading.calls))
         on_the_way = {} if reading.last is None else self._final_conversation()
         for call in reading.parts.calls:
             _check_tokens(call)
@@ -103,18 +103,18 @@ def _check_tokens(call: pb.ModelCallCompleted) -> None:
         )
     if known % TOKEN_BYTES:
         return  # the token ids are refused where they are written
-    numbers = unpack_logprobs(tokens.logprobs)
-    # Where the sum is finite all are; the largest of some with a NaN is anything.
-    finite = numbers if math.isfinite(sum(numbers)) else filter(math.isfinite, numbers)
-    if (greatest := max(finite, default=0.0)) > LOGPROB_ROUNDING:
+    if (greatest := greatest_logprob(tokens.logprobs)) > LOGPROB_ROUNDING:
         raise ValueError(f"call {call.call_id!r}: the log probability {greatest:g} is positive")
 
 
-def actors_of(reading: RolloutReading) -> list[Actor]:
-    """Those beside the root agent that called models, in the order of their names."""
+def actors_of(reading: RolloutReading, verified: pb.Verified | None) -> list[Actor]:
+    """Those beside the root agent that called models, in the order of their names. verified: the
+    verdict; None for a failed rollout, whose actors have no reward either.
+    """
     if not reading.actors:
         return []
-    rewards = {one.name: one.value for one in reading.parts.components}
+    components = () if verified is None else verified.verification.components
+    rewards = {one.name: one.value for one in components}
     return [
         Actor(
             name=name,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import JsonValue, dumps_clean, item_to_json, loads, params_to_dict, text_of
-from gymmesh_rows import COLUMNS
+from gymmesh_rows import COLUMNS, METADATA_COLUMNS
 
 # What is no larger, in bytes, is kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 64 * 1024
@@ -45,14 +44,14 @@ class TaskExtras(msgspec.Struct, frozen=True):
     Attributes:
         overlay: those whose names are free in a row, as a JSON object.
         names: their names.
-        kept: those that have the name of a column.
-        metadata: the members of its `metadata`, where that is an object.
+        metadata: the members of its `metadata` whose names are free there, as a JSON object.
+        kept: what has the name of a column, in a row or in its `metadata`, as a JSON object.
     """
 
     overlay: bytes
     names: frozenset[str]
-    kept: Mapping[str, JsonValue]
-    metadata: Mapping[str, JsonValue]
+    metadata: bytes
+    kept: Raw | UnsetType
 
 
 def request_of(task: pb.Task, started: pb.Started | None) -> tuple[Raw, bytes]:
@@ -124,8 +123,16 @@ def _read_extras(payload_json: bytes) -> TaskExtras:
     kept = {key: value for key, value in payload.items() if key in COLUMNS}
     metadata: dict[str, JsonValue] = {}
     if type(kept.get("metadata")) is dict:
-        metadata = kept.pop("metadata")
-    return TaskExtras(dumps_clean(free) if free else b"", frozenset(free), kept, metadata)
+        given = kept.pop("metadata")
+        metadata = {key: value for key, value in given.items() if key not in METADATA_COLUMNS}
+        if hidden := {key: value for key, value in given.items() if key in METADATA_COLUMNS}:
+            kept["metadata"] = hidden
+    return TaskExtras(
+        dumps_clean(free) if free else b"",
+        frozenset(free),
+        dumps_clean(metadata) if metadata else b"",
+        Raw(dumps_clean(kept)) if kept else UNSET,
+    )
 
 
 _known_params = lru_cache(maxsize=256)(_params_of)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, UnsetType
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import BOUNDARIES
@@ -53,10 +53,15 @@ _NO_VERDICT: Final = pb.Verified(
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """A failed rollout: the failure, and what was known of the rollout before it."""
+    """A failed rollout: the failure, and what was known of the rollout before it.
+
+    Attributes:
+        size: bytes of its events; 0: not counted.
+    """
 
     failure: pb.Failure
     partial: pb.Rollout
+    size: int = 0
 
 
 def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
@@ -177,7 +182,7 @@ def _line(
     extras = extras_of(task)
     calls = RowCalls(reading)
     reward = None if verified is None else parts.reward
-    metadata, kept = _metadata(reading, duration_us, reward is not None, extras)
+    metadata = _metadata(reading, duration_us, reward is not None)
     evidence = b"" if verified is None else verified.verification.evidence_json
     line = row_line(
         verified,
@@ -190,14 +195,14 @@ def _line(
         reward=reward,
         environment=started.environment or task.environment,
         agent=started.agent or task.agent,
-        metadata=metadata,
+        metadata=overlaid(metadata, extras.metadata),
         model_usage=_model_usage(reading, usage),
-        actors=actors_of(reading),
+        actors=actors_of(reading, verified),
         calls=calls.calls,
         tool_calls=[ToolCall.of(record.answer()) for record in parts.tools],
         turns=[Turn.of(turn) for turn in parts.turns],
         failure=failure,
-        task_extras=Raw(dumps_clean(kept)) if kept else UNSET,
+        task_extras=extras.kept,
         overlay=_overlay(extras, evidence),
     )
     if len(parts.calls) > _MANY:
@@ -206,14 +211,11 @@ def _line(
     return line
 
 
-def _metadata(
-    reading: RolloutReading, duration_us: int, judged: bool, extras: TaskExtras
-) -> tuple[Raw, dict[str, JsonValue]]:
-    """`metadata`, and what goes to `task_extras`."""
+def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> RowMetadata:
     started, verified = reading.parts.started, reading.parts.verified
     outcomes = reading.tool_outcomes
     seeded = started is not None and started.HasField("seed")
-    columns = RowMetadata(
+    return RowMetadata(
         steps_taken=reading.steps,
         tools_used=list(dict.fromkeys([name for name, _ in outcomes])) if outcomes else [],
         tool_outcomes=[
@@ -231,16 +233,6 @@ def _metadata(
             verify_us=0 if verified is None else verified.timings.total_us,
         ),
     )
-    if not extras.metadata:
-        return overlaid(columns, b""), dict(extras.kept)
-    own = {"steps_taken", "tools_used", "tool_outcomes", "verified", "timings"}
-    own |= {"seed"} if seeded else set()
-    own |= {"weights_versions"} if reading.weights else set()
-    theirs = extras.metadata
-    overlay = {key: theirs[key] for key in theirs if key not in own}
-    hidden = {key: theirs[key] for key in theirs if key in own}
-    kept = dict(extras.kept) | ({"metadata": hidden} if hidden else {})
-    return overlaid(columns, dumps_clean(overlay)), kept
 
 
 def _overlay(extras: TaskExtras, evidence_json: bytes) -> bytes:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gymmesh_client.journal import cannot_write
+from gymmesh_client.disk import cannot_write
 from gymmesh_client.replacing import write_whole
 from gymmesh_client.run_file.document import FORMAT, RunDocument
 from gymmesh_responses import CodecError, loads

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal import FORMAT, OutputFiles
+from gymmesh_client.log_records import FORMAT
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.run_file import task_lines
 from gymmesh_client.run_file.changes import changes, described

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.journal import KEY_BYTES
+from gymmesh_client.rollout_ids import KEY_BYTES
 
 _MAGIC: Final = 0x184D2A51
 _HEAD: Final = struct.Struct("<II")

@@ -10,8 +10,10 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.journal import OutputFiles, Zstd, rollout_key
+from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError, unreadable
+from gymmesh_client.rollout_ids import rollout_key
+from gymmesh_client.row_files import Zstd
 from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks
 
 

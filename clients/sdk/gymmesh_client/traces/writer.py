@@ -12,14 +12,10 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.journal import (
-    Disk,
-    OutputError,
-    cannot_write,
-    load_zstandard,
-    mapped,
-    rollout_key,
-)
+from gymmesh_client.disk import Disk, OutputError, cannot_write
+from gymmesh_client.log import mapped
+from gymmesh_client.rollout_ids import rollout_key
+from gymmesh_client.row_files import load_zstandard
 from gymmesh_client.traces.blocks import Piece, encode_block, encode_events, scan_blocks
 
 _BLOCK_BYTES: Final = 256 * 1024

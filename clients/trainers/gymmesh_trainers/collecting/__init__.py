@@ -1,35 +1,58 @@
 """Groups of finished rollouts for a trainer, step by step.
 
-collector.py   the steps: `collect`, `TrainerCollector`
-settings.py    how to collect
+collector.py   `TrainerCollector` and `collect`: steps, evaluation, single rollouts
 sync.py        the same for synchronous code
+steps.py       a step: groups until it is full, and then an end
+series.py      what steps share: runs under way, tasks, counts, the saved state
+runs.py        the runs of a step, with their files
+filters.py     rules that choose the groups of a step (pure)
+sources.py     the collector's own tasks: lists, stages and mixes, with their positions (pure)
+state.py       the saved state (pure)
+grouping.py    groups of finished rollouts (pure)
+weights.py     the weights' versions, and what is too old (pure)
+evaluating.py  what an evaluation comes to (pure)
+reading.py     how the tasks of a step are read
 tasks.py       tasks as trainers have them
-place.py       the mesh: in this process, or elsewhere
 stored.py      rollouts of a step that is resumed
+settings.py    how to collect
+place.py       the mesh: in this process, or elsewhere
 single.py      one mesh for hooks that are called for each rollout
 loop_thread.py an event loop in a thread of its own
 """
 
 from gymmesh_trainers.collecting.collector import TrainerCollector, collect
+from gymmesh_trainers.collecting.evaluating import Evaluation
+from gymmesh_trainers.collecting.filters import pass_rate, spread
 from gymmesh_trainers.collecting.loop_thread import LoopThread
 from gymmesh_trainers.collecting.place import MeshPlace, Model, open_environment
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.single import SharedMesh
-from gymmesh_trainers.collecting.sync import SyncCollector, collect_sync
+from gymmesh_trainers.collecting.sources import Mix, Stages, TaskList, TaskSource
+from gymmesh_trainers.collecting.steps import Step
+from gymmesh_trainers.collecting.sync import SyncCollector, SyncStep, collect_sync
 from gymmesh_trainers.collecting.tasks import TaskLike, messages_of, task_written
 
 __all__ = [
+    "Evaluation",
     "LoopThread",
     "MeshPlace",
+    "Mix",
     "Model",
     "Settings",
     "SharedMesh",
+    "Stages",
+    "Step",
     "SyncCollector",
+    "SyncStep",
     "TaskLike",
+    "TaskList",
+    "TaskSource",
     "TrainerCollector",
     "collect",
     "collect_sync",
     "messages_of",
     "open_environment",
+    "pass_rate",
+    "spread",
     "task_written",
 ]

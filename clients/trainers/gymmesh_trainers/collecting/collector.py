@@ -1,58 +1,44 @@
-"""Groups of finished rollouts for a trainer, step by step.
+"""Collects groups of finished rollouts for a trainer, step by step.
 
-    step      starts a run over the step's tasks and yields groups: first those that earlier steps
-              left under way, as they finish, then its own
-    _Run      one run: an SDK Collector in a task of its own, whose groups go into a queue
-
-A step that its caller leaves early, or bounds with `groups=`, leaves its rollouts running: their
-groups come in the next step, with the tokens of the weights that sampled them.
+step             a step of the training: groups, as they finish (steps.py)
+evaluate         rollouts of an evaluation, apart from all steps (evaluating.py)
+state_dict       what is saved beside the trainer's checkpoint (state.py)
+one, many        single rollouts, for trainers that have a loop and groups of their own
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import (
-    CollectOptions,
-    Collector,
-    MemoryOutput,
-    OpenOptions,
-    OutputFiles,
-    RunIdentity,
-    RunOutput,
-    TaskDefaults,
-    UserError,
-    run_attempt,
-)
-from gymmesh_client.collector import Outcomes, ended_by, repeat_seed
+from gymmesh_client import run_attempt
+from gymmesh_client.collector import ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
-from gymmesh_client.groups import weights_of
-from gymmesh_client.journal import rollout_id
+from gymmesh_client.rollout_ids import rollout_id
 from gymmesh_client.rows import FailedAttempt
-from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.timers import cancel_and_wait
+from gymmesh_trainers.collecting.evaluating import Evaluation, greedy
+from gymmesh_trainers.collecting.filters import Keep
+from gymmesh_trainers.collecting.grouping import grouped, judged
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
+from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
+from gymmesh_trainers.collecting.runs import RunName, Runs
+from gymmesh_trainers.collecting.series import StepSeries
 from gymmesh_trainers.collecting.settings import Settings, with_settings
-from gymmesh_trainers.collecting.stored import KeptRollouts
-from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
+from gymmesh_trainers.collecting.sources import TaskSource
+from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
+from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message
+from gymmesh_trainers.collecting.weights import WeightsVersions
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
-
-_LOG: Final = logging.getLogger("gymmesh.trainers")
-_BLOCK: Final = 256  # tasks of an asynchronous iterable that are read at a time
 
 
 class TrainerCollector:
@@ -60,9 +46,14 @@ class TrainerCollector:
 
     An async context manager:
 
-        async with TrainerCollector(environment, model=engine, repeats=8) as collector:
-            async for group in collector.step(tasks): ...
-            await collector.set_weights_version(1)
+        async with TrainerCollector(environment, tasks=rows, model=engine) as collector:
+            if checkpoint:
+                collector.load_state_dict(checkpoint["collector"])
+            while collector.next_step <= 500:
+                async with collector.step(groups=32, keep=spread, leftovers="drop") as step:
+                    async for group in step: ...
+                await collector.set_weights_version(step.number)
+                save(collector=collector.state_dict(), ...)
 
     Args:
         place: what collects, see `gymmesh_trainers.collecting.place.MeshPlace`.
@@ -71,10 +62,15 @@ class TrainerCollector:
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
             new weights.
         security: certificates and token for a mesh elsewhere.
+        tasks: what steps without tasks of their own draw from: a list or a task file, again and
+            again, or a `TaskList`, `Stages` or `Mix`. Their position is part of the state.
+        start_step: the number of the first step; None: 1, or the one after a loaded state's.
         settings: see Settings.
 
     Attributes:
-        counts: groups, rollouts, failed, unscored, stale, carried and no_spread so far.
+        counts: over all steps: `groups` that finished, `rejected` ones of these; their rollouts:
+            `rollouts` with a reward, `failed`, `unscored`, `stale`; groups `carried` from earlier
+            steps, and those with `no_spread`.
     """
 
     def __init__(
@@ -85,20 +81,22 @@ class TrainerCollector:
         model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
+        tasks: TaskSource | Sequence[TaskLike] | Path | str | None = None,
+        start_step: int | None = None,
         **settings: Any,
     ) -> None:
         self.settings = Settings.of(settings)
-        self.counts: Counter[str] = Counter()
+        self._weights = WeightsVersions(self.settings.max_staleness)
+        self._steps = StepSeries(
+            self.settings, _named(place), self._weights, tasks, start_step, self._ready
+        )
         self._open = (place, model, model_name, model_addresses, security)
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
-        self._runs: set[_Run] = set()
-        self._queue: asyncio.Queue[_Run | _Came] = asyncio.Queue(2 * self.settings.in_step)
-        self._newest: int | None = None
-        self._step = 0
+        self._unsent: int | None = None  # a version that the mesh has not been notified of
         self._id = uuid.uuid4().hex[:12]
         self._singles = 0
-        self._outputs = 0
+        self._evaluations: set[Runs] = set()
 
     async def __aenter__(self) -> TrainerCollector:
         place, model, name, addresses, security = self._open
@@ -114,59 +112,165 @@ class TrainerCollector:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for run in list(self._runs):
-            await run.stop()
+        for runs in (self._steps.runs, *self._evaluations):
+            await runs.close()
         self._policy = None
         await self._stack.aclose()
 
     @property
+    def counts(self) -> Counter[str]:
+        """What came of all steps; see the class."""
+        return self._steps.counts
+
+    @property
     def weights_version(self) -> int | None:
         """The newest version that was announced or seen; None: none."""
-        return self._newest
+        return self._weights.newest
+
+    @property
+    def next_step(self) -> int:
+        """The number that the next step has where none is given."""
+        return self._steps.last_step + 1
 
     async def set_weights_version(self, version: int) -> None:
         """The policy's weights are at this version now: new tokens carry it, and staleness is
         counted from it. Raises MeshError where a model service refuses.
         """
         await self._opened().set_weights_version(version)
-        self._see(version)
+        self._unsent = None
+        self._weights.announce(version)
 
-    async def step(
-        self, tasks: Tasks, *, groups: int | None = None
-    ) -> AsyncGenerator[RolloutGroup, None]:
-        """The groups of these tasks, and those that earlier steps left, as they finish.
+    # -- steps --------------------------------------------------------------------------------
+
+    def step(
+        self,
+        tasks: Tasks | None = None,
+        *,
+        groups: int | None = None,
+        keep: Keep | Sequence[Keep] | None = None,
+        at_most: int | None = None,
+        leftovers: Leftovers = "keep",
+        ordered: bool = False,
+        number: int | None = None,
+    ) -> Step:
+        """A step: the groups of these tasks, and those that earlier steps left, as they finish.
+
+            async with collector.step(tasks, groups=32, leftovers="drop") as step:
+                async for group in step: ...
 
         Args:
             tasks: rows, `Task`s or a task file; an iterator is read as tasks are needed, and an
-                asynchronous one in blocks of 256.
-            groups: end after so many; the rollouts that are still under way go on, and their
-                groups come in the next step. None: end when nothing is under way.
+                asynchronous one in blocks of 256. None: the collector's own `tasks`.
+            groups: end after so many. None: when the tasks are over.
+            keep: rules that choose the groups, as `spread` and `pass_rate(0.1, 0.9)`; a group is
+                handed out that all of them keep. What they reject is counted.
+            at_most: end after so many groups, rejected ones included: the most that is spent.
+            leftovers: what becomes of groups that are under way when the step ends, by `groups`,
+                `at_most` or `break`. "keep": they are finished, and come in the next step. "drop":
+                they are cancelled before the step is closed, and if their tasks are the
+                collector's own, these come again. Either way no group is begun any more.
+            ordered: hand groups out in the order of their tasks, not as they finish. With
+                "drop" and an engine that samples the same answer again, two runs then have the
+                same steps. Groups wait in memory for those before them.
+            number: the trainer's number for this step, above that of the step before. None: the
+                next one. Files are named by it.
 
         Raises:
-            UserError: a task cannot be used, or collecting ended early; the text says why.
-            MeshError, OutputError: what the mesh and the files raise.
+            ValueError, TypeError: an argument can't be used.
         """
-        if groups is not None and groups < 1:
-            raise ValueError(f"groups: must be at least 1, not {groups}")
-        self._step += 1
-        number, handed = self._step, 0
-        async for block in _blocks(tasks):
-            await self._start(block, number)
-            while self._runs and (groups is None or handed < groups):
-                group = await self._next(number)
-                if group is not None:
-                    handed += 1
-                    yield group
-            if groups is not None and handed >= groups:
-                return
+        options = StepOptions(
+            groups=groups, keep=keep, at_most=at_most, leftovers=leftovers, ordered=ordered
+        )
+        return self._steps.step(tasks, number, options)
+
+    # -- evaluation ---------------------------------------------------------------------------
+
+    async def evaluate(
+        self,
+        tasks: Tasks,
+        *,
+        params: Mapping[str, Any] | None = None,
+        repeats: int = 1,
+        output: Path | None = None,
+    ) -> Evaluation:
+        """Evaluate the policy, between steps or beside one, on the same engines.
+
+            found = await collector.evaluate(held_out, repeats=4, params={"temperature": 0.6})
+            print(found.mean_reward, found.counts)
+
+        Nothing of it comes in a step or counts in `counts`, and no step's groups come in it.
+
+        Args:
+            tasks: as for `step`.
+            params: sampling parameters laid over training's. The default is greedy: temperature
+                0, and none of training's `top_p`, `top_k` and `min_p`. Prompts are the chat
+                template's own, as when the policy is used, and not append-only.
+            repeats: rollouts per task.
+            output: where rows are written, with a journal; None: nowhere.
+
+        Raises as Step.next.
+        """
+        policy = await self._ready()
+        settings = replace(
+            self.settings,
+            params=greedy(self.settings.params, params),
+            repeats=repeats,
+            max_staleness=None,
+            append_only=False,
+            output=output,
+            resume=False,
+        )
+        weights = WeightsVersions(None)
+        runs = Runs(settings, _named(self._open[0]), weights)
+        found = Evaluation()
+        self._evaluations.add(runs)
+        try:
+            part = 0
+            async for block in blocks(tasks):
+                refuse_bad(block, policy)
+                part += 1
+                await runs.start(policy, RunName(1, part), drawn_of(block, policy))
+                while runs.live:
+                    finished = await runs.next()
+                    if finished is not None:
+                        group = RolloutGroup(Task(finished.task), step=max(1, self.next_step - 1))
+                        found.add(grouped(group, finished.rollouts, weights))
+        finally:
+            self._evaluations.discard(runs)
+            await runs.close()
+        return found
+
+    # -- the state ----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The collector's state, as JSON can hold it: to be saved with the trainer's checkpoint.
+
+        It has the last step's number, the weights' version, the counts, the position in the
+        collector's own tasks, and the tasks of groups that no step handed out. Their rollouts are
+        in the files of `output`; without files they are collected anew.
+        """
+        return self._steps.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, before the first step. With `output`, set `resume`, too: rollouts
+        that files hold of later steps are then not collected again.
+
+        Raises:
+            UserError: the state is of another form, or of other tasks.
+            RuntimeError: a step has begun.
+        """
+        self._steps.load_state_dict(state)
+        self._unsent = self._weights.announced
+
+    # -- single rollouts ----------------------------------------------------------------------
 
     async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
         """One rollout by itself: for trainers that have a loop and groups of their own. Tried
         again after a failure where that is safe, `max_attempts` times in all, each after the pause
         that a step makes for such a failure, too.
         """
-        policy = self._opened()
-        message = as_message(task, _defaults(policy), 0)
+        policy = await self._ready()
+        message = as_message(task, defaults_of(policy), 0)
         self._singles += 1
         # Collectors of other processes may be at work on the same agents.
         run_id = f"one-{self._id}-{self._singles}"
@@ -187,8 +291,9 @@ class TrainerCollector:
                 timeout_s=self.settings.timeout_s,
             )
             if not isinstance(outcome, FailedAttempt):
-                self.counts["rollouts"] += 1
-                return self._judged(outcome, Task(message))
+                rollout = judged(outcome, Task(message), self._weights)
+                self.counts.update(rollouts=1, stale=int(rollout.stale))
+                return rollout
             failed = outcome
             if not failed.failure.retry_safe or attempt == self.settings.max_attempts:
                 break
@@ -213,115 +318,12 @@ class TrainerCollector:
 
         return await asyncio.gather(*map(single, tasks, repeats))
 
-    # -- runs ---------------------------------------------------------------------------------
-
-    async def _start(self, tasks: Iterable[TaskLike] | Path | str, number: int) -> None:
-        policy, settings = self._opened(), self.settings
-        kept = KeptRollouts(settings.repeats)
-        output = await self._output(kept, policy)
-        for version in kept.versions:
-            self._see(version)
-        options = CollectOptions(
-            repeats=settings.repeats,
-            concurrency=settings.in_step,
-            timeout_s=settings.timeout_s,
-            max_attempts=settings.max_attempts,
-            hand_out=max(1, 2 * settings.in_step // settings.repeats),
-            hand_out_parts=True,
-            rollout=settings.rollout_options(policy.role),
-        )
-        collector = Collector(
-            policy.mesh.agents.connect, output, options, stored=policy.mesh.agents.stored
-        )
-        self._refuse_bad(tasks, policy)
-        messages = kept.watch(messages_of(tasks, _defaults(policy)))
-        self._runs.add(_Run(collector, messages, kept, number, self._queue))
-
-    def _refuse_bad(self, tasks: Iterable[TaskLike] | Path | str, policy: Policy) -> None:
-        """Raise UserError for a task that its environment would refuse, before any is run; tasks
-        that are read one at a time fail when their turn comes.
-        """
-        if policy.checks is None or not isinstance(tasks, list | tuple):
-            return
-        for place, task in enumerate(tasks):
-            problem = policy.checks.problem(as_message(task, _defaults(policy), place))
-            if problem is not None:
-                raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
-
-    async def _output(self, kept: KeptRollouts, policy: Policy) -> Outcomes:
-        path = self.settings.output
-        if path is None:
-            return MemoryOutput()
-        self._outputs += 1
-        if self._outputs > 1:
-            path = path.with_name(f"{path.stem}.step-{self._outputs}{path.suffix}")
-        files = OutputFiles(path)
-        said = f"{self.settings.repeats}\n{self.settings.params!r}\n{_named(self._open[0])}"
-        identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
-        known = await environment_versions(policy.mesh.directory, None)
-        identity = replace(identity, environments=known)
-        output = RunOutput.open(
-            files,
-            identity,
-            OpenOptions(
-                resume=self.settings.resume and files.journal.exists(),
-                accept=self.settings.accept_change,
-                repeats=self.settings.repeats,
-            ),
-            on_row=kept.completed,
-            on_failure=kept.failed,
-        )
-        for notice in output.notices:
-            _LOG.warning("%s: %s", files.shown, notice)
-        return output
-
-    async def _next(self, number: int) -> RolloutGroup | None:
-        """The next group that a run finished; None: a run ended. Raises what a run raised."""
-        came = await self._queue.get()
-        if isinstance(came, _Run):
-            self._runs.discard(came)
-            if came.error is not None:
-                raise came.error
-            return None
-        return self._group(came, number)
-
-    def _group(self, came: _Came, number: int) -> RolloutGroup:
-        task = Task(came.task)
-        group = RolloutGroup(task, step=came.step, carried=came.step != number)
-        for message in sorted(came.rollouts, key=lambda one: one.repeat_index):
-            if not message.HasField("completed"):
-                group.failed.append(FailedRollout(message, task))
-                continue
-            rollout = self._judged(message, task)
-            if rollout.stale and self.settings.stale == "drop":
-                group.stale.append(rollout)
-            elif rollout.reward is None:
-                group.unscored.append(rollout)
-            else:
-                group.rollouts.append(rollout)
-        self.counts.update(
-            groups=1,
-            rollouts=len(group.rollouts),
-            failed=len(group.failed),
-            unscored=len(group.unscored),
-            carried=int(group.carried),
-            no_spread=int(group.no_spread),
-        )
-        return group
-
-    def _judged(self, message: pb.Rollout, task: Task) -> Rollout:
-        """The rollout with its staleness, which is counted."""
-        versions = weights_of(message)  # those of other models are none of the policy's
-        for version in versions:
-            self._see(version)
-        oldest, most = min(versions, default=None), self.settings.max_staleness
-        behind = 0 if oldest is None or self._newest is None else self._newest - oldest
-        stale = most is not None and behind > most
-        self.counts["stale"] += stale
-        return Rollout(message, task, behind, stale)
-
-    def _see(self, version: int) -> None:
-        self._newest = version if self._newest is None else max(self._newest, version)
+    async def _ready(self) -> Policy:
+        """The open mesh, which knows the weights' version of a loaded state."""
+        policy = self._opened()
+        if self._unsent is not None:
+            await self.set_weights_version(self._unsent)
+        return policy
 
     def _opened(self) -> Policy:
         if self._policy is None:
@@ -349,9 +351,9 @@ async def collect(
     """
     async with (
         TrainerCollector(place, model=model, model_name=model_name, **options) as collector,
-        aclosing(collector.step(tasks)) as groups,
+        collector.step(tasks, number=1) as step,
     ):
-        async for group in groups:
+        async for group in step:
             yield group
 
 
@@ -361,82 +363,6 @@ def _pause_s(failed: FailedAttempt, times: int) -> float:
     begun = failed.partial.HasField("started")
     ended = ended_by(failed.failure, error, begun=begun)
     return cause_of(ended).wait_s(times, ended.retry_after_s)
-
-
-def _defaults(policy: Policy) -> TaskDefaults:
-    defaults = policy.mesh.defaults
-    return TaskDefaults(defaults.environment, defaults.agent)
-
-
-async def _blocks(tasks: Tasks) -> AsyncGenerator[Iterable[TaskLike] | Path | str, None]:
-    """The tasks whole, or an asynchronous iterable's in blocks."""
-    if not isinstance(tasks, AsyncIterable):
-        yield tasks
-        return
-    block: list[TaskLike] = []
-    async for task in tasks:
-        block.append(task)
-        if len(block) == _BLOCK:
-            yield block
-            block = []
-    if block:
-        yield block
-
-
-@dataclass(frozen=True, slots=True)
-class _Came:
-    """A finished group of a run."""
-
-    task: pb.Task
-    rollouts: Sequence[pb.Rollout]
-    step: int
-
-
-@dataclass(eq=False, slots=True)
-class _Run:
-    """A run in a task of its own, which begins in the running event loop. Its groups go into the
-    queue, and itself when it is over.
-    """
-
-    collector: Collector
-    tasks: Iterable[pb.Task]
-    kept: KeptRollouts
-    step: int
-    queue: asyncio.Queue[_Run | _Came]
-    error: Exception | None = None
-    work: asyncio.Task[None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.work = asyncio.create_task(self._work())
-
-    async def stop(self) -> None:
-        """Cancel what is in flight, and wait for its end."""
-        self.collector.cancel()
-        await cancel_and_wait(self.work)
-
-    async def _work(self) -> None:
-        try:
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self.collector.run(self.tasks))
-                both.create_task(self._hand_on())
-            if self.collector.why:
-                self.error = UserError(f"collecting ended early: {self.collector.why}")
-        except* Exception as group:
-            self.error = _first(group)
-        await self.queue.put(self)
-
-    async def _hand_on(self) -> None:
-        async with aclosing(self.collector.groups()) as groups:
-            async for group in groups:
-                await self._hand_on_whole()
-                rollouts = [*self.kept.take(group.task.task_id), *group.rollouts]
-                await self.queue.put(_Came(group.task, rollouts, self.step))
-        await self._hand_on_whole()
-
-    async def _hand_on_whole(self) -> None:
-        while self.kept.whole:
-            task, rollouts = self.kept.whole.pop(0)
-            await self.queue.put(_Came(task, rollouts, self.step))
 
 
 def _same(task: TaskLike, before: TaskLike) -> bool:
@@ -449,8 +375,3 @@ def _named(place: MeshPlace) -> str:
     if isinstance(place, Environment):
         place = type(place)
     return f"{place.__module__}.{place.__qualname__}" if isinstance(place, type) else repr(place)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    one = group.exceptions[0]
-    return _first(one) if isinstance(one, ExceptionGroup) else one

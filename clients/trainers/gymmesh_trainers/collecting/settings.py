@@ -40,6 +40,8 @@ class Settings:
         timeout_s: seconds that one attempt of a rollout may take.
         max_attempts: the most attempts of a rollout.
         allow_token_divergence: only count, and do not fail on, broken exact tokens.
+        append_only: keep the tokens of a rollout's earlier calls in its prompts also where the chat
+            template would write them otherwise; False: the template's way, with forks.
         output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
             `NAME.step-N.jsonl` beside it.
         resume: go on with the files that are there: what they hold is not collected again.
@@ -57,6 +59,7 @@ class Settings:
     timeout_s: float = 900.0
     max_attempts: int = 2
     allow_token_divergence: bool = False
+    append_only: bool = True
     output: Path | None = None
     resume: bool = False
     accept_change: Collection[str] = ()
@@ -93,6 +96,7 @@ class Settings:
         options = agent_pb2.RolloutOptions(
             capture=tokens_pb2.CaptureOptions(token_ids=True, logprobs=True),
             allow_token_divergence=self.allow_token_divergence,
+            append_only=self.append_only,
             models={"policy": model} if model else {},
         )
         if self.params:

@@ -15,10 +15,13 @@ from msgspec import UNSET
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import UserError
+from gymmesh_client import OutputFiles, UserError
+from gymmesh_client.log_records import ROWS
+from gymmesh_client.row_files import stored_rows
 from gymmesh_responses import dumps, dumps_sorted, item_from_json, loads, params_to_dict
 from gymmesh_rows import ModelCall, Row, RowError, TokenCapture, ToolCall, parsed, read_row
 from gymmesh_runtime.errors import MeshError, reason_of, to_status
+from gymmesh_trainers.collecting.weights import WeightsVersions
 
 Json = dict[str, Any]
 
@@ -89,6 +92,20 @@ class KeptRollouts:
     def take(self, task_id: str) -> list[pb.Rollout]:
         """The rollouts of a task that an earlier session ended; none stay."""
         return self._rollouts.pop(task_id, [])
+
+
+def replaced_tasks(files: OutputFiles, weights: WeightsVersions) -> frozenset[str]:
+    """The tasks whose stored groups are collected anew: weights of a rollout of theirs are too old,
+    or newer than the trainer's. Raises UserError where the rows can't be read.
+    """
+    known: dict[str, set[int]] = {}
+    for stored in stored_rows(files, ROWS):
+        row = read_row(stored.line)
+        known.setdefault(row.task_id, set()).update(row.metadata.weights_versions)
+    for version in {one for versions in known.values() for one in versions}:
+        if weights.announced is None or version <= weights.announced:
+            weights.see(version)
+    return frozenset(name for name, versions in known.items() if weights.replaces(versions))
 
 
 def _asked(task: pb.Task) -> Json:

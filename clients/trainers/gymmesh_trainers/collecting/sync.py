@@ -3,15 +3,70 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.evaluating import Evaluation
+from gymmesh_trainers.collecting.filters import Keep
 from gymmesh_trainers.collecting.loop_thread import LoopThread
 from gymmesh_trainers.collecting.place import MeshPlace, Model
 from gymmesh_trainers.collecting.settings import with_settings
+from gymmesh_trainers.collecting.steps import Ended, Leftovers, Step
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+
+T = TypeVar("T")
+
+
+class SyncStep:
+    """Step for synchronous code: a context manager and an iterator of groups.
+
+    with collector.step(tasks, groups=32, leftovers="drop") as step:
+        for group in step: ...
+    """
+
+    def __init__(self, step: Step, thread: LoopThread) -> None:
+        self._step = step
+        self._thread = thread
+
+    def __enter__(self) -> SyncStep:
+        self._thread.run(self._step.__aenter__())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.run(self._step.__aexit__(*error))
+
+    def __iter__(self) -> Iterator[RolloutGroup]:
+        groups = aiter(self._step)
+        try:
+            while (group := self._thread.run(anext(groups, None))) is not None:
+                yield group
+        finally:
+            self._thread.run(groups.aclose())
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._step).removeprefix('<')}"
+
+    @property
+    def number(self) -> int:
+        return self._step.number
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self._step.counts
+
+    @property
+    def rejected(self) -> Counter[str]:
+        return self._step.rejected
+
+    @property
+    def ended(self) -> Ended:
+        return self._step.ended
+
+    def close(self) -> None:
+        self._thread.run(self._step.close())
 
 
 class SyncCollector:
@@ -47,16 +102,52 @@ class SyncCollector:
     def weights_version(self) -> int | None:
         return self._collector.weights_version
 
+    @property
+    def next_step(self) -> int:
+        return self._collector.next_step
+
     def set_weights_version(self, version: int) -> None:
         self._thread.run(self._collector.set_weights_version(version))
 
-    def step(self, tasks: Tasks, *, groups: int | None = None) -> Iterator[RolloutGroup]:
-        found = self._collector.step(tasks, groups=groups)
-        try:
-            while (group := self._thread.run(anext(found, None))) is not None:
-                yield group
-        finally:
-            self._thread.run(found.aclose())
+    def step(
+        self,
+        tasks: Tasks | None = None,
+        *,
+        groups: int | None = None,
+        keep: Keep | Sequence[Keep] | None = None,
+        at_most: int | None = None,
+        leftovers: Leftovers = "keep",
+        ordered: bool = False,
+        number: int | None = None,
+    ) -> SyncStep:
+        step = self._collector.step(
+            tasks,
+            groups=groups,
+            keep=keep,
+            at_most=at_most,
+            leftovers=leftovers,
+            ordered=ordered,
+            number=number,
+        )
+        return SyncStep(step, self._thread)
+
+    def evaluate(
+        self,
+        tasks: Tasks,
+        *,
+        params: Mapping[str, Any] | None = None,
+        repeats: int = 1,
+        output: Path | None = None,
+    ) -> Evaluation:
+        return self._thread.run(
+            self._collector.evaluate(tasks, params=params, repeats=repeats, output=output)
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._thread.run(_called(self._collector.state_dict))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._collector.load_state_dict(state)
 
     def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
         return self._thread.run(self._collector.one(task, repeat=repeat))
@@ -75,5 +166,13 @@ def collect_sync(
     **options: Any,
 ) -> Iterator[RolloutGroup]:
     """`collect` for synchronous code, with the same arguments."""
-    with SyncCollector(place, model=model, model_name=model_name, **options) as collector:
-        yield from collector.step(tasks)
+    with (
+        SyncCollector(place, model=model, model_name=model_name, **options) as collector,
+        collector.step(tasks, number=1) as step,
+    ):
+        yield from step
+
+
+async def _called(function: Callable[[], T]) -> T:
+    """Call in the mesh's thread."""
+    return function()

@@ -15,7 +15,9 @@ from gymmesh_client.rollout import final_call
 from gymmesh_resource import Task
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import from_status
+from gymmesh_trainers.rollouts.credits import credits_of
 from gymmesh_trainers.rollouts.samples import TrainingSample, samples_of
+from gymmesh_trainers.rollouts.token_counts import TokenCounts
 
 _SHOWN = 60  # characters of what was said
 EPSILON = 1e-4
@@ -77,7 +79,12 @@ class Rollout:
     @cached_property
     def samples(self) -> list[TrainingSample]:
         """One sample for each path of model calls; empty where the model gives no tokens."""
-        return samples_of(self.message.model_calls)
+        return samples_of(self.message.model_calls, credits_of(self.message))
+
+    @cached_property
+    def counts(self) -> TokenCounts:
+        """How many tokens were sampled, and how many of them the samples train."""
+        return TokenCounts.of(self.message, self.samples)
 
     @property
     def tokens(self) -> list[int]:

@@ -4,7 +4,10 @@ The model calls of a rollout form a tree: each continues the tokens of its paren
 where the history was rewritten (a fork). Each actor has paths of its own, since it may have a
 reward of its own: one sample for each path of its calls from a first to a last one, in which the
 tokens of others are context. Where paths share a beginning, its sampled tokens are trained in the
-first of them only: in the others they are context, too. Nothing is tokenised again.
+first of them only: in the others they are context, too.
+
+A sample is a view of the tree (token_tree.py): its lists are made when they are read, so that what
+paths share is stored once.
 """
 
 from __future__ import annotations
@@ -16,34 +19,143 @@ from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallTokens, call_tokens
-from gymmesh_responses import TOKEN_BYTES, unpack_ids, unpack_logprobs
+from gymmesh_responses import unpack_ids, unpack_logprobs
+from gymmesh_trainers.rollouts.token_tree import CallNode, Credit, leaves, token_tree
 
 NO_VERSION: Final = -1
 """Stands where no weights sampled the token, or their version is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingSample:
-    """One sequence to train on. All lists are as long as `tokens`.
+class SampleTurn:
+    """A model call within a sample.
 
     Attributes:
-        tokens: what the model read and wrote, in order.
-        mask: 1 where an id was sampled by the policy and is to be trained in this sample, else 0:
-            what a frozen model said is context.
-        logprobs: of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine
-            gave none, or one that is not finite: there is nothing to compare a new one with.
-        weights_versions: of the weights that sampled the id; NO_VERSION elsewhere.
-        actor: the actor that spoke; empty for the root agent.
-        prompt_length: how many tokens the path's first call read: the prompt.
+        call_id: the call.
+        actor: who called; empty for the root agent.
+        begin: the position of its first sampled token.
+        end: the position behind its last one.
+        trained: whether this sample trains it.
+        reward: the sum of the rewards of this part of the rollout (of the environment's turn and
+            tool calls that follow it, and of the verdict's spans that end in it); None: it has
+            none. The rollout's own reward is not in it.
     """
 
-    tokens: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    weights_versions: list[int]
+    call_id: str
     actor: str
-    prompt_length: int
+    begin: int
+    end: int
+    trained: bool
+    reward: float | None
+
+
+class TrainingSample:
+    """One sequence to train on. All lists are as long as `tokens`, and are made at each access."""
+
+    __slots__ = ("_leaf", "_parts")
+
+    def __init__(self, leaf: CallNode, parts: Sequence[CallNode] | None = None) -> None:
+        """leaf: the path's last call. parts: the leaves of all paths that this sample trains, the
+        leaf's included; None: its own path only.
+        """
+        self._leaf = leaf
+        self._parts = (leaf,) if parts is None else tuple(parts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TrainingSample):
+            return NotImplemented
+        return self._compared() == other._compared()
+
+    __hash__ = None  # type: ignore[assignment]  # equal by what the lists hold
+
+    def __repr__(self) -> str:
+        return f"<TrainingSample of {self.actor!r}: {len(self)} tokens, {self.trained} trained>"
+
+    def __len__(self) -> int:
+        return self._leaf.end
+
+    @property
+    def tokens(self) -> list[int]:
+        """What the model read and wrote, in order."""
+        return unpack_ids(self._leaf.tokens())
+
+    @property
+    def mask(self) -> list[int]:
+        """1 where an id was sampled freely by the policy and is to be trained in this sample, else
+        0: what a frozen model said, what was forced or bound by a grammar, is context.
+        """
+        mask = [0] * len(self)
+        for node in self._trained():
+            for begin, end in node.free():
+                mask[begin:end] = [1] * (end - begin)
+        return mask
+
+    @property
+    def trained(self) -> int:
+        """How many tokens this sample trains: the sum of `mask`."""
+        return sum(end - begin for node in self._trained() for begin, end in node.free())
+
+    @property
+    def logprobs(self) -> list[float]:
+        """Of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine gave none,
+        or one that is not finite: there is nothing to compare a new one with.
+        """
+        found = [0.0] * len(self)
+        for node in self._calls():
+            if not node.learned:
+                continue
+            known = _logprobs(node)
+            if known is None:
+                return []
+            found[node.begin : node.end] = known
+        return found
+
+    @property
+    def weights_versions(self) -> list[int]:
+        """Of the weights that sampled the id; NO_VERSION elsewhere."""
+        found = [NO_VERSION] * len(self)
+        for node in self._calls():
+            if node.learned:
+                found[node.begin : node.end] = _versions(node.call.tokens.weights, node.sampled)
+        return found
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards of parts of the rollout, each at the last token of its part, in the sample
+        that trains it; 0.0 elsewhere. Without the rollout's own reward.
+        """
+        found = [0.0] * len(self)
+        for node in self._trained():
+            for end, value in node.credits:
+                behind = node.sampled if end is None else min(end, node.sampled)
+                found[max(node.begin + behind - 1, 0)] += value
+        return found
+
+    @property
+    def turns(self) -> list[SampleTurn]:
+        """The model calls on this path, in order."""
+        trained = {id(node) for node in self._trained()}
+        return [
+            SampleTurn(
+                node.call.call_id,
+                node.call.actor,
+                node.begin,
+                node.end,
+                id(node) in trained and node.learned,
+                math.fsum(value for _, value in node.credits) if node.credits else None,
+            )
+            for node in self._calls()
+        ]
+
+    @property
+    def actor(self) -> str:
+        """The actor that spoke; empty for the root agent."""
+        return self._leaf.call.actor
+
+    @property
+    def prompt_length(self) -> int:
+        """How many tokens the path's first call read: the prompt."""
+        return min(part.path()[0].begin for part in self._parts)
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -66,93 +178,83 @@ class TrainingSample:
         return self.logprobs[self.prompt_length :]
 
     @property
+    def completion_rewards(self) -> list[float]:
+        """The rewards at `completion_ids`."""
+        return self.rewards[self.prompt_length :]
+
+    @property
     def labels(self) -> list[int]:
         """`tokens` where the mask is 1, else -100, which trainers leave out of the loss."""
         return [one if on else -100 for one, on in zip(self.tokens, self.mask, strict=True)]
 
+    def with_beginning(self, earlier: TrainingSample) -> TrainingSample | None:
+        """This sample, training what `earlier` trains, too; None where that would lose tokens: its
+        tokens are not the beginning of this one's prompt, or both train the same positions.
+        """
+        if earlier._leaf.end > self.prompt_length:
+            return None
+        if not self._leaf.tokens().startswith(earlier._leaf.tokens()):
+            return None
+        return TrainingSample(self._leaf, (*earlier._parts, *self._parts))
 
-def samples_of(calls: Iterable[pb.ModelCallCompleted]) -> list[TrainingSample]:
+    def holds(self, other: TrainingSample) -> bool:
+        """Whether this one trains all that the other trains."""
+        parts = {id(part) for part in self._parts}
+        return all(id(part) in parts for part in other._parts)
+
+    def _calls(self) -> list[CallNode]:
+        """The calls of the actors that are trained here, in the order of their positions."""
+        found = {id(node): node for part in self._parts for node in part.path()}
+        return sorted(found.values(), key=lambda node: node.begin)
+
+    def _trained(self) -> list[CallNode]:
+        parts = {id(part) for part in self._parts}
+        return [node for node in self._calls() if id(node.leaf) in parts]
+
+    def _compared(self) -> tuple[object, ...]:
+        return (
+            self.actor, self.prompt_length, self._leaf.tokens(), self.mask, self.logprobs,
+            self.weights_versions, self.rewards,
+        )  # fmt: skip
+
+
+def samples_of(
+    calls: Iterable[pb.ModelCallCompleted], credits: Mapping[str, Sequence[Credit]] | None = None
+) -> list[TrainingSample]:
     """The samples of a rollout's model calls, in the order in which the paths end.
 
     Calls without tokens make none, nor do those whose prompt cannot be put together (a violation
     of the exact-token law that the run allowed). A path with nothing to train makes none.
+
+    credits: rewards of parts of calls, by call id; see credits.py.
     """
-    known = {call.call_id: call for call in calls}
-    tokens = {
-        name: found
-        for name, found in call_tokens(known.values()).items()
-        if found.prompt is not None
-    }
-    parents = {name: _parent(known[name], known, tokens) for name in tokens}
-    continued = set(parents.values())
-    trained: set[str] = set()
-    samples = []
-    for name in tokens:
-        if name in continued:
-            continue
-        path = _path(name, parents)
-        if any(known[one].trainable and one not in trained and tokens[one].output for one in path):
-            samples.append(_sample([known[one] for one in path], tokens, trained))
-            trained.update(path)
-    return samples
+    return [TrainingSample(leaf) for leaf in leaves(token_tree(calls, credits))]
 
 
-def _parent(
-    call: pb.ModelCallCompleted,
-    known: Mapping[str, pb.ModelCallCompleted],
-    tokens: Mapping[str, CallTokens],
-) -> str:
-    """The actor's last call before this one whose tokens its prompt begins with; empty for a root.
-
-    The calls of others may stand between them.
+def merged(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+    """As few samples as train the same tokens: one whose tokens are the beginning of a later one's
+    prompt goes into that one. Only for samples that get the same reward.
     """
-    prompt, above = tokens[call.call_id].prompt, call
-    assert prompt is not None  # only such are here
-    for _ in tokens:  # parents that go in a circle end, too
-        parent = tokens.get(above.parent_call_id)
-        if parent is None or above.detached or above.tokens.HasField("fork"):
-            return ""
-        assert parent.prompt is not None
-        if not prompt.startswith(parent.prompt + parent.output):
-            return ""
-        above = known[above.parent_call_id]
-        if above.actor == call.actor:
-            return above.call_id
-    return ""
+    found: list[TrainingSample] = []
+    for sample in samples:
+        kept = []
+        for earlier in found:
+            both = sample.with_beginning(earlier)
+            if both is None:
+                kept.append(earlier)
+            else:
+                sample = both
+        found = [*kept, sample]
+    return found
 
 
-def _path(leaf: str, parents: dict[str, str]) -> list[str]:
-    """The calls from the root to a leaf."""
-    path = [leaf]
-    while parents[path[-1]]:
-        path.append(parents[path[-1]])
-    return path[::-1]
-
-
-def _sample(
-    path: Sequence[pb.ModelCallCompleted], tokens: dict[str, CallTokens], trained: set[str]
-) -> TrainingSample:
-    last = tokens[path[-1].call_id]
-    ids = unpack_ids((last.prompt or b"") + last.output)
-    mask, logprobs, versions = [0] * len(ids), [0.0] * len(ids), [NO_VERSION] * len(ids)
-    captured = True
-    for call in path:
-        if not call.trainable:
-            continue  # read, as a prompt is
-        found = tokens[call.call_id]
-        count = len(found.output) // TOKEN_BYTES
-        end = (len(found.prompt or b"") + len(found.output)) // TOKEN_BYTES
-        begin = end - count
-        versions[begin:end] = _versions(call.tokens.weights, count)
-        known = unpack_logprobs(found.logprobs) if len(found.logprobs) == len(found.output) else []
-        if len(known) == count and math.isfinite(sum(known)):
-            logprobs[begin:end] = known
-        else:
-            captured = False
-        if call.call_id not in trained:
-            mask[begin:end] = [1] * count
-    first = len(tokens[path[0].call_id].prompt or b"") // TOKEN_BYTES
-    return TrainingSample(ids, mask, logprobs if captured else [], versions, path[0].actor, first)
+def _logprobs(node: CallNode) -> list[float] | None:
+    """Of each sampled id of a call; None where they are not all known."""
+    packed = node.call.tokens.logprobs
+    if len(packed) != len(node.call.tokens.output_token_ids):
+        return None
+    known = unpack_logprobs(packed)
+    return known if math.isfinite(sum(known)) else None
 
 
 def _versions(spans: Sequence[tokens_pb2.WeightsSpan], count: int) -> list[int]:

@@ -8,38 +8,48 @@
 
 TRL repeats each prompt `num_generations` times and wants one row for each, in order. The rollouts
 run in the environment with the trainer's model as the policy; their exact tokens and the verified
-rewards go back. Interface: TRL 1.16, `trl.GRPOTrainer(rollout_func=)`.
+rewards go back. TRL has room for one sample of a rollout; `lost` says what becomes of sampled
+tokens that there is no room for. Interface: TRL 1.16, `trl.GRPOTrainer(rollout_func=)`.
 """
 
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, UserError
-from gymmesh_model.backends.tokens_in import Generate, TokenBackend
+from gymmesh_model.backends.token_engines import VllmEngine
+from gymmesh_model.backends.tokens_in import Engine, Generate, TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
+from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 _REWARD: Final = "gymmesh_reward"
+_TRUNCATED: Final = "gymmesh_truncated"
+# What of a GRPOConfig steers sampling and has no place in a call of an engine of tokens.
+_REFUSED: Final = ("generation_kwargs", "vllm_structured_outputs_regex")
 _UNNAMED: Final = TaskDefaults("-", "-")  # the mesh knows its own defaults
 
 
 class TrlRollouts:
-    """A `rollout_func`, with the rows and the reward function that belong to it.
+    """A `rollout_func`, with the rows and the reward function that belong to it. Close it, or use
+    it as `with`; else the mesh closes with the process.
 
     Args:
         place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         tasks: rows, `Task`s or a task file; all are read.
-        engine: samples tokens; None: the trainer's model by `model.generate`.
+        engine: samples tokens; None: the trainer's model by `model.generate`, or TRL's vLLM server
+            where the trainer is configured to it (`use_vllm`, `vllm_mode="server"`).
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
+        lost: what becomes of a rollout with sampled tokens that TRL has no room for.
         settings: see Settings.
 
     Attributes:
@@ -54,8 +64,9 @@ class TrlRollouts:
         place: MeshPlace,
         tasks: Sequence[TaskLike] | Path | str,
         *,
-        engine: Generate | None = None,
+        engine: Generate | Engine | None = None,
         backend: Mapping[str, Any] | None = None,
+        lost: Lost = "refuse",
         **settings: Any,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -65,9 +76,17 @@ class TrlRollouts:
         self._backend = dict(backend or {})
         self._settings = settings
         self._tasks: dict[bytes, Task] = {}
+        self._lost = LostTokens(lost, "TRL")
         self._collector: SyncCollector | None = None
+        self._ended: weakref.finalize[..., TrlRollouts] | None = None
         for message in messages_of(tasks, _UNNAMED):
             self._add(message)
+
+    def __enter__(self) -> TrlRollouts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """One rollout for each prompt, as TRL wants them."""
@@ -78,7 +97,14 @@ class TrlRollouts:
         self.rollouts = collector.many([self._task(prompt) for prompt in prompts])
         counts, most = collector.counts, trainer.args.max_completion_length
         before = counts["completions_unscored"]
-        rows = trl_rows(self.rollouts, counts, trainer.processing_class.eos_token_id, most)
+        rows = trl_rows(
+            self.rollouts,
+            counts,
+            trainer.processing_class.eos_token_id,
+            most,
+            lost=self._lost,
+            mask_truncated=bool(vars(trainer.args).get("mask_truncated_completions")),
+        )
         if unscored := counts["completions_unscored"] - before:
             _LOG.warning(
                 "%d of %d rollouts have sampled tokens beyond max_completion_length (%d), tools' "
@@ -99,9 +125,9 @@ class TrlRollouts:
 
     def close(self) -> None:
         """Close the mesh."""
-        collector, self._collector = self._collector, None
-        if collector is not None:
-            collector.__exit__(None, None, None)
+        self._collector = None
+        if self._ended is not None:
+            self._ended()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -133,26 +159,42 @@ class TrlRollouts:
     def _opened(self, trainer: Any) -> SyncCollector:
         if self._collector is None:
             args = trainer.args
-            if self._engine is None and args.use_vllm:
-                raise UserError("engine: must be given where TRL samples with vLLM (use_vllm)")
             tokenizer = trainer.processing_class
-            engine = self._engine or TransformersEngine(
-                trainer.accelerator.unwrap_model(trainer.model), tokenizer
-            )
+            engine = self._engine or _engine_of(trainer)
             params = sampling_of(args)
             # TRL's limit is of a whole completion, not of a call.
             limit = {"max_total_output_tokens": args.max_completion_length}
             settings = limit | self._settings
             settings["params"] = params | self._settings.get("params", {})
-            model = TokenBackend(tokenizer, engine, **self._backend)
+            template = vars(args).get("chat_template_kwargs")
+            backend = {"template": template} | self._backend if template else self._backend
+            model = TokenBackend(tokenizer, engine, **backend)
             self._collector = SyncCollector(self._place, model=model, **settings)
             self._collector.__enter__()
+            self._ended = weakref.finalize(self, self._collector.__exit__, None, None, None)
         return self._collector
+
+
+def _engine_of(trainer: Any) -> Generate | Engine:
+    """What samples where the program names nothing. Raises UserError for a vLLM in the trainer's
+    own process, which takes no calls of single conversations.
+    """
+    args = trainer.args
+    if not args.use_vllm:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        return TransformersEngine(model, trainer.processing_class)
+    if args.vllm_mode != "server":
+        raise UserError(
+            f"engine: must be given where TRL samples with vLLM in its own process (vllm_mode="
+            f"'{args.vllm_mode}'); or start `trl vllm-serve` and set vllm_mode='server'"
+        )
+    base = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    return VllmEngine(f"{base.rstrip('/')}/v1", logprobs_mode="processed_logprobs")
 
 
 def sampling_of(args: Any) -> dict[str, Any]:
     """The sampling parameters of a GRPOConfig. Raises UserError for those that no engine gets."""
-    refused = ["generation_kwargs"] if args.generation_kwargs else []
+    refused = [key for key in _REFUSED if vars(args).get(key)]
     if args.repetition_penalty != 1.0:
         refused.append("repetition_penalty")
     if refused:
@@ -194,26 +236,38 @@ def trl_rows(
     counts: Any,
     stop_token: int,
     most: int | None = None,
+    *,
+    lost: LostTokens | None = None,
+    mask_truncated: bool = False,
 ) -> dict[str, Any]:
     """The rollouts as `rollout_func` returns them. Pure, but for what is counted.
 
-    A row has room for one path: see Rollout.last_sample; the others are counted under
-    `paths_left_out`. A failed rollout is a stop token that nobody trains, with no reward. A
-    completion ends after `most` tokens, those of tools included, as in TRL's own loop; one that was
-    longer is counted under `completions_cut`. Where sampled tokens are behind the cut, the verdict
-    is on what the row lacks: such a row has no reward, nobody trains its tokens, and it is counted
-    under `completions_unscored`, too.
+    A row has room for one sample: see `LostTokens.one`; samples that are not in it are counted
+    under `paths_left_out`, and their tokens under `tokens_lost`. A failed rollout is a stop token
+    that nobody trains, with no reward. A completion ends after `most` tokens, those of tools
+    included, as in TRL's own loop; one that was longer is counted under `completions_cut`. Where
+    sampled tokens are behind the cut, the verdict is on what the row lacks: such a row has no
+    reward, nobody trains its tokens, and it is counted under `completions_unscored`, too.
+
+    lost: what becomes of sampled tokens without room; None: they are warned of.
+    mask_truncated: train no tokens of rollouts that a limit of the policy's cut short.
+
+    Raises UserError for a rollout that can't be handed over.
     """
     rows: dict[str, list[Any]] = {
-        key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", _REWARD)
+        key: []
+        for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", _REWARD, _TRUNCATED)
     }
+    lost = LostTokens("warn", "TRL") if lost is None else lost
     for rollout in rollouts:
-        reward = None
+        reward, truncated = None, False
         prompt, completion, mask, logprobs = [stop_token], [stop_token], [0], [0.0]
+        refuse_images(rollout, "TRL")
         if isinstance(rollout, Rollout):
-            reward, sample = rollout.reward, rollout.last_sample
-            counts["paths_left_out"] += max(0, len(rollout.samples) - 1)
+            reward, truncated, sample = rollout.reward, rollout.truncated, lost.one(rollout)
             if sample is not None:
+                counts["paths_left_out"] += paths_left_out(rollout, [sample])
+                counts["tokens_lost"] += rollout.counts.sampled - sample.trained
                 reward = rollout.reward_of(sample.actor)
                 prompt, completion = sample.prompt_ids, sample.completion_ids
                 mask, logprobs = sample.completion_mask, sample.completion_logprobs
@@ -221,10 +275,13 @@ def trl_rows(
                 if most is not None and any(mask[most:]):
                     counts["completions_unscored"] += 1
                     reward, mask = None, [0] * len(mask)
+                if mask_truncated and truncated:
+                    mask = [0] * len(mask)
         rows["prompt_ids"].append(prompt)
         rows["completion_ids"].append(completion[:most])
         rows["logprobs"].append(logprobs[:most])
         rows["env_mask"].append(mask[:most])
         rows[_REWARD].append(reward)
+        rows[_TRUNCATED].append(truncated)
     known = all(rows["logprobs"])  # of each; 0.0 in place of one would be a certainty
     return rows if known else {**rows, "logprobs": None}

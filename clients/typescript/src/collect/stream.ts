@@ -55,6 +55,8 @@ const FINAL: ReadonlySet<string> = new Set([
 /** A connection lives as long as it is needed; after a week it is made anew. */
 const LONGEST_MS = 7 * 86_400_000;
 const CLOSE_MS = 2_000;
+/** For which an acknowledgement waits for others. */
+const ACKNOWLEDGE_MS = 100;
 /** A start stands in a message of its own, beside what the message adds to it. */
 const START_BYTES = MESSAGE_BYTES - 1024;
 
@@ -88,6 +90,7 @@ export class CollectStream {
   private capacity = 0;
   private owed = 0n;
   private acked = 0n;
+  private acknowledging: NodeJS.Timeout | undefined;
   private heardAt = 0;
   /** Whether the connection brought anything after its welcome. */
   private progressed = false;
@@ -150,7 +153,7 @@ export class CollectStream {
   /** The outcome of an attempt is stored. */
   stored(attempt: AttemptKey): void {
     this.book.stored(attempt);
-    this.acknowledge();
+    this.acknowledgeSoon();
   }
 
   /** Ends the stream; attempts in flight are cancelled at the agent. */
@@ -280,7 +283,7 @@ export class CollectStream {
           this.owed = 0n;
         }
         this.cancel(unwanted);
-        this.acknowledge();
+        this.acknowledgeSoon();
         break;
       }
       case "startRefused":
@@ -305,7 +308,14 @@ export class CollectStream {
     this.say({ case: "cancels", value: { attempts } });
   }
 
+  private acknowledgeSoon(): void {
+    if (this.acknowledging || this.book.acknowledged <= this.acked) return;
+    this.acknowledging = setTimeout(() => this.acknowledge(), ACKNOWLEDGE_MS);
+  }
+
   private acknowledge(): void {
+    clearTimeout(this.acknowledging);
+    this.acknowledging = undefined;
     const cursor = this.book.acknowledged;
     if (!this.call || cursor <= this.acked) return;
     this.acked = cursor;

@@ -49,7 +49,7 @@ export function tokenIds(bytes: Uint8Array): number[] {
 }
 
 /** Log probabilities (little-endian float32) as numbers; throws CodecError. */
-export function logprobs(bytes: Uint8Array): number[] {
+export function logprobs(bytes: Uint8Array = new Uint8Array()): number[] {
   return unpacked(bytes, (view, at) => view.getFloat32(at, true));
 }
 

@@ -43,6 +43,11 @@ export function planOf(desc: DescMessage): Plan {
   return plan;
 }
 
+/** The keys that an object of this message has of its own. */
+export function keysOf(desc: DescMessage): ReadonlySet<string> {
+  return new Set(planOf(desc).members.map(({ key }) => key));
+}
+
 function planned(desc: DescMessage): Plan {
   const { shape } = getOption(desc, messageOption);
   const members: Member[] = [];

@@ -64,3 +64,8 @@ function strictly(bytes: Uint8Array, from: number, to: number): string {
     throw new CodecError("not UTF-8");
   }
 }
+
+/** Texts in the order of their code points, which the order of UTF-16 units is not. */
+export function inOrder(texts: Iterable<string>): string[] {
+  return [...texts].sort((one, other) => Buffer.compare(textToBytes(one), textToBytes(other)));
+}

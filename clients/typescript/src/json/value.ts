@@ -5,7 +5,7 @@
  * Integers are `bigint`, reals are `number`, objects have no prototype.
  */
 import { CodecError, type Step, under } from "./errors.js";
-import { bytesToText, textToBytes } from "./text.js";
+import { bytesToText, inOrder, textToBytes } from "./text.js";
 
 /** A JSON value. A `number` is a real even where it is whole: it is written as `1.0`. */
 export type JsonValue = null | boolean | string | bigint | number | JsonValue[] | JsonObject;
@@ -68,6 +68,12 @@ export function writeJson(value: JsonValue): string {
   return write(value, WRITE_DEPTH);
 }
 
+/** `writeJson` with all keys in the order of their code points: equal documents give equal texts. */
+export function writeSorted(value: JsonValue): string {
+  // Of an object's own keys, JavaScript puts those that are integers first.
+  return write(value, WRITE_DEPTH, (object) => inOrder(Object.keys(object)));
+}
+
 /** `writeJson` for a message's `*_json` field, as bytes. */
 export function storeJson(value: JsonValue): Uint8Array {
   return textToBytes(write(value, MAX_DEPTH));
@@ -81,7 +87,11 @@ export function nameOf(value: JsonValue): string {
   return names[typeof value as keyof typeof names] ?? "a number";
 }
 
-function write(value: JsonValue, room: number): string {
+function write(
+  value: JsonValue,
+  room: number,
+  keysOf: (object: JsonObject) => readonly string[] = Object.keys,
+): string {
   switch (typeof value) {
     case "string":
       return JSON.stringify(value);
@@ -102,12 +112,14 @@ function write(value: JsonValue, room: number): string {
   try {
     if (Array.isArray(value)) {
       const elements: string[] = [];
-      for (at = 0; at < value.length; at++) elements.push(write(value[at] as JsonValue, room - 1));
+      for (at = 0; at < value.length; at++) {
+        elements.push(write(value[at] as JsonValue, room - 1, keysOf));
+      }
       return `[${elements.join(",")}]`;
     }
     const members: string[] = [];
-    for (at of Object.keys(value)) {
-      members.push(`${JSON.stringify(at)}:${write(value[at] as JsonValue, room - 1)}`);
+    for (at of keysOf(value)) {
+      members.push(`${JSON.stringify(at)}:${write(value[at] as JsonValue, room - 1, keysOf)}`);
     }
     return `{${members.join(",")}}`;
   } catch (error) {
@@ -115,10 +127,13 @@ function write(value: JsonValue, room: number): string {
   }
 }
 
+/** A real as clients in other languages write it: an id is made of what is written. */
 function writeReal(value: number): string {
   if (!Number.isFinite(value)) throw new CodecError(`${value} is not a JSON number`);
   if (Object.is(value, -0)) return "-0.0";
-  const written = String(value);
+  const size = Math.abs(value);
+  const isPlain = size === 0 || (size >= 1e-5 && size < 1e16);
+  const written = isPlain ? String(value) : value.toExponential();
   return /[.e]/.test(written) ? written : `${written}.0`;
 }
 

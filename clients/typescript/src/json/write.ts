@@ -17,6 +17,7 @@ import { type BytesForm, Shape } from "../gen/gymmesh/json/v1/json_pb.js";
 import { bytesToValue } from "./bytes.js";
 import { CodecError, under } from "./errors.js";
 import { type Member, type Plan, planOf } from "./plan.js";
+import { inOrder } from "./text.js";
 import {
   type JsonObject,
   type JsonValue,
@@ -126,11 +127,11 @@ function fieldOf(message: ReflectMessage, member: Member): JsonValue | undefined
     case "list":
       return listOf(message, field, how.bytes);
     case "map": {
-      const entries = [...(message.get(field) as ReflectMap)].sort(byCodePoints);
+      const map = message.get(field) as ReflectMap;
       return jsonObject(
-        entries.map(([key, value]) => [
-          `${key}`,
-          under(`${key}`, () => elementOf(field, value, how.bytes)),
+        inOrder([...map.keys()].map(String)).map((key) => [
+          key,
+          under(key, () => elementOf(field, map.get(key), how.bytes)),
         ]),
       );
     }
@@ -173,9 +174,4 @@ function scalarOf(type: ScalarType, value: unknown, form: BytesForm): JsonValue 
 function enumOf(type: DescEnum, number: number): JsonValue {
   const name = type.value[number]?.name;
   return name?.slice(type.sharedPrefix?.length ?? 0) ?? `${number}`;
-}
-
-/** In the order of code points, which UTF-16 has not. */
-function byCodePoints([one]: readonly [unknown, unknown], [other]: readonly [unknown, unknown]) {
-  return Buffer.compare(Buffer.from(`${one}`), Buffer.from(`${other}`));
 }

@@ -7,10 +7,10 @@ import {
   type ToolOutcomeCount,
   ToolOutcomeCountSchema,
 } from "../gen/gymmesh/row/v1/row_pb.js";
+import { keysOf } from "../json/plan.js";
 import { isObject, type JsonObject, type JsonValue, jsonObject, storeJson } from "../json/value.js";
-import { documentOf } from "../json/write.js";
 
-/** A row's metadata, and those members of the task's own metadata whose names it has itself. */
+/** A row's metadata, and those members of the task's own metadata that are columns there. */
 export function metadataOf(
   rollout: Rollout,
   verified: boolean,
@@ -36,10 +36,10 @@ export function metadataOf(
     },
   });
   if (!isObject(ofTask)) return [metadata, jsonObject()];
-  const own = documentOf(RowMetadataSchema, metadata) as JsonObject;
-  const rest = Object.entries(ofTask).filter(([key]) => !(key in own));
+  const own = keysOf(RowMetadataSchema);
+  const rest = Object.entries(ofTask).filter(([key]) => !own.has(key));
   if (rest.length) metadata.overlayJson = storeJson(jsonObject(rest));
-  return [metadata, jsonObject(Object.entries(ofTask).filter(([key]) => key in own))];
+  return [metadata, jsonObject(Object.entries(ofTask).filter(([key]) => own.has(key)))];
 }
 
 /** An outcome of a later contract counts as UNSPECIFIED, as the contract has it. */

@@ -46,8 +46,10 @@ import {
   TurnSchema,
 } from "../gen/gymmesh/row/v1/row_pb.js";
 import { textOf } from "../items.js";
-import { under } from "../json/errors.js";
-import { planOf } from "../json/plan.js";
+import { logprobs } from "../json/bytes.js";
+import { CodecError, under } from "../json/errors.js";
+import { keysOf } from "../json/plan.js";
+import { inOrder } from "../json/text.js";
 import {
   isObject,
   type JsonObject,
@@ -61,6 +63,8 @@ import { copyFields, source } from "./copy.js";
 import { metadataOf } from "./metadata.js";
 import { responseOf, usageOf } from "./response.js";
 
+/** How far above 0 a log probability may be. */
+const LOGPROB_ROUNDING = 1e-3;
 const SKIPPED = "the agent sent no verdict";
 
 /**
@@ -154,6 +158,7 @@ function putCalls(row: Row, rollout: Rollout): void {
     output.push(...conversations.part(call).items);
   }
   row.calls = rollout.modelCalls.map((call): ModelCall => {
+    checkTokens(call);
     const made = create(ModelCallSchema);
     const sources = [source(ModelCallCompletedSchema, call), source(ResponseSchema, call.response)];
     copyFields(ModelCallSchema, made, ...sources);
@@ -166,6 +171,19 @@ function putCalls(row: Row, rollout: Rollout): void {
     made.answerCount = answer;
     return made;
   });
+}
+
+/** Refuses log probabilities that no reader of rows takes: too many, too few, or positive. */
+function checkTokens({ callId, tokens }: ModelCallCompleted): void {
+  const [sampled, known] = [tokens?.outputTokenIds.length ?? 0, logprobs(tokens?.logprobs)];
+  if (known.length && 4 * known.length !== sampled) {
+    const sentence = `there are ${sampled} bytes of token ids and ${known.length} log probabilities`;
+    throw new CodecError(sentence, [`call ${callId}`]);
+  }
+  const positive = known.find((one) => one > LOGPROB_ROUNDING && Number.isFinite(one));
+  if (positive !== undefined) {
+    throw new CodecError(`the log probability ${positive} is positive`, [`call ${callId}`]);
+  }
 }
 
 /** The calls on the way to the last one; none where a failed rollout's are no conversation. */
@@ -202,13 +220,14 @@ function usageByModel(rollout: Rollout, failure: Failure | undefined): ModelCall
 }
 
 function actorsOf(rollout: Rollout, verdict: Verification | undefined): Actor[] {
-  const names = inOrder(rollout.modelCalls.flatMap(({ actor }) => (actor ? [actor] : [])));
+  const all = rollout.modelCalls.flatMap(({ actor }) => (actor ? [actor] : []));
+  const names = inOrder(new Set(all));
   return names.map((name) => {
     const calls = rollout.modelCalls.filter(({ actor }) => actor === name);
     const component = verdict?.components.findLast((part) => part.name === name);
     return create(ActorSchema, {
       name,
-      models: inOrder(calls.map(({ model }) => model)),
+      models: inOrder(new Set(calls.map(({ model }) => model))),
       modelCalls: calls.length,
       trainable: calls.some(({ trainable }) => trainable),
       ...(component && { reward: component.value }),
@@ -234,7 +253,7 @@ function failureOf({ boundary, status, retrySafe, component, callId }: Failure):
 /** The row's metadata, and what the task and the verdict's evidence say besides. */
 function putExtras(row: Row, task: Task, rollout: Rollout): void {
   const given = task.payloadJson.length ? parseObject(task.payloadJson, "payload_json") : {};
-  const own = new Set(planOf(RowSchema).members.map(({ key }) => key));
+  const own = keysOf(RowSchema);
   const others = jsonObject(Object.entries(given).filter(([key]) => !own.has(key)));
   const extras = jsonObject(Object.entries(given).filter(([key]) => own.has(key)));
   const [metadata, taken] = metadataOf(rollout, row.reward !== undefined, extras["metadata"]);
@@ -248,11 +267,4 @@ function putExtras(row: Row, task: Task, rollout: Rollout): void {
     if (!own.has(key) && !(key in others)) others[key] = value;
   }
   if (Object.keys(others).length) row.overlayJson = storeJson(others);
-}
-
-/** Each of some texts once, in the order of their code points, which UTF-16 has not. */
-function inOrder(texts: readonly string[]): string[] {
-  return [...new Set(texts)].sort((one, other) =>
-    Buffer.compare(Buffer.from(one), Buffer.from(other)),
-  );
 }

@@ -1,15 +1,17 @@
-"""The index of what is shown, a SQLite file.
+"""The index of what is shown, a SQLite file; gymmesh_client.index keeps it.
 
-tables.py    its tables
-indexing.py  fills the tables in a thread of its own
-store.py     asks them
+indexing.py    keeps it up to date in a thread of its own
+details.py     fills the page's tables of it
+store.py       asks them
+connection.py  opens it
 """
 
-from gymmesh_view.index.indexing import Indexer, index_path
+from gymmesh_view.index.indexing import Indexer, index_path, own_index
 from gymmesh_view.index.store import Store
 
 __all__ = [
     "Indexer",
     "Store",
     "index_path",
+    "own_index",
 ]

@@ -1,9 +1,11 @@
 """Keeps the index of what is shown up to date, in a thread of its own.
 
-The index is a SQLite file in the user's cache folder, named after what is shown; GYMMESH_CACHE_DIR
-is another folder. It is derived: delete it whenever you like. A checksum behind it, while nobody
-writes it, shows whether it was changed, and then it is made anew. Only one process writes it, the
-one that holds its lock; others that show the same only read it.
+The page of one run continues a copy of the run's own index, with tables of its own, in the user's
+cache folder (GYMMESH_CACHE_DIR is another one), and puts it in the place of that index when it
+closes. What several runs or files without a journal are indexed in stays in that folder, named
+after what is shown. A checksum behind an index, while nobody writes it, shows whether it was
+changed, and then it is made anew. Only one process writes an index, the one that holds its lock;
+others that show the same only read it.
 """
 
 from __future__ import annotations
@@ -11,64 +13,73 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import platformdirs
 
 from gymmesh_client import UserError
-from gymmesh_client.journal import (
-    Batch,
-    FileFollower,
-    RunFollower,
+from gymmesh_client.index import (
+    INDEX_VERSION,
+    IndexSource,
+    IndexWriter,
+    get_meta,
+    is_index,
     is_sealed,
+    put_meta,
     seal,
     sealed_size,
     unseal,
 )
-from gymmesh_view.index.tables import (
-    TABLES,
-    VERSION,
-    Names,
-    connect,
-    delete_file,
-    delete_row,
-    insert,
-)
-from gymmesh_view.rows import Summary, ViewSource, labels, summary_of
+from gymmesh_view.index.connection import connect
+from gymmesh_view.index.details import PageDetails
+from gymmesh_view.rows import ViewSource, labels
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400
-_MOST_PROBLEMS: Final = 50
-_FILE: Final = """
-    INSERT INTO files (source, run, path) VALUES (?, ?, ?)
-    ON CONFLICT (path) DO UPDATE SET path = path RETURNING id
-"""
+# What an index raises that another program wrote, or that is damaged.
+_DAMAGE: Final = (sqlite3.Error, msgspec.ValidationError, AttributeError, KeyError, TypeError)
 
 
 def index_path(sources: Sequence[ViewSource]) -> Path:
-    """Where the index of some sources is."""
+    """Where the index of some sources is while it is written."""
     own = os.environ.get("GYMMESH_CACHE_DIR")
     folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
     named = "\0".join(str(source.path.resolve()) for source in sources)  # numbered in this order
     return folder / f"{hashlib.sha256(named.encode('utf-8', 'surrogateescape')).hexdigest()}.sqlite"
 
 
-class Indexer:
-    """Writes the index of some sources and follows them; `path`: of the index."""
+def own_index(sources: Sequence[ViewSource]) -> Path | None:
+    """The index beside the one run that is shown; None where several are, or none, or where it
+    cannot be written.
+    """
+    if len(sources) != 1 or sources[0].run is None:
+        return None
+    index = sources[0].run.index
+    return index if os.access(index.parent, os.W_OK) else None
 
-    def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
+
+class Indexer:
+    """Writes the index of some sources and follows them.
+
+    Args:
+        path: of the index while it is written.
+        home: where it is when nobody writes it; None: there, too.
+    """
+
+    def __init__(self, sources: Sequence[ViewSource], path: Path, home: Path | None = None) -> None:
         self.sources = sources
         self.stopping = threading.Event()
         self._path = path
+        self._home = home
         self._thread: threading.Thread | None = None
         self._lock: int | None = None
 
@@ -80,14 +91,11 @@ class Indexer:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _remove_old(self._path.parent)
             self._lock = _locked(self._path.with_suffix(".lock"))
-            if self._lock is not None and not self._usable():
-                _remove(self._path)
-                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            if self._lock is not None:
+                if not self._is_usable():
+                    self._begin()
                 with contextlib.closing(connect(self._path, write=True)) as database:
-                    database.executescript(TABLES)
-                    _put(database, "version", VERSION)
-                    _put(database, "changes", 0)
-                    _put(database, "progress", {"state": "indexing", "done": 0, "bytes": 0})
+                    self._prepare(database)
             os.utime(self._path)
         except (OSError, sqlite3.Error) as error:
             raise UserError(f"{self._path}: cannot be written: {error}") from None
@@ -107,6 +115,8 @@ class Indexer:
         if self._lock is not None:
             with contextlib.suppress(OSError, UserError, sqlite3.Error):
                 self._seal()
+                if self._home is not None:
+                    _bring(self._path, self._home)
             os.close(self._lock)
             self._lock = None
 
@@ -117,31 +127,69 @@ class Indexer:
         if self._lock is None:
             raise UserError(f"{self._path}: another gym-cli view is at work in it")
         with contextlib.closing(connect(self._path, write=True)) as database:
-            work = _Work(self, database)
-            work.step()
+            work = _Work(self._writer(database), database)
+            while work.step():
+                pass
             work.finish("ready")
 
     def _run(self) -> None:
         with contextlib.closing(connect(self._path, write=True)) as database:
-            work = _Work(self, database)
+            work = _Work(self._writer(database), database)
             while not self.stopping.is_set():
                 try:
-                    work.step()
+                    while work.step() and not self.stopping.is_set():
+                        pass
                     work.finish("ready")
                 except (UserError, sqlite3.Error) as error:
                     said = str(error) if isinstance(error, UserError) else f"{self._path}: {error}"
                     # Another one, since this one knows names and places that were not kept.
-                    work = _Work(self, database)
+                    work = _Work(self._writer(database), database)
                     work.finish("stopped", said)
                 self.stopping.wait(_POLL_S)
+
+    def _writer(self, database: sqlite3.Connection) -> IndexWriter:
+        called = labels([source.path for source in self.sources])
+        sources = [
+            IndexSource(source.path, source.run, label)
+            for source, label in zip(self.sources, called, strict=True)
+        ]
+        return IndexWriter(database, sources, PageDetails())
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        """The tables, for the page to read from now on."""
+        try:
+            self._writer(database)
+        except _DAMAGE:
+            database.close()
+            self._make()
+            with contextlib.closing(connect(self._path, write=True)) as made:
+                self._writer(made)
+
+    def _begin(self) -> None:
+        """Begin with the run's own index, or with nothing."""
+        self._make()
+        if self._home is None:
+            return
+        try:
+            if is_index(self._home):
+                shutil.copyfile(self._home, self._path)
+                unseal(self._path)
+        except OSError:
+            self._make()
+
+    def _make(self) -> None:
+        _remove(self._path)
+        os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def _seal(self) -> None:
         """Put a checksum behind the index, which nobody writes from now on."""
         with contextlib.closing(connect(self._path, write=True)) as database:
             database.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+            # Else it could not be read where its folder cannot be written.
+            database.execute("PRAGMA journal_mode = DELETE")
         seal(self._path)
 
-    def _usable(self) -> bool:
+    def _is_usable(self) -> bool:
         """Whether the index that is there can be continued: it is of this version and as it was
         left, or was not left in order and SQLite finds nothing wrong with it.
         """
@@ -154,7 +202,8 @@ class Indexer:
                 found = ("ok",)
                 if not left_in_order:
                     found = database.execute("PRAGMA quick_check").fetchone()
-                return found == ("ok",) and bool(get(database, "version") == VERSION)
+                version = database.execute("PRAGMA user_version").fetchone()
+                return found == ("ok",) and version == (INDEX_VERSION,)
         except (OSError, UserError, ValueError, sqlite3.Error):
             return False
 
@@ -162,116 +211,62 @@ class Indexer:
 class _Work:
     """One indexer's work, with its open index."""
 
-    def __init__(self, indexer: Indexer, database: sqlite3.Connection) -> None:
-        self._indexer = indexer
+    def __init__(self, writer: IndexWriter, database: sqlite3.Connection) -> None:
+        self._writer = writer
         self._database = database
-        self._names = Names(database)
-        self._next = int(get(database, "next") or 1)
-        self._changes = int(get(database, "changes") or 0)
-        self._file = cache(self._number_of)
-        #: The first problems, and how many there are of each file.
-        self._problems: list[tuple[str, str]] = [
-            (path, said) for path, said in get(database, "problems") or []
-        ]
-        self._wrong = Counter[str](get(database, "wrong") or {})
-        self._labels = labels([source.path for source in indexer.sources])
-        self._followers = [self._follower(source) for source in indexer.sources]
         self._shown: Any = None
 
-    def step(self) -> None:
-        """Take in all that is new."""
-        for number, follower in enumerate(self._followers):
-            for batch in follower.batches():
-                self._take(number, batch)
-                if self._indexer.stopping.is_set():
-                    return
+    def step(self) -> bool:
+        """Take in some of what is new; whether there was more."""
+        more = self._writer.step()
+        if more:
+            self.finish("indexing")
+        return more
 
     def finish(self, state: str, error: str = "") -> None:
         """Note what the index is now, where that is news."""
-        with contextlib.suppress(sqlite3.Error), _transaction(self._database):
-            self._progress(state, error)
-
-    def _follower(self, source: ViewSource) -> FileFollower | RunFollower:
-        state = get(self._database, f"source {source.path}") or {}
-        if source.run is None:
-            return FileFollower(source.path, state)
-        return RunFollower(source.run, state)
-
-    def _take(self, number: int, batch: Batch) -> None:
-        source = self._indexer.sources[number]
-        rows, problems = [], list(batch.problems)
-        for path, placed in batch.rows:
-            where = f"{path}: byte {placed.offset + placed.inner}"
-            try:
-                one: Summary = summary_of(placed.line, where)
-            except UserError as error:
-                problems.append((path, str(error)[:500]))
-                continue
-            place = placed[1:5] + placed[6:]
-            rows.append((path, one, place))
-        with _transaction(self._database):
-            for path in batch.resets:
-                delete_file(self._database, self._file(number, path))
-                self._problems = [one for one in self._problems if one[0] != str(path)]
-                del self._wrong[str(path)]
-            self._note(problems)
-            for path, offset, inner in batch.removed:
-                delete_row(self._database, self._file(number, path), offset, inner)
-            placed_rows = [
-                (self._next + at, self._file(number, path), one, place)
-                for at, (path, one, place) in enumerate(rows)
-            ]
-            insert(self._database, self._names, placed_rows)
-            self._next += len(rows)
-            self._changes += 1
-            _put(self._database, "next", self._next)
-            _put(self._database, "changes", self._changes)
-            _put(self._database, "problems", self._problems)
-            _put(self._database, "wrong", self._wrong)
-            _put(self._database, f"source {source.path}", batch.state)
-            self._progress("indexing", "")
-
-    def _note(self, problems: Sequence[tuple[Path, str]]) -> None:
-        """Count problems, and keep the first."""
-        self._wrong.update(str(path) for path, _ in problems)
-        room = _MOST_PROBLEMS - len(self._problems)
-        self._problems += [(str(path), said) for path, said in problems[:room]]
-
-    def _progress(self, state: str, error: str) -> None:
-        sizes = [follower.size() for follower in self._followers]
+        done, size = self._writer.size()
         shown = {
             "state": state,
             "error": error,
-            "done": sum(min(one) for one in sizes),
-            "bytes": sum(size for _, size in sizes),
-            "wrong": self._wrong.total(),
-            "ended": [follower.ended for follower in self._followers],
+            "done": done,
+            "bytes": size,
+            "ended": self._writer.ended(),
         }
         if shown != self._shown:
-            _put(self._database, "progress", shown)
-            self._shown = shown
-
-    def _number_of(self, source: int, path: Path) -> int:
-        found = self._database.execute(_FILE, (source, self._labels[source], str(path)))
-        return int(found.fetchone()[0])
+            with contextlib.suppress(sqlite3.Error):
+                put_meta(self._database, "progress", shown)
+                self._shown = shown
 
 
-def get(database: sqlite3.Connection, key: str) -> Any:
-    """A value of the table `meta`; None where there is none."""
-    found = database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return None if found is None else json.loads(found[0])
+def progress_of(database: sqlite3.Connection) -> dict[str, Any]:
+    """What `_Work.finish` noted last."""
+    found: dict[str, Any] = get_meta(database, "progress") or {
+        "state": "indexing",
+        "error": "",
+        "done": 0,
+        "bytes": 0,
+        "ended": None,
+    }
+    return found
 
 
-def _put(database: sqlite3.Connection, key: str, value: Any) -> None:
-    database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
-
-
-@contextlib.contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing."""
-    with database:
-        database.execute("BEGIN IMMEDIATE")
-        yield
+def _bring(index: Path, home: Path) -> None:
+    """Put an index that is sealed in its place at home, at once. Raises OSError."""
+    try:
+        os.chmod(index, home.with_suffix(".journal").stat().st_mode & 0o666)
+        index.replace(home)
+    except OSError:  # on another file system
+        number, name = tempfile.mkstemp(dir=home.parent, prefix=home.name + ".")
+        os.close(number)
+        draft = Path(name)
+        try:
+            shutil.copyfile(index, draft)
+            shutil.copymode(index, draft)
+            draft.replace(home)
+        finally:
+            draft.unlink(missing_ok=True)
+        _remove(index)
 
 
 def _locked(path: Path) -> int | None:

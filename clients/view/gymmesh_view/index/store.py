@@ -11,33 +11,39 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_client.journal import RowPlace
-from gymmesh_view.index.indexing import get
-from gymmesh_view.index.tables import connect
+from gymmesh_client.index import get_meta
+from gymmesh_client.log_records import Place
+from gymmesh_client.row_files import RowPlace
+from gymmesh_view.index.connection import connect
+from gymmesh_view.index.indexing import progress_of
 from gymmesh_view.rows import ONE_OF, SETS, Filters, Sort, order_of, where_of
 
 Json = dict[str, Any]
 
 _LISTED: Final = """
-    SELECT r.id, p.rollout_id, t.name AS task, r.repeat, r.attempt, r.outcome,
+    SELECT r.id, l.rollout_id, t.name AS task, r.repeat, r.attempt, r.outcome,
            e.name AS environment, a.name AS agent, m.name AS model, r.reward, v.name AS verdict,
            s.name AS stop, b.name AS boundary, c.name AS cause, r.turns, r.tool_calls,
-           r.input_tokens, r.output_tokens, r.duration_us, r.started_at, r.flags, r.tags, p.title,
-           f.source, f.run, p.file, p.offset, p.inner
-    FROM rollouts r JOIN places p ON p.id = r.id JOIN files f ON f.id = r.file
+           r.input_tokens, r.output_tokens, r.duration_us, r.started_at, r.flags, r.tags, l.title,
+           r.source - 1 AS source, f.label AS run,
+           x.row_kind, x.row_shard, x.row_offset, x.row_inner
+    FROM rollouts r JOIN listed l ON l.id = r.id JOIN attempts x ON x.id = r.id
+    JOIN sources f ON f.id = r.source
     JOIN names t ON t.id = r.task JOIN names e ON e.id = r.environment
     JOIN names a ON a.id = r.agent JOIN names m ON m.id = r.model
     JOIN names v ON v.id = r.verdict JOIN names s ON s.id = r.stop
     JOIN names b ON b.id = r.boundary JOIN names c ON c.id = r.cause
 """
 _SEVERAL: Final = """
-    SELECT p.rollout_id FROM places p JOIN rollouts r ON r.id = p.id
-    WHERE p.rollout_id IN ({}) AND p.rollout_id != '' GROUP BY p.rollout_id HAVING COUNT(*) > 1
+    SELECT rollout_id FROM listed
+    WHERE rollout_id IN ({}) AND rollout_id != '' GROUP BY rollout_id HAVING COUNT(*) > 1
 """
 _MOST_NAMES: Final = 200
 _MOST_REPEATS: Final = 500
 _BINS: Final = 24
 _KEPT: Final = 64
+_PLACE_PARTS: Final = 5  # source, kind of file, shard, offset, offset in a frame
+_MOST: Final = (1 << 63) - 1
 
 
 class Store:
@@ -63,13 +69,13 @@ class Store:
     def progress(self) -> Json:
         """How far the index is: `state` (indexing, ready or stopped), bytes, `changes`."""
         with self._reading() as database:
-            progress: Json = get(database, "progress") or {}
-            rows = self._count(database, "1", [])
-            problems = [said for _, said in get(database, "problems") or []]
-            return progress | {
-                "changes": get(database, "changes"),
-                "rollouts": rows,
-                "problems": problems,
+            ask = database.execute
+            problems = ask("SELECT problem FROM problems WHERE problem != '' ORDER BY id")
+            return progress_of(database) | {
+                "wrong": ask("SELECT count(*) FROM problems").fetchone()[0],
+                "changes": get_meta(database, "changes"),
+                "rollouts": self._count(database, "1", []),
+                "problems": [problem for (problem,) in problems],
             }
 
     def listed(self, filters: Filters, sort: Sort, offset: int, limit: int) -> list[Json]:
@@ -101,7 +107,7 @@ class Store:
                 database,
                 "SELECT id FROM rollouts WHERE task = "
                 "(SELECT id FROM names WHERE kind = 'task' AND name = ?) "
-                "ORDER BY file, repeat, id LIMIT ?",
+                "ORDER BY source, repeat, id LIMIT ?",
                 [task, _MOST_REPEATS],
             )
         return sorted(rows, key=lambda row: (row["source"], row["repeat"]))
@@ -117,7 +123,9 @@ class Store:
                 )
                 found[kind] = [name for (name,) in names]
             runs = database.execute(
-                "SELECT DISTINCT run FROM files ORDER BY run LIMIT ?", (_MOST_NAMES + 1,)
+                "SELECT DISTINCT label FROM sources WHERE id IN (SELECT source FROM rollouts) "
+                "ORDER BY label LIMIT ?",
+                (_MOST_NAMES + 1,),
             )
             found["run"] = [run for (run,) in runs]
             return found
@@ -133,7 +141,9 @@ class Store:
                     f"there is no rollout {key[:80]!r} here; it may have been tried again"
                 )
             (summary,) = self._rows(database, "SELECT ?", [found[0]])
-        return summary, RowPlace(Path(found[1]), *found[2:])
+        _, path, source, crc, file, rollout_id, *place = found
+        at, rows = Place._make((*place, crc or 0)), Path(path).with_name(file)
+        return summary, RowPlace(rows, source - 1, at, crc is not None, rollout_id)
 
     def overview(self, filters: Filters) -> Json:
         """Aggregates over some rollouts: rewards, environments, turns, outcomes, failures."""
@@ -155,7 +165,7 @@ class Store:
 
     def _remembered(self, database: sqlite3.Connection, key: tuple[Any, ...], make: Any) -> Any:
         """What was found out for a key, unless the index has changed since."""
-        key = (get(database, "changes"), *key)
+        key = (get_meta(database, "changes"), *key)
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
@@ -174,7 +184,8 @@ class Store:
         keys = [name for name, *_ in found.description]
         for values in found:
             row = dict(zip(keys, values, strict=True))
-            row["key"] = ".".join(str(row.pop(part)) for part in ("file", "offset", "inner"))
+            place = [row.pop(f"row_{part}") for part in ("kind", "shard", "offset", "inner")]
+            row["key"] = ".".join(map(str, (row["source"], *place)))
             row["failed"] = bool(row.pop("outcome"))
             row["tags"] = self._set(database, row["tags"])
             by_id[row["id"]] = row
@@ -219,15 +230,17 @@ class Store:
 
 
 def _by_key(key: str) -> tuple[str, list[Any]]:
-    place = "p.offset, p.inner, p.length, p.extent, p.number, p.crc, p.rollout_id"
-    query = (
-        f"SELECT p.id, f.path, f.source, {place} FROM places p JOIN files f ON f.id = p.file WHERE "
-    )
+    query = """
+        SELECT a.id, s.path, a.source, a.row_crc, a.row_file, l.rollout_id, a.row_kind, a.row_shard,
+               a.row_offset, a.row_inner, a.row_length, a.row_bytes
+        FROM attempts a JOIN listed l ON l.id = a.id JOIN sources s ON s.id = a.source WHERE
+    """
     parts = key.split(".")
-    if len(parts) == 3 and all(part.isascii() and part.isdigit() for part in parts):
-        numbers = [min(int(part), (1 << 63) - 1) for part in parts]
-        return query + "p.file = ? AND p.offset = ? AND p.inner = ?", numbers
-    return query + "p.rollout_id = ? AND p.rollout_id != '' LIMIT 1", [key]
+    if len(parts) == _PLACE_PARTS and all(part.isascii() and part.isdigit() for part in parts):
+        source, *place = (min(int(part), _MOST) for part in parts)
+        at = "a.source = ? AND row_kind = ? AND row_shard = ? AND row_offset = ? AND row_inner = ?"
+        return query + at, [min(source + 1, _MOST), *place]
+    return query + "l.rollout_id = ? AND l.rollout_id != '' LIMIT 1", [key]
 
 
 def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Json:

@@ -128,7 +128,7 @@ def where_of(filters: Filters) -> tuple[str, list[Any]]:
             add(f"{name} IN (SELECT id FROM names WHERE {named})", *wanted)
     if filters.run:
         marks = ", ".join("?" * len(filters.run))
-        add(f"file IN (SELECT id FROM files WHERE run IN ({marks}))", *filters.run)
+        add(f"source IN (SELECT id FROM sources WHERE label IN ({marks}))", *filters.run)
     for kind, column in SETS.items():
         named = f"SELECT id FROM names WHERE kind = '{kind}' AND name = ?"
         for name in getattr(filters, kind):

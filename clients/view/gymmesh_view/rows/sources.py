@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
-from gymmesh_client.journal import first_session, placed_rows
+from gymmesh_client.log import first_session
+from gymmesh_client.row_files import placed_rows
 from gymmesh_data.sources import say_unverified
 from gymmesh_responses import CodecError, loads
 from gymmesh_view.rows.summary import clean

@@ -252,9 +252,10 @@ class ModelClient:
             request.changes,
         )
         if attempt.seed is not None:
-            message.seed = sampling_seed(attempt.seed, attempt.attempt, request.call_id)
+            message.seed = sampling_seed(attempt.seed, request.call_id)
         if request.continuation is not None and plan.capture is not None:
             message.capture.CopyFrom(plan.capture)
+            message.append_only = plan.append_only
         return message
 
 
@@ -292,12 +293,15 @@ def fill_params(
     add_items(params.input, items)
 
 
-def sampling_seed(seed: int, attempt: int, call_id: str) -> int:
-    """The seed of one model call: another one for each call and attempt, always the same.
+def sampling_seed(seed: int, call_id: str) -> int:
+    """The seed of one model call: another one for each call, always the same.
 
-    The first 31 bits of SHA-256 over `<seed>/<attempt>/<call_id>`.
+    It is the same in every attempt: a rollout that runs again, after a failure or in a resumed run,
+    is to be the one that was lost, and not one that the failure chose.
+
+    The first 31 bits of SHA-256 over `<seed>/<call_id>`.
     """
-    digest = hashlib.sha256(f"{seed}/{attempt}/{call_id}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}/{call_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> (32 - _SEED_BITS)
 
 

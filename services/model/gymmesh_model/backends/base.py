@@ -29,6 +29,8 @@ class BackendCall(msgspec.Struct, eq=False):
         say `takes_items`, and never for a call that goes on with a conversation.
     prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
     retries: where calls of an endpoint that failed and were made again are noted.
+    append_only: whether the prompt is to keep the tokens of `prefix` also where the template would
+        write the history otherwise; for a backend with the capability `append_only`.
     settings: `params` without the input, shared by many calls, so that a backend can keep what
         it makes of them. The input is then a list. None when they are not known apart.
     """
@@ -43,6 +45,7 @@ class BackendCall(msgspec.Struct, eq=False):
     items: Sequence[responses_pb2.Item] | None = None
     settings: CallSettings | None = None
     retries: RetryLog | None = None
+    append_only: bool = False
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 The engine takes token ids and gives token ids; chat templates, tool calls and the exact-token law
 are done here, with the tokenizer that the trainer uses. A conversation goes on from the very
 tokens of the calls before it (see gymmesh_model.tokens.continuation); where the template rewrites
-the history, the call is a fork and says so. Nothing that the model wrote is tokenised again.
+the history, an append-only call keeps the tokens all the same (gymmesh_model.tokens.append_only),
+and any other is a fork and says so. Nothing that the model wrote is tokenised again.
 
 Not for configurations: a program makes one and hands it to `gymmesh_mesh.embedded`.
 """
@@ -14,14 +15,25 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh.model.v1 import model_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
-from gymmesh_model.backends.vllm import CapturePlan, ConversationViews, go_on, take_answer
+from gymmesh_model.backends.families import ModelFamily, Renderer
+from gymmesh_model.backends.vllm import (
+    Appending,
+    CapturePlan,
+    ConversationViews,
+    Tails,
+    go_on,
+    preamble_digest,
+    take_answer,
+)
 from gymmesh_model.convert import (
     ChatOptions,
     has_several_calls,
@@ -36,12 +48,13 @@ from gymmesh_model.errors import (
     timed_out,
 )
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import pack_ids, weights_spans
-from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
+from gymmesh_model.tokens import Prefix, pack_ids, weights_spans
+from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
 from gymmesh_responses import CodecError, Finish, finish_of, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 _OPTIONS: Final = ChatOptions()
+_UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 # What of a request has a meaning here; the rest is refused by name, never dropped silently.
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "seed", "stop")
 _READ: Final = frozenset(
@@ -67,6 +80,7 @@ class SamplingParams:
     Attributes:
         max_tokens: the most tokens to sample.
         stop: texts that end the answer.
+        stop_token_ids: ids that end the answer, for engines that don't know the tokenizer.
         request_id: the rollout's id, the same for all its calls: for engines that keep prefixes.
     """
 
@@ -77,10 +91,14 @@ class SamplingParams:
     max_tokens: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     request_id: str = ""
 
     def as_dict(self, **names: str) -> dict[str, Any]:
-        """What is set, without `request_id`; `names` renames keys, as `max_tokens="max_new"`."""
+        """What is set, without `request_id` and `stop_token_ids`.
+
+        names: renames keys, as `max_tokens="max_new"`.
+        """
         keys = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed")
         found = {names.get(key, key): getattr(self, key) for key in keys}
         found = {key: value for key, value in found.items() if value is not None}
@@ -96,12 +114,17 @@ class Generation:
         logprobs: of each of them; empty where the engine gives none.
         finished: whether the model ended its answer; None: it did if the last id is a stop token.
         weights: the versions of the weights with the first token of each; empty: as announced.
+        distribution: which distribution the log probabilities are of; unspecified: the backend's
+            `logprob_distribution`.
+        constrained: stretches of the ids that were not sampled freely, in order.
     """
 
     token_ids: Sequence[int]
     logprobs: Sequence[float] = ()
     finished: bool | None = None
     weights: Sequence[tuple[int, int]] = field(default=())
+    distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
+    constrained: Sequence[tokens_pb2.ConstrainedSpan] = field(default=())
 
     @staticmethod
     def ended(
@@ -123,77 +146,148 @@ Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
 """Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
 
 
+class Engine:
+    """An engine that its backend opens and closes, such as a server elsewhere.
+
+    A subclass has at least `generate`.
+
+    Attributes:
+        features: what it does beyond sampling; known once constructed.
+    """
+
+    features: Features = Features()
+
+    async def open(self) -> None:
+        """Acquire what it needs, in the event loop of the mesh. Raises ConfigError."""
+
+    async def close(self) -> None:
+        """Release it. Bounded, and harmless when called twice or before `open`."""
+
+    async def context_tokens(self) -> int:
+        """The longest prompt and answer together, in tokens; 0: not known (yet)."""
+        return 0
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        """Sample an answer to a prompt's token ids. Raises MeshError with a MODEL_* reason."""
+        raise NotImplementedError
+
+
+class _CallableEngine(Engine):
+    """A `Generate`, which needs nothing of an engine's life."""
+
+    def __init__(self, generate: Generate) -> None:
+        self._generate = generate
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        return await self._generate(prompt, params)
+
+
 class TokenBackend(Backend):
-    """A model behind a `generate` callable.
+    """A model behind an engine of token ids.
 
     Args:
         tokenizer: the trainer's own, with its chat template.
-        generate: samples token ids; called concurrently, from the event loop of the mesh.
+        generate: samples token ids; called concurrently, from the event loop of the mesh. An
+            `Engine` is opened and closed with the backend.
         tool_parser: how tool calls stand in the text: a name of `TOOL_PARSERS`, or a function.
-        stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`.
+            None: as the renderer reads them, and `hermes` where there is none.
+        renderer: reads answers, reasoning included, and continues append-only prompts in the way
+            of the model's family: one of the library `renderers`, `"auto"` (by the tokenizer's
+            name, where the library is installed and agrees with the template), or None.
+        stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`, and those
+            of the renderer.
         context_tokens: the longest prompt and answer together; 0: not known.
         max_tokens: the most answer tokens of a call that sets no limit.
         template: further arguments of the chat template, as `{"enable_thinking": False}`.
-        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning.
+        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning, where no
+            renderer reads it.
         name: the model's name in answers.
+        logprob_distribution: which one the engine's log probabilities are of.
     """
 
     calls_endpoint = False
-    features = Features(takes_items=True)
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        generate: Generate,
+        generate: Generate | Engine,
         *,
-        tool_parser: str | ToolParser = "hermes",
+        tool_parser: str | ToolParser | None = None,
+        renderer: Renderer | Literal["auto"] | None = "auto",
         stop_token_ids: Sequence[int] | None = None,
         context_tokens: int = 0,
         max_tokens: int | None = None,
         template: Mapping[str, Any] | None = None,
         think_tags: bool = False,
         name: str = "policy",
+        logprob_distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN,
     ) -> None:
         if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
             known = ", ".join(TOOL_PARSERS)
             raise ValueError(f"tool_parser: there is no {tool_parser!r}; known: {known}")
         self._tokenizer = tokenizer
-        self._generate = generate
-        self._parse = TOOL_PARSERS[tool_parser] if isinstance(tool_parser, str) else tool_parser
+        self._engine = generate if isinstance(generate, Engine) else _CallableEngine(generate)
+        self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
+        self._template = dict(template or {})
+        self.endpoint_model = name
+        self._family = self._family_of(renderer)
+        self._reads_ids = tool_parser is None and self._family is not None
+        parser = "hermes" if tool_parser is None else tool_parser
+        self._parse = TOOL_PARSERS[parser] if isinstance(parser, str) else parser
         if stop_token_ids is None:
             found = getattr(tokenizer, "eos_token_id", None)
             stop_token_ids = [found] if isinstance(found, int) else found or ()
+            if self._family is not None:
+                stop_token_ids = [*stop_token_ids, *self._family.stop_token_ids]
         self._stop = frozenset(stop_token_ids)
         self._max_tokens = max_tokens
-        self._template = dict(template or {})
         self._think_tags = think_tags
         self._digest = _digest(tokenizer)
-        self.endpoint_model = name
+        self._tails = Tails()
         self.context_tokens = context_tokens
         self.capabilities = model_pb2.ModelCapabilities(
-            token_ids=True, logprobs=True, conversations=True, tools=True, seed=True
+            token_ids=True,
+            logprobs=True,
+            conversations=True,
+            tools=True,
+            seed=True,
+            append_only=True,
+            logprob_distribution=logprob_distribution,
         )
+
+    async def open(self) -> None:
+        await self._engine.open()
+
+    async def close(self) -> None:
+        await self._engine.close()
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         body = chat_body(call, _OPTIONS)
         self._check(body)
         prompt, plan = await self._prompt(call, body)
+        self.context_tokens = self.context_tokens or await self._engine.context_tokens()
         params = self._params(call, body, len(prompt))
         try:
             async with asyncio.timeout(call.timeout):
-                made = await self._generate(prompt, params)
+                made = await self._engine.generate(prompt, params, call)
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
-        answer = self._answer(prompt, made, params)
+        answer = self._answer(prompt, made, body)
         take_answer(self.endpoint_model, plan, answer)
         if call.record is not None:
             call.record.tokenizer_digest = self._digest
+            call.record.distribution = made.distribution or self.capabilities.logprob_distribution
+            call.record.constrained = made.constrained
             if made.weights:
                 try:
                     call.record.weights = weights_spans(made.weights)
                 except AnswerInvalid as error:
                     raise answer_invalid(self.endpoint_model, str(error)) from None
-        if self._think_tags:
+        if self._think_tags and not self._reads_ids:
             answer = lift_thinking(answer)
         params_given = call.params if call.settings is None else call.settings.params
         return respond(self.endpoint_model, answer, params_given)
@@ -205,32 +299,61 @@ class TokenBackend(Backend):
     ) -> tuple[list[int], CapturePlan]:
         """The prompt's ids, and what is known of how they go on from the calls before."""
         plan = CapturePlan.of(call)
+        if call.record is not None:
+            call.record.preamble = preamble_digest(body, call.params)
         if plan.prefix is None or plan.prefix.rewritten:
             return unpack_ids(await self._rendered(body)), plan
         views = ConversationViews(call, body, plan.prefix, _OPTIONS, lowers=False)
-        step, whole = await go_on(views, self._rendered)
+
+        appending = self._appending(views, body, plan.prefix) if call.append_only else None
+        step, whole = await go_on(views, self._rendered, appending)
         plan = plan.going_on(step, whole)
-        return unpack_ids(plan.prompt or whole), plan
+        prompt = whole if plan.prompt is None else plan.prompt
+        assert prompt is not None  # a fork has the whole
+        return unpack_ids(prompt), plan
+
+    def _appending(
+        self, views: ConversationViews, body: Mapping[str, Any], prefix: Prefix
+    ) -> Appending:
+        """How what is new is put behind the prefix: by the family's renderer, or the template."""
+
+        async def render(messages: list[dict[str, Any]], generation: bool) -> bytes:
+            return self._as_given(views.short(messages, generation=generation))
+
+        family = self._family
+        # The renderer has the template arguments of the backend, not those of a call.
+        if family is None or body.get("chat_template_kwargs"):
+            return Appending(self._tails, render)
+        return Appending(
+            self._tails,
+            render,
+            lambda new: family.behind(
+                prefix, [_for_template(one) for one in new], body.get("tools")
+            ),
+        )
 
     async def _rendered(self, body: Mapping[str, Any]) -> bytes:
         """The conversation as the template renders it."""
+        try:
+            return self._as_given(body)
+        except MeshError as error:
+            # Some templates take one tool call an answer.
+            if not has_several_calls(body["messages"]):
+                raise
+            try:
+                return self._as_given({**body, "messages": one_call_each(body["messages"])})
+            except MeshError:
+                raise error from None
+
+    def _as_given(self, body: Mapping[str, Any]) -> bytes:
+        """The messages as they are, as the template renders them."""
         options: dict[str, Any] = {
             "tools": body.get("tools"),
             "add_generation_prompt": body.get("add_generation_prompt", True),
             "continue_final_message": body.get("continue_final_message", False),
         }
         options |= self._template | (body.get("chat_template_kwargs") or {})
-        messages = [_for_template(message) for message in body["messages"]]
-        try:
-            return self._templated(messages, options)
-        except MeshError as error:
-            # Some templates take one tool call an answer.
-            if not has_several_calls(messages):
-                raise
-            try:
-                return self._templated(one_call_each(messages), options)
-            except MeshError:
-                raise error from None
+        return self._templated([_for_template(message) for message in body["messages"]], options)
 
     def _templated(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
         """The ids of the messages. Raises MeshError MODEL_REQUEST_REFUSED."""
@@ -266,22 +389,53 @@ class TokenBackend(Backend):
             max_tokens=limit,
             seed=call.seed if call.seed is not None else body.get("seed"),
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop_token_ids=tuple(sorted(self._stop)),
             request_id=call.rollout_id,
         )
 
-    def _answer(self, prompt: list[int], made: Generation, asked: SamplingParams) -> dict[str, Any]:
+    def _family_of(self, renderer: Renderer | Literal["auto"] | None) -> ModelFamily | None:
+        """Raises ValueError for a renderer that does not fit the tokenizer's template."""
+
+        def renders(messages: list[dict[str, Any]], tools: Any) -> list[int]:
+            return unpack_ids(self._as_given({"messages": messages, "tools": tools}))
+
+        if renderer == "auto":
+            return ModelFamily.of(self._tokenizer, self._template, renders)
+        family = None if renderer is None else ModelFamily(renderer)
+        if family is not None and not family.agrees(renders):
+            raise ValueError(
+                "renderer: renders other tokens than the tokenizer's chat template; give the "
+                "renderer of this model's family, or set the template arguments of both alike"
+            )
+        return family
+
+    def _read(self, ids: list[int], prompt: list[int], tools: Any) -> ParsedAnswer:
+        """An answer, without its stop token."""
+
+        def decode(one: Sequence[int]) -> str:
+            return str(self._tokenizer.decode(one, skip_special_tokens=False))
+
+        if self._reads_ids and self._family is not None:
+            return self._family.read(ids, prompt, tools, decode)
+        return self._parse(decode(ids))
+
+    def _answer(
+        self, prompt: list[int], made: Generation, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """A Chat Completions answer with token ids, as vLLM gives it."""
         ids = list(made.token_ids)
         stopped = bool(ids) and ids[-1] in self._stop
         ended = stopped if made.finished is None else made.finished
         shown = ids[:-1] if stopped else ids
-        parsed = self._parse(str(self._tokenizer.decode(shown, skip_special_tokens=False)))
+        parsed = self._read(shown, prompt, body.get("tools"))
         message: dict[str, Any] = {"role": "assistant", "content": parsed.text}
+        if parsed.reasoning:
+            message["reasoning_content"] = parsed.reasoning
         if parsed.calls:
             message["content"] = parsed.text or None
             message["tool_calls"] = [
                 {
-                    "id": new_id("call_"),
+                    "id": call.id or new_id("call_"),
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments},
                 }

@@ -238,6 +238,7 @@ def _tokens(turn: OpenCall, record: TokenRecord, asked: int, total: int) -> _Tok
         closed=record.closed,
         rendered=record.rendered,
         is_rendered=record.rendered is None,
+        preamble=record.preamble,
     )
     return _Tokens(parent, own, known)
 

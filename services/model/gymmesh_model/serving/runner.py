@@ -98,7 +98,8 @@ class CallRunner:
         parent = request.conversation.parent_call_id if work.has_conversation else ""
         # Of all that decides the answer; the rest may differ in a retry. Python's own hash will do:
         # it never leaves this process, and nothing but a caller's mistake is to be found with it.
-        digest = hash((request.params.SerializeToString(), seed, parent))
+        asked = (request.params.SerializeToString(), seed, parent, request.append_only)
+        digest = hash(asked)
         own_id = owned(context.identity, work.request_id)
         return self.calls.ask(own_id, digest, work, self._generate, self._aborted)
 
@@ -188,6 +189,7 @@ class CallRunner:
             items,
             settings,
             work.retries,
+            request.append_only,
         )
 
     def _read(

@@ -1,5 +1,17 @@
 """Exact tokens: what the model read and wrote, and how a conversation goes on from there. Pure."""
 
+from gymmesh_model.tokens.append_only import (
+    MARKS,
+    OTHER_MARKS,
+    Ends,
+    Marks,
+    NewMessages,
+    Shape,
+    answer,
+    behind,
+    common_tail,
+    histories,
+)
 from gymmesh_model.tokens.continuation import (
     KnownPrefix,
     Renders,
@@ -20,15 +32,25 @@ from gymmesh_model.tokens.record import (
 )
 
 __all__ = [
+    "MARKS",
+    "OTHER_MARKS",
+    "Ends",
     "KnownPrefix",
+    "Marks",
+    "NewMessages",
     "Prefix",
     "Rendered",
     "Renders",
     "Rewritten",
+    "Shape",
     "Tail",
     "TokenRecord",
     "View",
+    "answer",
+    "behind",
+    "common_tail",
     "count",
+    "histories",
     "next_step",
     "pack_ids",
     "pack_logprobs",

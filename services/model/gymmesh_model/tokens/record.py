@@ -10,11 +10,13 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import AnswerInvalid
 from gymmesh_responses import TOKEN_BYTES
+
+_UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 
 
 def pack_ids(ids: Any) -> bytes:
@@ -76,6 +78,8 @@ class Prefix:
         is_rendered: whether the parent's prompt was rendered whole, so that its tokens are it.
         rewritten: True when the caller changed items that the tokens stand for, so that they
             cannot be continued but only compared with.
+        preamble: a digest of the instructions, the tools and the template's arguments that the
+            tokens begin with; empty: not known.
     """
 
     tokens: bytes
@@ -87,6 +91,7 @@ class Prefix:
     rendered: Rendered | None = None
     is_rendered: bool = False
     rewritten: bool = False
+    preamble: bytes = b""
 
     @property
     def prompt(self) -> bytes:
@@ -131,6 +136,10 @@ class TokenRecord:
         rendered: how the template rendered the whole prompt, where that is something else than
             the tokens that were read.
         known: whether the backend gave any tokens.
+        preamble: see Prefix.
+        distribution: which one the log probabilities are of.
+        constraint: what kept all of the output from being sampled freely, if anything.
+        constrained: where only stretches of it were not: these, in order.
     """
 
     logprobs_asked: bool = False
@@ -144,6 +153,10 @@ class TokenRecord:
     rendered: Rendered | None = None
     known: bool = False
     tokenizer_digest: bytes = b""
+    preamble: bytes = b""
+    distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
+    constraint: tokens_pb2.Constraint.ValueType = tokens_pb2.CONSTRAINT_UNSPECIFIED
+    constrained: Sequence[tokens_pb2.ConstrainedSpan] = ()
 
     def begin_again(self) -> None:
         """Forgets the output of a try that failed."""
@@ -151,18 +164,26 @@ class TokenRecord:
         self.logprobs.clear()
         self.weights.clear()
         self.closed = None
+        self.constrained = ()
 
     def capture(self) -> tokens_pb2.TokenCapture:
         output, logprobs = b"".join(self.output), b"".join(self.logprobs)
+        # An endpoint may give none; of a part of the tokens they could be read wrongly.
+        known = len(logprobs) == len(output)
+        constrained = self.constrained
+        if self.constraint and output:
+            whole = tokens_pb2.ConstrainedSpan(tokens=count(output), constraint=self.constraint)
+            constrained = [whole]
         return tokens_pb2.TokenCapture(
             prompt_token_ids=self.prompt,
             output_token_ids=output,
-            # An endpoint may give none; of a part of the tokens they could be read wrongly.
-            logprobs=logprobs if len(logprobs) == len(output) else b"",
+            logprobs=logprobs if known else b"",
             weights=self.weights,
             fork=self.fork,
             prompt_prefix_tokens=self.prefix_tokens,
             tokenizer_digest=self.tokenizer_digest,
+            logprob_distribution=self.distribution if logprobs and known else _UNKNOWN,
+            constrained=constrained,
         )
 
     @property

@@ -1,6 +1,6 @@
 """vLLM run by the model service: as a process of its own, or in the service's process."""
 
-from gymmesh_model.vllm.command import served_name
+from gymmesh_model.vllm.command import logprob_distribution, served_name
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
 from gymmesh_model.vllm.process import ServeError, VllmProcess
@@ -13,6 +13,7 @@ __all__ = [
     "Spans",
     "VllmEngine",
     "VllmProcess",
+    "logprob_distribution",
     "served_name",
     "spans_of_call",
 ]

@@ -31,7 +31,6 @@ def main() -> int:
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _: asked.append(got))
-    _take_usual_turns()
     try:
         child = subprocess.Popen(
             order["argv"],
@@ -53,13 +52,6 @@ def main() -> int:
         _signal(child.pid, signal.SIGKILL)
     _say({"status": child.wait()})
     return 0
-
-
-def _take_usual_turns() -> None:
-    """A process that drives a GPU does not wait for the turns of others, as a service does."""
-    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_BATCH:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # inherited by the command
 
 
 def _parent_gone() -> bool:

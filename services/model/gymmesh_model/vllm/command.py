@@ -6,9 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Final
 
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 
+_MODE: Final = "logprobs-mode"
+_SAMPLED: Final = "processed_logprobs"
+_DISTRIBUTIONS: Final = {
+    _SAMPLED: tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING,
+    "raw_logprobs": tokens_pb2.LOGPROB_DISTRIBUTION_RAW,
+}
 # The wildcard addresses are listened on, but not called.
 _CALLED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -46,11 +54,26 @@ def model_arguments(config: EngineConfig, name: str) -> list[str]:
 def exact_tokens(args: list[str]) -> list[str]:
     """The flags that exact tokens are cheaper and better with, where `args` are silent on them.
 
-    The endpoints that render conversations and tell the weights' versions are off by default.
+    The endpoints that render conversations and tell the weights' versions are off by default, and
+    log probabilities are by default those of the model at temperature 1.
     """
-    wanted = ("enable-scale-out", "enable-prompt-tokens-details")
-    given = {flag.partition("=")[0].lstrip("-").replace("_", "-") for flag in args}
-    return [f"--{flag}" for flag in wanted if not {flag, f"no-{flag}"} & given]
+    wanted = ("enable-scale-out", "enable-prompt-tokens-details", f"{_MODE}={_SAMPLED}")
+    given = {_flag(one) for one in args}
+    return [f"--{one}" for one in wanted if not {_flag(one), f"no-{_flag(one)}"} & given]
+
+
+def logprob_distribution(args: list[str]) -> tokens_pb2.LogprobDistribution.ValueType:
+    """Which distribution a server's log probabilities are of, when started with these arguments."""
+    found = _SAMPLED
+    for place, one in enumerate(args):
+        if _flag(one) == _MODE:
+            _, equals, value = one.partition("=")
+            found = value if equals else "".join(args[place + 1 : place + 2])
+    return _DISTRIBUTIONS.get(found, tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED)
+
+
+def _flag(argument: str) -> str:
+    return argument.partition("=")[0].lstrip("-").replace("_", "-")
 
 
 def serve_command(

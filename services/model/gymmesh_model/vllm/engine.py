@@ -20,7 +20,6 @@ from gymmesh_model.vllm.command import model_arguments
 from gymmesh_model.vllm.config import EngineConfig
 from gymmesh_model.vllm.reaper import Reaper
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.serving import normal_scheduling
 
 _EXTRA: Final = Extra("vllm", ("vllm",))
 _STOP_SECONDS: Final = 5.0
@@ -150,8 +149,7 @@ def _load(config: EngineConfig, model: str) -> tuple[Any, Any]:
         validate_parsed_serve_args(args)
     except (TypeError, ValueError) as error:
         raise EngineError(f"'engine.args' are not what vLLM takes: {error}") from None
-    with normal_scheduling():
-        engine = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args))
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args))
     engine.generate = _noting_spans(engine.generate)
     return args, engine
 

@@ -58,7 +58,10 @@ _BOUNDED = re.compile(
     r"|excluding|excludes?|rejects?|rules? out|ruled out|den(?:y|ies)|avoids?|contradicts?"
     r"|refutes?|disproves?)"
     r"|(?<![-=])>=?|<=?|[≤≥≠≮≯≰≱∉∈≡≪≫⩽⩾≦≧¬]|!=|=/=|/="
-    r"|\\(?:le|ge|ne|leq|geq|neq|leqslant|geqslant|lt|gt|ll|gg|in|notin|equiv|not|neg|subset|pm))"
+    r"|\\(?:le|ge|ne|leq|geq|neq|leqslant|geqslant|lt|gt|ll|gg|in|notin|equiv|not|neg|subset|pm)"
+    # A sign that joins it to something else, or a function of it.
+    r"|[×÷∪∩⊕⊗]|(?<![\w)])/|\\(?:times|cdot|div|cup|cap|setminus|oplus|ominus|otimes|odot|wedge"
+    r"|vee|land|lor|ast|star|mp|sqcup|sqcap|uplus|bmod|mod|sqrt|log|ln|exp))"
     r"(?:\s+(?:or equal(?: to)?|to|the|an?|of|number|value|about|around|exactly|only|even))*"
     r"\s*[=:]?\s*$"
 )

@@ -19,13 +19,18 @@ _TENS: Final = {word: 10 * number for number, word in enumerate((
 ), start=2)}  # fmt: skip
 SCALES: Final = {
     "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "quadrillion": 15,
-    "quintillion": 18,
+    "quintillion": 18, "lakh": 5, "crore": 7,
 }  # fmt: skip
 _PARTS: Final = {
     "half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
     "eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000,
 }  # fmt: skip
 _PLURALS: Final = {"halves": "half"} | {f"{part}s": part for part in _PARTS if part != "half"}
+_DOZENS: Final = ("dozen", "dozens")
+# Parts that are no things to be counted, as quarters and halves of a game are.
+_COUNTED_PARTS: Final = {name: part for name, part in _PARTS.items() if part > 2 and part != 4} | {
+    "fourth": 4
+}
 _SIGNS: Final = {"minus": -1, "negative": -1, "plus": 1}
 _LONGEST, _MOST = 200, 30
 _SPLIT = re.compile(r"[\s-]+")
@@ -43,7 +48,23 @@ def number_of_words(text: str) -> Fraction | None:
     return None if value is None else value * (sign or 1)
 
 
+def factor_of(word: str) -> Fraction | None:
+    """What a word behind digits multiplies them by: million, dozen, tenths; None for others."""
+    name = word.casefold()
+    single = name.removesuffix("s")
+    if name in _DOZENS:
+        return Fraction(12)
+    if single == "hundred":
+        return Fraction(100)
+    if single in SCALES:
+        return Fraction(10) ** SCALES[single]
+    return Fraction(1, _COUNTED_PARTS[single]) if single in _COUNTED_PARTS else None
+
+
 def _value(said: list[str]) -> Fraction | None:
+    if said and said[-1] in _DOZENS:
+        count = _value(["one"] if said[:-1] in ([], ["a"]) else _without_article(said[:-1]))
+        return None if count is None else 12 * count
     scale, kept = 0, list(said)
     while kept and kept[-1] in SCALES:
         scale += SCALES[kept.pop()]
@@ -54,6 +75,11 @@ def _value(said: list[str]) -> Fraction | None:
         return share * Fraction(10) ** scale
     whole = _whole(said)
     return None if whole is None else Fraction(whole)
+
+
+def _without_article(said: list[str]) -> list[str]:
+    """Half a dozen is half of one."""
+    return said[:-1] if said[-2:] == ["half", "a"] else said
 
 
 def _share(said: list[str]) -> Fraction | None:

@@ -71,6 +71,14 @@ _OTHERS: Final = {
     "₹": ("rupee", "rupees", "inr"), "cent": ("cents",),
     "km/h": ("kph", "kmh", "km/hr"), "mi/h": ("mph",),
 }  # fmt: skip
+# Powers of ten of the prefixes; bytes and bits are left out, whose kilo may be 1,024.
+_SI_POWERS: Final = dict(zip(_SI_PREFIXES, (-9, -6, -6, -3, -2, -1, 3, 6, 9, 12), strict=True))
+_NOT_CONVERTED: Final = frozenset(("B", "b"))
+# Other units as so many of one that has no prefix.
+_AS_BASE: Final = {
+    "min": ("s", 60), "h": ("s", 3_600), "day": ("s", 86_400), "week": ("s", 604_800),
+    "t": ("g", 1_000_000),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +119,25 @@ class Quantity:
         scale: int = 10 ** (self.power + power)
         return Fraction(self.numerator, self.denominator) * scale
 
-    def fits_unit_of(self, other: Quantity) -> bool:
-        """Whether the units are the same; one that is not written may be either."""
+    def in_unit_of(self, other: Quantity) -> Quantity | None:
+        """This quantity in the other's unit; None where it is of another kind.
+
+        A unit that is not written may be either. Metric units and those of time are converted.
+        """
         if self.unit == other.unit:
-            return True
-        return (not self.unit or not other.unit) and not (self.bound or other.bound)
+            return self
+        if not self.unit or not other.unit:
+            return None if self.bound or other.bound else self
+        own, wanted = _in_base(self.unit), _in_base(other.unit)
+        if own is None or wanted is None or own[0] != wanted[0]:
+            return None
+        factor = own[1] / wanted[1]
+        return _normal(
+            self.numerator * factor.numerator,
+            self.denominator * factor.denominator,
+            self.power,
+            other.unit,
+        )
 
 
 def quantity(text: str) -> Quantity | None:
@@ -221,6 +243,20 @@ def _known(text: str) -> str | None:
         alike = _units_by_small_letters().get(text.lower(), frozenset())
         unit = next(iter(alike)) if len(alike) == 1 else None
     return unit
+
+
+@cache
+def _in_base(unit: str) -> tuple[str, Fraction] | None:
+    """The unit as so many of one without a prefix; None where it is not converted."""
+    if unit in _AS_BASE:
+        base, count = _AS_BASE[unit]
+        return base, Fraction(count)
+    for symbol in _SI_SYMBOLS:
+        prefix = unit.removesuffix(symbol)
+        if symbol in _NOT_CONVERTED or prefix == unit or (prefix and prefix not in _SI_POWERS):
+            continue
+        return symbol, Fraction(10) ** (_SI_POWERS[prefix] if prefix else 0)
+    return None
 
 
 def _power_of(text: str) -> str | None:

@@ -3,7 +3,6 @@
 service          what serve.py needs of a service
 loop             the event loop, and how rarely it collects garbage
 process_limits   what it may use of the system
-scheduling       the kernel's policy for the process
 processors       how many processors it may use
 spare_memory     gives freed memory back to the system
 exposition       metrics over HTTP
@@ -18,7 +17,6 @@ from gymmesh_runtime.serving.loop import run, run_bounded
 from gymmesh_runtime.serving.process_limits import allow_files, limit_met, prepare_process
 from gymmesh_runtime.serving.processors import usable_processors
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
-from gymmesh_runtime.serving.scheduling import normal_scheduling
 from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
 
 __all__ = [
@@ -31,7 +29,6 @@ __all__ = [
     "give_back_spare_memory",
     "heartbeat",
     "limit_met",
-    "normal_scheduling",
     "prepare_process",
     "requests_log",
     "run",

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serving.process_limits import prepare_process
-from gymmesh_runtime.serving.scheduling import batch_scheduling
 
 T = TypeVar("T")
 _log = logging.getLogger("gymmesh.runtime")
@@ -32,10 +31,9 @@ _THRESHOLDS: Final = (100_000, 30, 1000)
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end, on uvloop where that is installed.
 
-    For programs whose process is ours: meanwhile the garbage collector runs less often, and other
-    processes finish their turn.
+    For programs whose process is ours: meanwhile the garbage collector runs less often.
     """
-    with _collecting_rarely(), batch_scheduling():
+    with _collecting_rarely():
         try:
             from uvloop import new_event_loop
         except ImportError:

@@ -1,11 +1,10 @@
 """How calls travel: channels, the gRPC server and the two kinds of peer."""
 
-from gymmesh_runtime.wire.batch import KIB
+from gymmesh_runtime.sizes import KIB
 from gymmesh_runtime.wire.channels import PeerChannel
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.mux.connection import MuxConnection
-from gymmesh_runtime.wire.mux.exchange import InFlight
 from gymmesh_runtime.wire.mux.peer import MuxPeer
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S, keepalive_allowed
 from gymmesh_runtime.wire.pacing import SendTimer
@@ -19,7 +18,6 @@ __all__ = [
     "KIB",
     "DirectPeer",
     "HealthPort",
-    "InFlight",
     "MeshServer",
     "MuxConnection",
     "MuxPeer",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Final
-
-from gymmesh_runtime.wire.batch import Wakeup
 
 # With few attempts under way nothing waits for others; with more, so long for each of them, in
 # seconds: what a batch saves then costs no throughput, as it takes longer to run as many.
@@ -13,8 +12,8 @@ _FEW: Final = 8
 _DELAY_PER_ATTEMPT_S: Final = 160e-6
 
 
-class SendTimer(Wakeup):
-    """Tells the one writer of a stream when to send what has gathered.
+class SendTimer:
+    """Tells the one writer of a stream when to send what has gathered, on one event loop.
 
     On a quiet stream that is at once; on a busy one, some time after something was last sent, so
     that more gathers.
@@ -23,20 +22,28 @@ class SendTimer(Wakeup):
         interval_s: that time in seconds, where a sender names no other.
     """
 
-    __slots__ = ("_interval_s", "_sent_at")
+    __slots__ = ("_due", "_interval_s", "_loop", "_sent_at", "_timer", "_writer", "closed", "woken")
 
     def __init__(self, interval_s: float) -> None:
-        super().__init__()
         self._interval_s = interval_s
         self._sent_at = -math.inf
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf  # when the timer wakes the writer
+        self._writer: asyncio.Future[None] | None = None  # what the writer waits on
+        #: Whether the writer has been woken and has not come yet.
+        self.woken = False
+        #: Whether it is closed: the writer has no more reason to wait.
+        self.closed = False
 
     def send_within(self, delay_s: float | None = None) -> None:
         """Have what has gathered sent within so many seconds of the last time."""
         due = self._sent_at + (self._interval_s if delay_s is None else delay_s)
-        if due <= self.time():
+        if due <= self._loop.time():
             self.wake()
-        elif not self.woken:
-            self.wake_at(due)
+        elif due < self._due and not self.woken and not self.closed:
+            self._stop_timer()
+            self._timer, self._due = self._loop.call_at(due, self.wake), due
 
     def send_soon(self, attempts: int) -> None:
         """Have it sent soon, with so many attempts under way."""
@@ -46,7 +53,26 @@ class SendTimer(Wakeup):
     async def wait(self) -> bool:
         """Wait until something is to be sent; False: it is the last."""
         while not self.woken and not self.closed:
-            await self.next()
-        self.reset()
-        self._sent_at = self.time()
+            self._writer = self._loop.create_future()
+            await self._writer
+        self._stop_timer()
+        self.woken = False
+        self._sent_at = self._loop.time()
         return not self.closed
+
+    def close(self) -> None:
+        """Wake the writer for the last time."""
+        self.closed = True
+        self._stop_timer()
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the writer: it comes at the end of the loop's turn, or once it is back."""
+        self.woken = True
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._due = None, math.inf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gymmesh_client.journal.disk import Disk
+from gymmesh_client.disk import Disk
 
 
 class PowerCut(BaseException):

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from gymmesh_client import OutputError, UserError, open_run
-from gymmesh_client.journal import Disk, compact_run
-from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY
+from gymmesh_client.disk import Disk
 from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.log_records import COMPLETED, FAILED, RETRY
+from gymmesh_client.output import compact_run
+from gymmesh_client.output.compaction import compact
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
 
 LAYOUTS: list[dict[str, Any]] = [

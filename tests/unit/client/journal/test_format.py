@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client.journal.format import records as rec
-from gymmesh_client.journal.format.frames import HEADER, Damage, encode_frame, scan
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.state import RunState
+from gymmesh_client import log_records as rec
+from gymmesh_client.log.frames import HEADER, Damage, encode_frame, scan
+from gymmesh_client.log.moves import Moves
+from gymmesh_client.log.state import RunState
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
 
 KEYS = st.binary(min_size=16, max_size=16)
 U32 = st.integers(0, 2**32 - 1)

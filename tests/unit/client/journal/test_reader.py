@@ -12,11 +12,10 @@ import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import UserError, open_run
-from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.format.frames import encode_frame, scan
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import (
+from gymmesh_client.index.seal import seal, unseal
+from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.log.frames import encode_frame, scan
+from gymmesh_client.log_records import (
     COMPLETED,
     FAILED,
     NEW_VERIFICATION,
@@ -28,9 +27,10 @@ from gymmesh_client.journal.format.records import (
     Superseded,
     encode,
 )
-from gymmesh_client.journal.index.seal import seal, unseal
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.stored_rows import stored_rows
+from gymmesh_client.output.compaction import compact
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
+from gymmesh_client.row_files.run_rows import stored_rows
 
 
 def name(number: int) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.format.keys import rollout_key
-from gymmesh_client.journal.format.records import RETRY, ROWS
-from gymmesh_client.journal.log import opened
-from gymmesh_client.journal.places import RunPlaces
-from gymmesh_client.journal.stored_rows import checked_rows, every_row, open_rows, stored_rows
+from gymmesh_client.log.places import RunPlaces
+from gymmesh_client.log.reading import opened
+from gymmesh_client.log_records import RETRY, ROWS
+from gymmesh_client.output.compaction import compact
+from gymmesh_client.rollout_ids import rollout_key
+from gymmesh_client.row_files.run_rows import checked_rows, every_row, open_rows, stored_rows
 from tests.unit.client.journal.test_reader import begun, name, new
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gymmesh_client.journal.disk import Disk, OutputError
-from gymmesh_client.journal.format.keys import rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED
+from gymmesh_client.disk import Disk, OutputError
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.writer import JournalWriter
+from gymmesh_client.log_records import COMPLETED
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_key
 
 
 class FailingDisk(Disk):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.row_files import RowReader
-from gymmesh_client.journal.zstd import MOST_IN_FRAME, FrameInParts, Zstd, load_zstandard
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.row_files.row_files import RowReader
+from gymmesh_client.row_files.zstd import MOST_IN_FRAME, FrameInParts, Zstd, load_zstandard
 
 
 def bomb(expanded: int, declared: int | None = None) -> bytes:
@@ -62,22 +62,24 @@ def test_a_frame_that_is_cut_short_is_damaged(cut: int) -> None:
 
 READS = {
     "view": """
-from gymmesh_client.journal.placed import placed_rows
+from gymmesh_client.row_files.file_rows import placed_rows
 path = Path(sys.argv[1], "out.jsonl.zst")
 with path.open("rb") as file:
     list(placed_rows(path, file.fileno(), 0, path.stat().st_size, compressed=True))
 """,
     "view, one row": """
-from gymmesh_client.journal.placed import RowPlace, read_line
+from gymmesh_client.log_records import Place
+from gymmesh_client.row_files.file_rows import RowPlace, read_line
 path = Path(sys.argv[1], "out.jsonl.zst")
-read_line(RowPlace(path, 0, 0, 0, 10, path.stat().st_size, 1, None, "ro"))
+place = Place(0, 0, 0, 0, 10, path.stat().st_size, 0)
+read_line(RowPlace(path, 0, place, False, "ro"))
 """,
     "journal": """
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, ROWS, CurrentOutcome, Place, RunOpened
-from gymmesh_client.journal.format.frames import HEADER, encode_frame
-from gymmesh_client.journal.format.records import encode
-from gymmesh_client.journal.reader import open_run
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.log_records import COMPLETED, ROWS, CurrentOutcome, Place, RunOpened
+from gymmesh_client.log.frames import HEADER, encode_frame
+from gymmesh_client.log_records import encode
+from gymmesh_client.run_reader import open_run
 files = OutputFiles(Path(sys.argv[1], "out.jsonl.zst"))
 place = Place(ROWS, 0, 0, 0, 10, files.rows.stat().st_size, 0)
 payload = encode(RunOpened({"run_id": "r", "zstd": True}))
@@ -86,15 +88,15 @@ files.journal.write_bytes(HEADER + encode_frame(0, 0, payload))
 list(open_run(files.rows).rows())
 """,
     "journal, one row": """
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import ROWS, Place
-from gymmesh_client.journal.row_files import RowReader
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.log_records import ROWS, Place
+from gymmesh_client.row_files.row_files import RowReader
 files = OutputFiles(Path(sys.argv[1], "out.jsonl.zst"))
 RowReader(files, {}).read(Place(ROWS, 0, 0, 0, 10, files.rows.stat().st_size, 0))
 """,
     "compaction": """
-from gymmesh_client.journal.compaction import _without
-from gymmesh_client.journal.format.records import ROWS, Place
+from gymmesh_client.output.compaction import _without
+from gymmesh_client.log_records import ROWS, Place
 path = Path(sys.argv[1], "out.jsonl.zst")
 row = Place(ROWS, 0, 0, 0, 10, path.stat().st_size, 0)
 _without(path.read_bytes(), [row], path, lambda _: True)
@@ -112,7 +114,7 @@ def test_a_reader_stays_small_whatever_a_frame_expands_to(tmp_path: Path, reader
     frame = bomb(20 << 30, 1000 if reader == "trace" else None)
     assert len(frame) < 700_000
     (tmp_path / "out.jsonl.zst").write_bytes(frame)
-    from gymmesh_client.journal.format.keys import rollout_key
+    from gymmesh_client.rollout_ids import rollout_key
     from gymmesh_client.traces.blocks import Piece, encode_block
 
     block = encode_block([Piece(rollout_key("ro-1"), 1, 0, 10)], frame)
@@ -132,10 +134,10 @@ def test_a_reader_stays_small_whatever_a_frame_expands_to(tmp_path: Path, reader
 
 
 def test_rows_of_one_commit_are_in_frames_that_a_reader_can_expand(tmp_path: Path) -> None:
-    from gymmesh_client.journal.disk import Disk
-    from gymmesh_client.journal.format.records import ROWS
-    from gymmesh_client.journal.row_files import RowFiles
-    from gymmesh_client.journal.state import RunState
+    from gymmesh_client.disk import Disk
+    from gymmesh_client.log.state import RunState
+    from gymmesh_client.log_records import ROWS
+    from gymmesh_client.row_files.row_files import RowFiles
 
     files = OutputFiles(tmp_path / "out.jsonl.zst")
     lines = [b"%d" % number * (5 << 20) + b"\n" for number in range(8)] + [b"x" * (40 << 20)]

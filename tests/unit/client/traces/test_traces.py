@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputError, UserError, open_trace
-from gymmesh_client.journal.disk import Disk
-from gymmesh_client.journal.format.keys import rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.disk import Disk
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_client.traces import TraceWriter
 from gymmesh_client.traces.blocks import (
     Piece,

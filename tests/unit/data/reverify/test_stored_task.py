@@ -83,15 +83,6 @@ def test_metadata_of_a_task_comes_back(metadata: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", [None, "abc", 1.5])
-def test_a_tasks_seed_comes_back_where_the_session_has_none(seed: Any) -> None:
-    row = row_of({}, {})
-    row["metadata"]["seed"] = seed
-    assert loads(stored_task(stored_rollout(row, "here"), "math").payload_json) == {
-        "metadata": {"seed": seed}
-    }
-
-
 def test_a_key_that_tasks_have_is_the_tasks() -> None:
     row = row_of({"mode": "rule"}, {"mode": "rule", "extracted": "4"})
     assert evidence_keys(row) == {"mode", "extracted"}  # its place alone does not tell

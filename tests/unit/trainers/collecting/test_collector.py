@@ -377,7 +377,7 @@ async def test_a_task_may_be_called_like_the_copy_of_another_one() -> None:
 async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_trainers.collecting.collector._BLOCK", 2)
+    monkeypatch.setattr("gymmesh_trainers.collecting.reading._BLOCK", 2)
 
     async def coming() -> AsyncIterator[dict[str, Any]]:
         for row in rows(5):
@@ -387,7 +387,7 @@ async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
     model = backend(ScriptEngine(lambda prompt: "1"))
     found = [one async for one in collect(Sums, coming(), repeats=1, output=output, model=model)]
     assert sorted(one.task.id for one in found) == ["t0", "t1", "t2", "t3", "t4"]
-    names = ["rollouts.jsonl", "rollouts.step-2.jsonl", "rollouts.step-3.jsonl"]
+    names = ["rollouts.jsonl", "rollouts.part-2.jsonl", "rollouts.part-3.jsonl"]
     assert [len((tmp_path / name).read_text().splitlines()) for name in names] == [2, 2, 1]
 
 

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymmesh_client import UserError, open_run
-from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.format.keys import rollout_id, rollout_key
-from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
-from gymmesh_client.journal.index.seal import unseal
+from gymmesh_client.index.seal import unseal
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.zstd import Zstd
+from gymmesh_client.log_records import COMPLETED, FAILED, RETRY, CurrentOutcome
+from gymmesh_client.output.compaction import compact
+from gymmesh_client.output_files import OutputFiles
+from gymmesh_client.rollout_ids import rollout_id, rollout_key
+from gymmesh_client.row_files.zstd import Zstd
 from gymmesh_view import Filters, Sort, find_sources, write_bundle
-from gymmesh_view.index.indexing import Indexer
+from gymmesh_view.index.indexing import Indexer, own_index
 from gymmesh_view.index.store import Store
 from gymmesh_view.reading import Reading
 from tests.unit.data.rows import row, text, write_rows
@@ -338,11 +338,11 @@ def test_an_index_whose_writer_was_killed_is_continued(tmp_path: Path) -> None:
     index = tmp_path / "index.sqlite"
     unseal(index)  # as a kill leaves it
     with closing(sqlite3.connect(index)) as database, database:
-        database.execute("UPDATE places SET title = 'kept'")
+        database.execute("UPDATE listed SET title = 'kept'")
     again = Shown(tmp_path, path)
     assert again.rows() == before
     with closing(sqlite3.connect(index)) as database:
-        assert database.execute("SELECT DISTINCT title FROM places").fetchall() == [("kept",)]
+        assert database.execute("SELECT DISTINCT title FROM listed").fetchall() == [("kept",)]
     again.close()
 
 
@@ -415,3 +415,74 @@ def test_problems_are_counted_and_the_first_are_kept(tmp_path: Path) -> None:
     said = again.progress()
     assert (said["wrong"], len(said["problems"])) == (1, 1)
     again.close()
+
+
+class Paged:
+    """What the page of one run shows, with the index beside the run."""
+
+    def __init__(self, folder: Path, rows: Path) -> None:
+        self.sources = find_sources([rows]).sources
+        self.working = folder / "cache" / "index.sqlite"
+        self.indexer = Indexer(self.sources, self.working, own_index(self.sources))
+        self.indexer.prepare()
+
+    def rows(self) -> list[tuple[str, int, bool]]:
+        self.indexer.run_once()
+        with closing(Store(self.working)) as store:
+            found = store.listed(Filters(text="task"), Sort(), 0, 500)
+        return sorted((one["rollout_id"], one["attempt"], one["failed"]) for one in found)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "shards", "zstd"])
+def test_a_run_has_one_index_and_the_page_fills_its_tables(tmp_path: Path, layout: Json) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl", **layout)
+    info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
+    journal = Journal.create(files, info)
+    journal.commit([new(number, 1) for number in range(6)])
+    open_run(files.rows).close()
+    with closing(sqlite3.connect(files.index)) as database:
+        tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'words'"
+        assert database.execute(tables).fetchone() == (0,)  # nobody asked for them
+    first = Paged(tmp_path, files.rows)
+    assert first.rows() == current(files)
+    first.indexer.stop()
+    assert not list(first.working.parent.glob("*.sqlite*"))
+    # What the run's reader writes keeps them, and takes out what is no longer current.
+    journal.supersede(outcomes_of(journal, 1), RETRY)
+    journal.commit([new(1, 2), new(6, 1)])
+    compact(journal)
+    journal.close()
+    open_run(files.rows).close()
+    with closing(sqlite3.connect(files.index)) as database:
+        described = "SELECT rollout_id FROM attempts WHERE described = 1 AND current = 1"
+        assert len(database.execute(described).fetchall()) == 5
+        assert database.execute("SELECT count(*) FROM rollouts").fetchone() == (5,)
+    second = Paged(tmp_path, files.rows)
+    assert second.rows() == current(files)
+    second.indexer.stop()
+    with open_run(files.rows) as run:
+        assert run.get("t-6") is not None
+    assert sorted(path.suffix for path in tmp_path.glob("out.i*")) == [".index"]
+
+
+def test_an_index_that_was_changed_is_not_where_the_page_begins(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl")
+    journal = Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": False})
+    journal.commit([new(1, 1)])
+    journal.close()
+    first = Paged(tmp_path, files.rows)
+    shown = first.rows()
+    first.indexer.stop()
+    whole = files.index.read_bytes()
+    assert b"sums" in whole
+    files.index.write_bytes(whole.replace(b"sums", b"SUMS"))
+    second = Paged(tmp_path, files.rows)
+    assert second.rows() == shown
+    with closing(Store(second.working)) as store:
+        assert store.facets()["environment"] == ["sums"]
+    second.indexer.stop()
+
+
+def test_a_file_without_a_journal_has_no_index_beside_it(tmp_path: Path) -> None:
+    several = find_sources([write_rows(tmp_path / "rows.jsonl", [row(text("a"))])]).sources
+    assert own_index(several) is None

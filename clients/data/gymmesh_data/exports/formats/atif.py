@@ -1,9 +1,10 @@
 """Rollouts as trajectories of ATIF v1.8 (Agent Trajectory Interchange Format), one a line.
 
 A model call is a step of the agent, with its tool calls, the results that answer them as its
-observation, and its token ids as its metrics. What ATIF has no field for (the reward, the verdict,
-weights versions) is in `extra`, as its specification asks. Source: harbor.models.trajectories,
-RFC 0001 of Harbor.
+observation, and its token ids as its metrics: the whole prompt of a call that begins anew, and of
+others, in the metrics' `extra`, what they added to the call before. What ATIF has no field for (the
+reward, the verdict, weights versions) is in `extra`, as its specification asks. Source:
+harbor.models.trajectories, RFC 0001 of Harbor.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, Taken, TokenPlace, WholeTokens
+from gymmesh_data.exports.format import (
+    TEMPLATE_STYLE,
+    AddedTokens,
+    Format,
+    Taken,
+    TokenPlace,
+)
 from gymmesh_data.exports.formats.chat import metadata_of
 from gymmesh_data.rollout import Json, StoredRollout
 
@@ -120,11 +127,17 @@ def _tool_call(call: Json) -> Json:
     return written | {"arguments": {}, "extra": {"arguments_text": function["arguments"]}}
 
 
-def _metrics(tokens: WholeTokens) -> Json:
+def _metrics(tokens: AddedTokens) -> Json:
     count = len(tokens.sampled)
     metrics: Json = {"completion_tokens": count, "completion_token_ids": tokens.sampled}
     if tokens.prompt is not None:
-        metrics |= {"prompt_tokens": len(tokens.prompt), "prompt_token_ids": tokens.prompt}
+        metrics["prompt_tokens"] = tokens.prefix + len(tokens.prompt)
+        if tokens.prefix:
+            # ATIF's own field has the whole prompt, again for each call.
+            added = {"prompt_prefix_tokens": tokens.prefix, "added_prompt_token_ids": tokens.prompt}
+            metrics["extra"] = added
+        else:
+            metrics["prompt_token_ids"] = tokens.prompt
     if tokens.logprobs:
         metrics["logprobs"] = tokens.logprobs
     return metrics

@@ -4,14 +4,15 @@ One line is one request for a collector (`resourceSpans`), as its file receiver 
 one trace: a span `invoke_agent` with the verdict as an event, below it a span `chat` for each model
 call and a span `execute_tool` for each tool call. A row has no times of single calls, so these
 spans have those of their rollout. A `chat` span has the messages that are new since the call before
-it. Token ids have no attribute there; they are under `gymmesh.`, as JSON text.
+it, and the token ids that it added to that one: they have no attribute there, and are under
+`gymmesh.`, as JSON text.
 """
 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
 
 from gymmesh_data.exports.format import Format, Taken, TokenPlace
@@ -54,6 +55,11 @@ class _Spans:
         reason = rollout.stop_reason
         self._finish = _FINISH.get(reason, reason.lower() or "stop")
         self._told = 0  # messages that an earlier span has
+        #: Where the results of a tool call's id are, in order.
+        self._results: dict[str, list[int]] = {}
+        for place, message in enumerate(said.messages):
+            if message["role"] == "tool":
+                self._results.setdefault(message["tool_call_id"], []).append(place)
         if said.messages:
             said.losses["times of single calls"] += 1
 
@@ -107,6 +113,7 @@ class _Spans:
         if tokens is not None:
             attributes["gen_ai.usage.output_tokens"] = len(tokens.sampled)
             if tokens.prompt is not None:
+                attributes["gymmesh.prompt_prefix_tokens"] = tokens.prefix
                 attributes["gymmesh.prompt_token_ids"] = as_text(tokens.prompt)
             attributes["gymmesh.generation_token_ids"] = as_text(tokens.sampled)
             attributes["gymmesh.generation_log_probs"] = as_text(tokens.logprobs)
@@ -126,9 +133,9 @@ class _Spans:
 
     def _result(self, place: int, call_id: str) -> Any:
         """What a call in the message there was answered: some models use ids again later on."""
-        later = islice(self._taken.said.messages, place + 1, None)
-        results = (one for one in later if one["role"] == "tool")
-        return next((one["content"] for one in results if one["tool_call_id"] == call_id), None)
+        places = self._results.get(call_id, [])
+        later = bisect_right(places, place)
+        return self._taken.said.messages[places[later]]["content"] if later < len(places) else None
 
     def _span(self, name: str, kind: int, attributes: dict[str, Any]) -> Json:
         number = len(self.spans)

@@ -576,6 +576,8 @@ class Verification(_message.Message):
     EXPLANATION_FIELD_NUMBER: _builtins.int
     COMPAT_FIELD_NUMBER: _builtins.int
     SPANS_FIELD_NUMBER: _builtins.int
+    REVERIFIED_JSON_FIELD_NUMBER: _builtins.int
+    PREVIOUS_JSON_FIELD_NUMBER: _builtins.int
     status: Global___VerificationStatus.ValueType
     """Whether there is a verdict."""
     reward: _builtins.float
@@ -605,6 +607,14 @@ class Verification(_message.Message):
     """The reference whose own verdicts these are, right or wrong, such as `nemo`;
     empty: the environment's own judgement of what is right. Named in
     `verifier_version`, too (`2+nemo`).
+    """
+    reverified_json: _builtins.bytes
+    """Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
+    how, as a JSON object. Only rows have it; a verifier leaves it empty.
+    """
+    previous_json: _builtins.bytes
+    """Likewise the rollout's verdicts before this one, the oldest first, as a JSON
+    array of verifications.
     """
     @_builtins.property
     def components(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardComponent]:
@@ -640,10 +650,12 @@ class Verification(_message.Message):
         explanation: _builtins.str = ...,
         compat: _builtins.str = ...,
         spans: _abc.Iterable[Global___RewardSpan] | None = ...,
+        reverified_json: _builtins.bytes = ...,
+        previous_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "awaits_group", b"awaits_group", "compat", b"compat", "components", b"components", "evidence_json", b"evidence_json", "explanation", b"explanation", "model_usage", b"model_usage", "reason", b"reason", "reward", b"reward", "spans", b"spans", "stages", b"stages", "status", b"status", "verifier", b"verifier", "verifier_version", b"verifier_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "awaits_group", b"awaits_group", "compat", b"compat", "components", b"components", "evidence_json", b"evidence_json", "explanation", b"explanation", "model_usage", b"model_usage", "previous_json", b"previous_json", "reason", b"reason", "reverified_json", b"reverified_json", "reward", b"reward", "spans", b"spans", "stages", b"stages", "status", b"status", "verifier", b"verifier", "verifier_version", b"verifier_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015

@@ -121,8 +121,8 @@ class Row(_message.Message):
     stop_detail: _builtins.str
     """One line on it; may be empty."""
     task_extras_json: _builtins.bytes
-    """Keys of the task's row that are keys of this message, as an object; of `metadata`,
-    those that the row's own metadata has.
+    """Keys of the task's row that are keys of this message, as an object; of its
+    `metadata`, where that is an object, the keys of RowMetadata.
     """
     overlay_json: _builtins.bytes
     """The task's other keys, then those of the verdict's evidence whose names are free."""
@@ -395,8 +395,8 @@ class RowMetadata(_message.Message):
     seed: _builtins.int
     """The seed of the session."""
     overlay_json: _builtins.bytes
-    """The members of the task's own `metadata`, where that is an object, without those
-    that are set above.
+    """The members of the task's own `metadata`, where that is an object, without the keys
+    of this message, which stand in the row's `task_extras`.
     """
     @_builtins.property
     def tools_used(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -818,6 +818,8 @@ class RowFailure(_message.Message):
     RETRY_SAFE_FIELD_NUMBER: _builtins.int
     COMPONENT_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
+    REVERIFIED_JSON_FIELD_NUMBER: _builtins.int
+    PREVIOUS_JSON_FIELD_NUMBER: _builtins.int
     boundary: _rollout_pb2.Boundary.ValueType
     """Where it failed."""
     retry_safe: _builtins.bool
@@ -826,6 +828,12 @@ class RowFailure(_message.Message):
     """The service, tool, verifier or budget concerned."""
     call_id: _builtins.str
     """The model call or function call concerned."""
+    reverified_json: _builtins.bytes
+    """Where `gym-cli reverify` could not judge a stored rollout: when and by what, as
+    the verdict's `reverified_json`.
+    """
+    previous_json: _builtins.bytes
+    """Likewise the verdicts before, as the verdict's `previous_json`."""
     @_builtins.property
     def status(self) -> Global___RowStatus:
         """What happened."""
@@ -838,10 +846,12 @@ class RowFailure(_message.Message):
         retry_safe: _builtins.bool = ...,
         component: _builtins.str = ...,
         call_id: _builtins.str = ...,
+        reverified_json: _builtins.bytes = ...,
+        previous_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "call_id", b"call_id", "component", b"component", "retry_safe", b"retry_safe", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "call_id", b"call_id", "component", b"component", "previous_json", b"previous_json", "retry_safe", b"retry_safe", "reverified_json", b"reverified_json", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

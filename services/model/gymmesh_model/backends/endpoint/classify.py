@@ -22,7 +22,8 @@ from gymmesh_runtime.errors import MeshError
 _CONTEXT_CODES: Final = ("context_length_exceeded", "exceed_context_size_error")
 _CONTEXT_WORDS: Final = re.compile(
     r"maximum context length|context length (?:of|is)|exceeds? the (?:available |model's )?context"
-    r"|context window|prompt is too long|longer than the (?:model's |maximum )",
+    r"|exceeds max_model_len|context window|prompt is too long"
+    r"|longer than the (?:model's |maximum )",
     re.IGNORECASE,
 )
 _LIMIT: Final = re.compile(r"(?:context length (?:is|of)|context size \()\s*(\d+)", re.IGNORECASE)

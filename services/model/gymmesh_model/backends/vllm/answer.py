@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.answers import ChatFold
@@ -27,6 +27,24 @@ from gymmesh_model.tokens import (
 from gymmesh_responses import TOKEN_BYTES, Finish, common_tokens, finish_of, unpack_ids
 
 Json = dict[str, Any]
+
+
+# Each asks vLLM to sample by a grammar; older servers know the latter names.
+_GRAMMARS: Final = ("structured_outputs", "guided_json", "guided_regex", "guided_choice",
+                    "guided_grammar", "structural_tag")  # fmt: skip
+
+
+def constraint_of(body: Mapping[str, Any]) -> tokens_pb2.Constraint.ValueType:
+    """What keeps the answer to a chat request from being sampled freely, if anything."""
+    choice, form = body.get("tool_choice"), body.get("response_format")
+    forced = choice == "required"
+    if isinstance(choice, Mapping):
+        allowed = choice.get("allowed_tools")
+        forced = not isinstance(allowed, Mapping) or allowed.get("mode") == "required"
+    formed = isinstance(form, Mapping) and form.get("type") != "text"
+    if forced or formed or any(body.get(key) is not None for key in _GRAMMARS):
+        return tokens_pb2.CONSTRAINT_GRAMMAR
+    return tokens_pb2.CONSTRAINT_UNSPECIFIED
 
 
 class PromptIgnored(Exception):
@@ -67,13 +85,13 @@ class CapturePlan:
         """The plan with messages, and why they are no tokens."""
         return replace(self, prompt=None, rendered=None, reason=reason, detail=detail)
 
-    def going_on(self, step: Tail | Rewritten, whole: bytes) -> CapturePlan:
-        """The plan with what was found. whole: the rendering of all of the prompt."""
+    def going_on(self, step: Tail | Rewritten, whole: bytes | None) -> CapturePlan:
+        """The plan with what was found. whole: the rendering of all of the prompt, if any."""
         if isinstance(step, Rewritten):
             return self.forked(step.detail, step.reason)
         assert self.prefix is not None  # what it goes on from
         prompt = self.prefix.tokens + step.tokens
-        return replace(self, prompt=prompt, rendered=rendered(whole))
+        return replace(self, prompt=prompt, rendered=None if whole is None else rendered(whole))
 
     def read_prompt(self, ids: Any) -> None:
         """Takes the prompt as the server read it. Raises PromptIgnored, AnswerInvalid."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -35,9 +35,24 @@ from gymmesh_model.backends.chat import (
     tool_names,
 )
 from gymmesh_model.backends.endpoint import Sendable
-from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
-from gymmesh_model.backends.vllm.probe import probe
-from gymmesh_model.backends.vllm.render import TOKENIZE, ConversationViews, go_on, render_at
+from gymmesh_model.backends.vllm.answer import (
+    CapturePlan,
+    PromptIgnored,
+    VllmReader,
+    constraint_of,
+    take_answer,
+)
+from gymmesh_model.backends.vllm.probe import probe, probe_logprobs
+from gymmesh_model.backends.vllm.render import (
+    TOKENIZE,
+    Appending,
+    ConversationViews,
+    go_on,
+    has_media,
+    preamble_digest,
+    render_at,
+)
+from gymmesh_model.backends.vllm.tails import Tails
 from gymmesh_model.backends.vllm.weights import follow_weights
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import lift_thinking, write_whole
@@ -89,6 +104,7 @@ class VllmBackend(ChatBackend):
         images=True,
         tools=True,
         seed=True,
+        append_only=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
@@ -97,7 +113,10 @@ class VllmBackend(ChatBackend):
         self._exact = options.exact
         self._poll_s = options.weights_poll_s
         self._takes_tokens: bool | None = None
+        # Of an endpoint it is probed; a server that the service starts is told.
+        self._distribution: tokens_pb2.LogprobDistribution.ValueType | None = None
         self._render_path = TOKENIZE
+        self._tails = Tails()
         self._abort_path: str | None = None
         self._running: dict[str, str] = {}  # calls that can be ended, by request_id
         self._aborted = set[str]()  # those of them that the caller had ended
@@ -148,6 +167,10 @@ class VllmBackend(ChatBackend):
         # Asked for by the request, they stay in the answer; else they are only captured.
         plan = CapturePlan.of(call, keep_logprobs=bool(made[0].get("logprobs")))
         _capture(made[0], call.record)
+        call.record.preamble = preamble_digest(made[0], call.params)
+        call.record.constraint = constraint_of(made[0])
+        if call.record.logprobs_asked:
+            call.record.distribution = await self._logprobs_of(deadline)
         plan = await self._planned(plan, call, made[0], deadline)
         with contextlib.suppress(PromptIgnored):
             return await self._send(call, made, plan, progress, deadline)
@@ -227,7 +250,7 @@ class VllmBackend(ChatBackend):
             return plan
         if not self._exact:
             return plan.forked("the option 'exact' is off")
-        if any(_has_media(message) for message in body["messages"]):
+        if any(has_media(message) for message in body["messages"]):
             detail = "a medium in the conversation is not made of tokens that can be sent"
             return plan.forked(detail, tokens_pb2.FORK_REASON_MEDIA)
         if body.get("echo"):
@@ -244,8 +267,13 @@ class VllmBackend(ChatBackend):
         render = partial(
             render_at, self._http, self._name, self._render_path, call.rollout_id, deadline
         )
+
+        def render_short(messages: list[Json], generation: bool) -> Awaitable[bytes]:
+            return render(views.short(messages, generation=generation))
+
+        appending = Appending(self._tails, render_short) if call.append_only else None
         try:
-            return plan.going_on(*await go_on(views, render))
+            return plan.going_on(*await go_on(views, render, appending))
         except MeshError as error:
             if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
                 raise
@@ -266,6 +294,23 @@ class VllmBackend(ChatBackend):
                     self.context_tokens = found.context_tokens
                     self._abort_path = found.abort_path
         return self._takes_tokens
+
+    async def _logprobs_of(self, deadline: float) -> tokens_pb2.LogprobDistribution.ValueType:
+        """Which distribution log probabilities are of; asked until the server answers."""
+        if self._distribution is None:
+            # What a call fails of is for the call itself to find.
+            with contextlib.suppress(MeshError, TimeoutError):
+                async with asyncio.timeout_at(deadline), self._probing:
+                    if self._distribution is None:
+                        self._given(await probe_logprobs(self._http, self.endpoint_model, deadline))
+        return self._distribution or tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+
+    def _given(self, distribution: tokens_pb2.LogprobDistribution.ValueType) -> None:
+        """Log probabilities are of this distribution."""
+        self._distribution = distribution
+        known = model_pb2.ModelCapabilities(logprob_distribution=distribution)
+        known.MergeFrom(type(self).capabilities)
+        self.capabilities = known
 
     def _body(self, call: BackendCall) -> Json:
         body = super()._body(call)
@@ -289,8 +334,3 @@ def _capture(body: Json, record: TokenRecord | None) -> Json:
         if record.logprobs_asked:
             body["logprobs"] = True
     return body
-
-
-def _has_media(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(part.get("type") != "text" for part in content)

@@ -21,7 +21,14 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
 from gymmesh_model.tokens import TokenRecord
 from gymmesh_model.transport import Transport
-from gymmesh_model.vllm import EngineError, Spans, VllmEngine, served_name, spans_of_call
+from gymmesh_model.vllm import (
+    EngineError,
+    Spans,
+    VllmEngine,
+    logprob_distribution,
+    served_name,
+    spans_of_call,
+)
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"
@@ -35,6 +42,7 @@ class EngineVllmBackend(VllmBackend):
         model = config.model or served_name(config.engine.model)
         self._engine = VllmEngine(config.engine, model)
         super().__init__(name, msgspec.structs.replace(config, engine=None, model=model, url=_BASE))
+        self._given(logprob_distribution(config.engine.args))
         self.features = msgspec.structs.replace(
             self.features, announce_weights=self.announce_weights
         )

@@ -14,7 +14,7 @@ from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
 from gymmesh_model.transport import Transport
-from gymmesh_model.vllm import ServeError, VllmProcess, served_name
+from gymmesh_model.vllm import ServeError, VllmProcess, logprob_distribution, served_name
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.errors import MeshError
 
@@ -40,6 +40,7 @@ class ManagedVllmBackend(VllmBackend):
         url, api_key = process.base_url, Secret(process.api_key)
         pointed = msgspec.structs.replace(config, serve=None, url=url, model=model, api_key=api_key)
         super().__init__(name, pointed)
+        self._given(logprob_distribution(config.serve.args))
 
     async def open(self, transport: Transport | None = None) -> None:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.endpoint import HttpEndpoint
 from gymmesh_model.backends.vllm.render import RENDER, TOKENIZE
 from gymmesh_responses import CodecError, dumps, loads
@@ -17,6 +18,9 @@ Json = dict[str, Any]
 # The first is there with the scale-out endpoints, the second in development mode.
 ABORTS: Final = ("/../inference/v1/abort_requests", "/../abort_requests")
 _CHAT: Final = "/chat/completions"
+# vLLM writes no log probability below it, not that of a token without any.
+_IMPOSSIBLE: Final = -9999.0
+_EXACT: Final = 1e-4
 _MESSAGES: Final = [{"role": "user", "content": "hello"}]
 # What only passes: the server is not up yet, or has too much to do. Anything else is an answer.
 _LATER: Final = frozenset(
@@ -74,6 +78,49 @@ async def probe(http: HttpEndpoint, model: str, deadline: float) -> Probed:
     if isinstance(_said(rendered, "token_ids"), list):
         render_path = RENDER
     return Probed(True, render_path, context, abort_path)
+
+
+async def probe_logprobs(
+    http: HttpEndpoint, model: str, deadline: float
+) -> tokens_pb2.LogprobDistribution.ValueType:
+    """Which distribution the server's log probabilities are of, found by sampling one token.
+
+    Where only the first token may be drawn, the second has no probability in the distribution
+    that is sampled from, and some in the model's own. UNSPECIFIED where neither shows. Raises
+    MeshError when the server cannot be asked now.
+    """
+    body: Json = {"messages": _MESSAGES, "max_tokens": 1, "temperature": 1.0, "top_k": 1}
+    named: Json = {"model": model} if model else {}
+    answer = await _asked(
+        http, _CHAT, {**named, **body, "logprobs": True, "top_logprobs": 2}, deadline
+    )
+    if isinstance(answer, MeshError) and answer.reason in _LATER:
+        raise answer
+    return distribution_of(*_first_two(answer))
+
+
+def distribution_of(first: Any, second: Any) -> tokens_pb2.LogprobDistribution.ValueType:
+    """The distribution by the two highest log probabilities at a token that was drawn with
+    `top_k` 1 at temperature 1; UNSPECIFIED where that does not show. Pure.
+    """
+    if not isinstance(first, float | int) or not isinstance(second, float | int):
+        return tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+    if second <= _IMPOSSIBLE and abs(first) < _EXACT:
+        return tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
+    # Logits, which a server may give instead, are seldom below zero both.
+    if second < first < 0:
+        return tokens_pb2.LOGPROB_DISTRIBUTION_RAW
+    return tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+
+
+def _first_two(answer: Mapping[str, Any] | MeshError) -> tuple[Any, Any]:
+    """The two highest log probabilities at the first token; None for what there is not."""
+    try:
+        [choice] = _said(answer, "choices")
+        one, two = choice["logprobs"]["content"][0]["top_logprobs"][:2]
+        return one["logprob"], two["logprob"]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None, None
 
 
 async def _asked(

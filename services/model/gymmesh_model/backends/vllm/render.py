@@ -3,19 +3,23 @@
 Asked is `POST /v1/chat/completions/render`, which renders as a call would (the server offers it
 with `--enable-scale-out`), or else `POST /tokenize`, which every server has. Both take the whole
 conversation each time: that is what exact tokens cost, one such call for a turn whose answer is
-tokenised as the model wrote it, and two to five for one that is not.
+tokenised as the model wrote it, and two to five for one that is not. An append-only prompt costs
+two of a short conversation, see `tails`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.endpoint import HttpEndpoint
+from gymmesh_model.backends.vllm.tails import NoTail, Render, Tails
 from gymmesh_model.convert import (
     CLOSE,
     ChatOptions,
@@ -26,6 +30,7 @@ from gymmesh_model.convert import (
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import (
     KnownPrefix,
+    NewMessages,
     Prefix,
     Renders,
     Rewritten,
@@ -50,15 +55,84 @@ _NOT_RENDERED: Final = frozenset(
     ("stream", "stream_options", "max_tokens", "max_completion_tokens", "return_token_ids",
      "logprobs", "top_logprobs", "kv_transfer_params")
 )  # fmt: skip
+# What of a chat request a rendering depends on, its messages aside.
+_RENDERED: Final = (*_TOKENIZED, "tool_choice", "chat_template_kwargs", "reasoning_effort",
+                    "documents")  # fmt: skip
+
+
+def settings_digest(body: Json) -> bytes:
+    """A digest of the tools and of what else the template gets beside the messages."""
+    given = {key: body[key] for key in _RENDERED if body.get(key) is not None}
+    return hashlib.blake2b(dumps(given), digest_size=16).digest()
+
+
+def preamble_digest(body: Json, params: Mapping[str, Any]) -> bytes:
+    """A digest of what every prompt of a conversation begins with, its first items aside."""
+    instructions = dumps(params.get("instructions"))
+    return hashlib.blake2b(settings_digest(body) + instructions, digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """How tails of append-only prompts are made.
+
+    render: of exactly the given messages. bridge: what a family's own renderer puts behind the
+    prefix for new messages, where there is one; it returns None for what it cannot.
+    """
+
+    tails: Tails
+    render: Render
+    bridge: Callable[[Sequence[Json]], bytes | None] | None = None
 
 
 async def go_on(
-    views: ConversationViews, render: Callable[[Json], Awaitable[bytes]]
-) -> tuple[Tail | Rewritten, bytes]:
+    views: ConversationViews,
+    render: Callable[[Json], Awaitable[bytes]],
+    appending: Appending | None = None,
+) -> tuple[Tail | Rewritten, bytes | None]:
     """How the prompt of a call goes on from its prefix, and the rendering of all of it.
 
-    render: the tokens of a chat request. Raises what it raises for the whole prompt.
+    render: the tokens of a chat request. appending: for an append-only prompt, of which only the
+    tail is rendered: None stands for the rendering of all of it. Raises what `render` raises for
+    the whole prompt.
     """
+    if appending is None:
+        return await _as_rendered(views, render)
+    try:
+        return Tail(await _appended(views, render, appending)), None
+    except NoTail as error:
+        why = str(error)
+    step, whole = await _as_rendered(views, render)
+    if isinstance(step, Rewritten):
+        step = replace(step, detail=f"{step.detail}; not append-only: {why}")
+    return step, whole
+
+
+async def _appended(
+    views: ConversationViews, render: Callable[[Json], Awaitable[bytes]], appending: Appending
+) -> bytes:
+    """The tail behind the prefix. Raises NoTail."""
+    prefix = views.prefix
+    if prefix.preamble != views.preamble:
+        first = views.request(View.FIRST)
+        if first is None:
+            raise NoTail("it is not known what the conversation began with")
+        if not prefix.tokens.startswith(await render({**first, "add_generation_prompt": True})):
+            raise NoTail("the conversation begins differently now")
+    new = views.new_messages
+    if new is None:
+        raise NoTail("what is new does not follow the answer as messages of its own")
+    if any(has_media(message) for message in new.messages):
+        raise NoTail("a medium is not made of tokens that can be put behind others")
+    if appending.bridge is not None and (bridged := appending.bridge(new.messages)) is not None:
+        return bridged
+    return await appending.tails.behind(prefix, new, views.settings, appending.render)
+
+
+async def _as_rendered(
+    views: ConversationViews, render: Callable[[Json], Awaitable[bytes]]
+) -> tuple[Tail | Rewritten, bytes]:
+    """As the template renders the whole conversation."""
     known, renders = KnownPrefix(views.prefix, views.reasons), Renders()
     while isinstance(step := next_step(known, renders), View):
         request = views.request(step)
@@ -138,6 +212,8 @@ class ConversationViews:
         self._items: list[Any] = call.params["input"]
         self.prefix = prefix
         self.reasons = _reasons(self._items[: prefix.items])
+        self.settings = settings_digest(body)
+        self.preamble = preamble_digest(body, call.params)
 
     def request(self, view: View) -> Json | None:
         """The request for a rendering; None when there is none."""
@@ -145,11 +221,9 @@ class ConversationViews:
             return self._body
         if view is View.FIRST:
             return self._rendering(self._messages(self.prefix.first_items))
-        messages, whole = self._until_answer, self._body["messages"]
-        answered = bool(messages) and messages[-1]["role"] == "assistant"
-        if not answered or whole[: len(messages)] != messages:
-            # The new items join the answer's message, or there is no answer.
+        if not self._is_answered:
             return None
+        messages = self._until_answer
         if view is View.BEFORE:
             return self._rendering(messages[:-1])
         if view is View.ALTERED:
@@ -158,6 +232,27 @@ class ConversationViews:
         if view is View.OPEN and made is not None:
             made["continue_final_message"] = True
         return made
+
+    @property
+    def new_messages(self) -> NewMessages | None:
+        """What came after the answer; None when it is not apart from it."""
+        until = self._until_answer
+        new = self._body["messages"][len(until) :]
+        if not self._is_answered or not new or new[0]["role"] == "assistant":
+            return None
+        used = any(message["role"] == "tool" for message in until)
+        return NewMessages(new, until[-1].get("tool_calls") or (), used)
+
+    def short(self, messages: list[Json], *, generation: bool) -> Json:
+        """The request for a made-up conversation with this one's tools and arguments."""
+        return {**self._body, "messages": messages, "add_generation_prompt": generation}
+
+    @cached_property
+    def _is_answered(self) -> bool:
+        """Whether the known items end with an answer that the new ones do not join."""
+        messages, whole = self._until_answer, self._body["messages"]
+        answered = bool(messages) and messages[-1]["role"] == "assistant"
+        return answered and whole[: len(messages)] == messages
 
     @cached_property
     def _until_answer(self) -> list[Json]:
@@ -178,6 +273,12 @@ class ConversationViews:
         if not messages:
             return None
         return {**self._body, "messages": messages, "add_generation_prompt": False}
+
+
+def has_media(message: Mapping[str, Any]) -> bool:
+    """Whether a chat message holds more than text."""
+    content = message.get("content")
+    return isinstance(content, list) and any(part.get("type") != "text" for part in content)
 
 
 def _altered(message: Json) -> Json:

@@ -5,6 +5,7 @@ Task rows are those of NeMo Gym's code_gen or of HumanEval; see `suites`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -48,6 +49,10 @@ _JUDGE_CPU_S = 600
 # before the caller gives up, for the answer to reach it.
 _CLOCK = 20.0
 _MARGIN_S = 2.0
+# Characters of a program in the evidence.
+_EVIDENCE = 100_000
+# Characters of a text that is read within milliseconds.
+_LONG = 50_000
 
 
 class CodeEnvironment(Environment[None]):
@@ -164,7 +169,9 @@ class CodeEnvironment(Environment[None]):
         """Run the tests on the program in the model's last answer."""
         suite = suite_of(rollout.task.payload)
         as_nemo = self.compat_of(rollout.task) == "nemo"
-        source = last_block(rollout.text) if as_nemo else program_of(rollout.text)
+        read, text = (last_block if as_nemo else program_of), rollout.text
+        # It ends within milliseconds, or holds up the other rollouts.
+        source = read(text) if len(text) <= _LONG else await asyncio.to_thread(read, text)
         if not source and isinstance(suite, CheckSuite):
             # A completion without fences, whose indentation continues the prompt's function.
             source = rollout.answer
@@ -176,7 +183,7 @@ class CodeEnvironment(Environment[None]):
             stage.note = judgement.problem or "passed"
         return Verdict(
             float(judgement.passed == judgement.tests and not judgement.problem),
-            evidence={**asdict(judgement), "program": source},
+            evidence={**asdict(judgement), "program": source[:_EVIDENCE]},
             explanation=_explained(judgement),
         )
 

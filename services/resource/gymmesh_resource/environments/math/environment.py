@@ -50,7 +50,7 @@ class MathEnvironment(Environment[None]):
     model `judge` has the last word on answers that are rejected.
     """
 
-    version = "3"
+    version = "4"
     references = ("nemo",)
     verify_needs_session = False
     in_order = False

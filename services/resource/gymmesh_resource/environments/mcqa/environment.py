@@ -33,7 +33,7 @@ _FORMS = (f"ANSWER IS {ANSWER}", f"Answer: {ANSWER}", f"The answer is {ANSWER}."
 class McqaEnvironment(Environment[None]):
     """Multiple choice questions; the reward is 1.0 for the right letter, else 0.0."""
 
-    version = "4"
+    version = "5"
     references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
     processes = 1

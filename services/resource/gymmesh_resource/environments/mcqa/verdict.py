@@ -292,9 +292,13 @@ def _begins_with(text: str, letter: str, question: ChoiceQuestion) -> bool:
 
 
 def _alone(text: str) -> str | None:
-    """The letter that the whole text is."""
+    """The letter that the whole text is. C' is another one than C, which 'C' is."""
     found = _ALONE.fullmatch(text) if len(text) <= _BESIDE else None
-    return found[1].upper() if found else None
+    if found is None:
+        return None
+    before, after = text[: found.start(1)], text[found.end(1) :]
+    primed = any(before.count(mark) != after.count(mark) for mark in "'\"")
+    return None if primed else found[1].upper()
 
 
 def _unmarked(text: str) -> str:

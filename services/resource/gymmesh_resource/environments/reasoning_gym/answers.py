@@ -54,6 +54,8 @@ def _first_boxed(text: str) -> str | None:
 
 
 def _last_boxed(text: str) -> str | None:
+    if _BOX not in text:
+        return None
     found = None
     open_braces: list[int | None] = []  # for each one where a box begins, if it is a box's
     for brace in _BRACE.finditer(text):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from gymmesh_resource.environments.reasoning_gym.corrections import CORRECTIONS, finite, same_number
+from gymmesh_resource.environments.reasoning_gym.corrections import CORRECTIONS, as_expected, finite
 
 # Of an exception's text, kept as evidence.
 _TEXT = 300
@@ -56,8 +56,8 @@ def score(dataset: str, answer: str, entry: dict[str, Any], corrected: bool) -> 
     scorer = _scorer(dataset)
     if corrected and answer != entry["answer"] and not finite(answer):
         return Score(0.0)
-    if corrected and same_number(answer, str(entry["answer"])):
-        answer = str(entry["answer"])
+    if corrected and entry["answer"] is not None:
+        answer = as_expected(answer, str(entry["answer"]))
     correction = CORRECTIONS.get(dataset) if corrected else None
     try:
         if correction is not None:

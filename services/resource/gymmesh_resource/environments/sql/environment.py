@@ -53,7 +53,7 @@ class SqlEnvironment(Environment[None]):
     The reward is 1.0 when the answer's query gives the same result as the expected one, else 0.0.
     """
 
-    version = "2"
+    version = "3"
     references = ("nemo",)
     verify_needs_session = False
     in_order = False

@@ -31,7 +31,15 @@ def find_query(text: str) -> str | None:
     it is a query, or code within a line.
 
     A block that is not closed counts where no other one has a query: an answer may be cut off.
+    Of several semicolons at its end one is kept: behind it there is no other statement.
     """
+    query = _last_query(text)
+    if query is None or not query.endswith(";"):
+        return query
+    return query.rstrip("; \t\r\n") + ";"
+
+
+def _last_query(text: str) -> str | None:
     blocks = list(_BLOCK.finditer(text))
     for block in (*(one for one in reversed(blocks) if one["end"]), *blocks[-1:]):
         query = _query_of(block["inside"])

@@ -33,7 +33,7 @@ _FORMS: Mapping[ExtractionMode, str] = {
 class StringMatchEnvironment(Environment[None]):
     """Questions with a short answer; the reward is 1.0 for the same text or number, else 0.0."""
 
-    version = "3"
+    version = "4"
     references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
 

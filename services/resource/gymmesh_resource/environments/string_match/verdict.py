@@ -4,7 +4,7 @@ Invariant: time is linear in the answers, and an answer equals the expected one 
 which is named: as a text, as a number, as a list, as a state.
 
 - Two numbers with units are compared as such and in no other way: by their exact values, and by
-  their units where both have one.
+  their units where both have one. Metric units and units of time are converted.
 - Other texts are compared as they read without notation, marks and case.
 - Lists are compared item by item, in order. A state of the USA and its code are the same.
 """
@@ -73,7 +73,8 @@ def _same(gold: str, answer: str, tolerance: float) -> Way | None:
     gold, answer = _unwrapped(gold), _unwrapped(answer)
     right, given = quantity(gold), quantity(answer)
     if right is not None and given is not None:
-        same = given.fits_unit_of(right) and given.is_near(right, tolerance)
+        converted = given.in_unit_of(right)
+        same = converted is not None and converted.is_near(right, tolerance)
         return "number" if same else None
     if _is_in_unit(right) or _is_in_unit(given):
         return None  # of the same letters, one is no number of a unit: 3 g is not 3 G

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gymmesh_runtime.errors import MeshError, queue_full
-from gymmesh_runtime.wire.batch import MIB
+from gymmesh_runtime.sizes import MIB
 
 
 class AssemblyBudget:

@@ -12,10 +12,10 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed
 from gymmesh_runtime.sizes import packed_request
-from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.calls import OutgoingCall
 from gymmesh_runtime.wire.mux.exchange import Exchange
+from gymmesh_runtime.wire.mux.outbox import OutboxClosed
 
 #: Messages of a stream that may be under way or wait for their reader.
 WINDOW: Final = 64
@@ -63,7 +63,7 @@ async def call_stream(
             if read == WINDOW // 2:
                 if exchange.table.grant(call.number, read):
                     credit = frames.Credit(call.number, read)
-                    exchange.sender.send([credit], exchange.in_flight.calls)
+                    exchange.sender.send([credit])
                 read = 0
             yield spec.response_of(call.messages.pop(0), exchange.peer)
     finally:
@@ -91,7 +91,7 @@ def _begin(
     timeout: float,
     metadata: Mapping[str, str],
 ) -> asyncio.TimerHandle:
-    """Sends what begins a call, and counts it; returns the timer of its deadline."""
+    """Sends what begins a call; returns the timer of its deadline."""
     timeout = bounded_timeout(timeout, spec.full_name)
     payload = packed_request(spec, request)
     if not exchange.usable:
@@ -99,19 +99,17 @@ def _begin(
     if metadata:
         _check(metadata)
     exchange.table.open(call)
-    exchange.in_flight.calls += 1
     timeout_ms = math.ceil(timeout * 1000)
     begin = frames.begin(
         call.number, spec.full_name, timeout_ms, metadata, payload, call.credit or 0
     )
-    exchange.sender.send(begin, exchange.in_flight.calls)
+    exchange.sender.send(begin)
     return asyncio.get_running_loop().call_later(timeout, _expire, exchange, call, spec.full_name)
 
 
 def _end(exchange: Exchange, call: OutgoingCall, timer: asyncio.TimerHandle) -> None:
     """Leaves a call, which is cancelled if it is not over."""
     timer.cancel()
-    exchange.in_flight.calls -= 1
     exchange.cancel(call)
 
 

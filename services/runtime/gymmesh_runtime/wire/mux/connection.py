@@ -19,7 +19,7 @@ from gymmesh_runtime.errors import (
 )
 from gymmesh_runtime.timers import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
-from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
+from gymmesh_runtime.wire.mux.exchange import Exchange
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.stream import GrpcStream
 from gymmesh_runtime.wire.plain import cancelled_by_caller
@@ -43,10 +43,9 @@ class MuxConnection:
     says that the peer is to be called by plain RPCs.
     """
 
-    def __init__(self, channel: PeerChannel, in_flight: InFlight | None = None) -> None:
+    def __init__(self, channel: PeerChannel) -> None:
         self.exchange: Exchange | None = None
         self._channel = channel
-        self._in_flight = in_flight
         self._running: dict[asyncio.Task[None], Exchange] = {}  # those that leave, too
         self._opening: asyncio.Task[Exchange | None] | None = None
         self._plain_only = False
@@ -155,7 +154,7 @@ class MuxConnection:
     def _start(self, call: Any, held: OpenChannel) -> Exchange:
         address = self._channel.address
         stream = GrpcStream(call, address, opener=True)
-        exchange = Exchange(stream, opener=True, peer=address, in_flight=self._in_flight)
+        exchange = Exchange(stream, opener=True, peer=address)
         exchange.on_leaving = lambda: self._left(exchange)
         task = asyncio.create_task(self._run(exchange, call, held))
         self._running[task] = exchange

@@ -21,7 +21,6 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, from_status, unforeseen
 from gymmesh_runtime.telemetry import LogLimit
-from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,
@@ -32,7 +31,7 @@ from gymmesh_runtime.wire.mux.calls import (
     TableEvent,
 )
 from gymmesh_runtime.wire.mux.frames import Cancel, GoAway, pack, unpack
-from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
+from gymmesh_runtime.wire.mux.sender import Sender
 from gymmesh_runtime.wire.mux.serving import Admit, CallServer
 from gymmesh_runtime.wire.mux.stream import ByteStream
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
@@ -45,23 +44,12 @@ _STOP_S: Final = 5.0
 _MOST_WORDS: Final = 300  # characters of a peer that are logged
 
 
-class InFlight:
-    """How many calls a process has made that have not ended, over all its exchanges.
-
-    The more there are, the longer a frame waits for others to leave with.
-    """
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-
 class Exchange:
     """One end of an Exchange stream.
 
     ``opener`` is the side that opened the stream; ``peer`` is what errors and logs call the other
-    end; ``methods`` are those served to it, by full name; ``in_flight`` counts the calls made here
-    and over other exchanges; ``budget`` is what unfinished messages may take here and elsewhere;
-    ``admit`` lets the peer's calls in, None: all of them.
+    end; ``methods`` are those served to it, by full name; ``budget`` is what unfinished messages
+    may take here and elsewhere; ``admit`` lets the peer's calls in, None: all of them.
     """
 
     def __init__(
@@ -72,16 +60,13 @@ class Exchange:
         peer: str,
         methods: Mapping[str, BoundMethod] | None = None,
         limits: TableLimits | None = None,
-        batching: BatchLimits = BATCHING,
-        in_flight: InFlight | None = None,
         budget: AssemblyBudget | None = None,
         admit: Admit | None = None,
     ) -> None:
         limits = limits or TableLimits()
         self.peer = peer
         self.table = CallTable(opener=opener, limits=limits, budget=budget)
-        self.sender = Sender(batching)
-        self.in_flight = in_flight or InFlight()
+        self.sender = Sender()
         #: Called when no new call should be made, at the latest when the exchange has ended.
         self.on_leaving: Callable[[], None] = lambda: None
         #: Whether this side may begin a call.

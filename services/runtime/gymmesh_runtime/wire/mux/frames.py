@@ -11,8 +11,7 @@ from google.rpc import status_pb2
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.context import NO_METADATA
-from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES
-from gymmesh_runtime.wire.batch import KIB, MIB
+from gymmesh_runtime.sizes import KIB, MAX_MESSAGE_BYTES, MIB
 
 EXCHANGE: Final = "gymmesh.mux.v1.MuxService/Exchange"
 #: The key in a server's first metadata that says that it takes frames. A server without it may

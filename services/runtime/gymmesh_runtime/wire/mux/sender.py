@@ -12,15 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClosed
+from gymmesh_runtime.sizes import MIB
 from gymmesh_runtime.wire.mux.frames import Frame, size_of
+from gymmesh_runtime.wire.mux.outbox import Outbox, OutboxClosed
 
-BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.02)
-#: With fewer calls in flight than this a frame does not wait for others.
-_QUIET: Final = 16
-#: With more it waits so long for each of them, in seconds: less than a process needs for a call
-#: of each anyway, so that what a batch saves costs no throughput.
-_DELAY_PER_CALL_S: Final = 40e-6
 QUEUED_BYTES: Final = 8 * MIB
 #: Of large messages; a call with another one waits.
 _CHUNKED_BYTES: Final = 64 * MIB
@@ -76,8 +71,8 @@ class ChunkQueues:
 class Sender:
     """The send queue of a stream, for any number of calls and one writer."""
 
-    def __init__(self, batching: BatchLimits = BATCHING) -> None:
-        self._outbox: Outbox[Frame] = Outbox(batching, max_queued_bytes=QUEUED_BYTES)
+    def __init__(self) -> None:
+        self._outbox: Outbox[Frame] = Outbox(max_queued_bytes=QUEUED_BYTES)
         self._chunks = ChunkQueues()
         self._room = asyncio.Event()  # set, for a moment, when there may be room for chunks
         self._taken = 0  # frames taken from the outbox since the start
@@ -103,11 +98,8 @@ class Sender:
         if self._outbox.closed:
             raise OutboxClosed
 
-    def send(self, frames: Sequence[Frame], in_flight: int = 0) -> None:
-        """Queues frames of one call: one, or those of a large message; dropped when closed.
-
-        ``in_flight`` says how many calls are in flight; 0 makes it urgent.
-        """
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Queues frames of one call: one, or those of a large message; dropped when closed."""
         first = frames[0]
         if self._outbox.closed:
             return
@@ -115,7 +107,7 @@ class Sender:
             self._chunks.add(first.call, frames)
             self._feed()
         else:
-            self._outbox.put(first, size_of(first), delay_s=_delay_s(in_flight))
+            self._outbox.put(first, size_of(first))
 
     def forget(self, call: int) -> None:
         """Drops what a call still had to send in chunks."""
@@ -148,15 +140,10 @@ class Sender:
         if self._taken > self._piece and (frame := self._chunks.next()) is not None:
             self._piece = self._taken + self.queued_items
             if not self._outbox.closed:
-                self._outbox.put(frame, size_of(frame), urgent=True)
+                self._outbox.put(frame, size_of(frame))
             if self._chunks.size < _CHUNKED_BYTES:
                 self._wake()
 
     def _wake(self) -> None:
         self._room.set()
         self._room.clear()
-
-
-def _delay_s(in_flight: int) -> float:
-    """How long a frame may wait for others, in steps: each new delay sets the writer's timer."""
-    return 0.0 if in_flight < _QUIET else (1 << in_flight.bit_length() - 1) * _DELAY_PER_CALL_S

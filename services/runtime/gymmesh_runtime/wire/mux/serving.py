@@ -12,7 +12,6 @@ from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
 from gymmesh_runtime.sizes import packed_response
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
-from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.calls import (
     CallRefused,
@@ -23,6 +22,7 @@ from gymmesh_runtime.wire.mux.calls import (
     Receiving,
     TableEvent,
 )
+from gymmesh_runtime.wire.mux.outbox import OutboxClosed
 from gymmesh_runtime.wire.mux.sender import Sender
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
 
@@ -129,9 +129,8 @@ class CallServer:
             answer = frames.answer(call.number, packed_response(method.spec, response))
             if self._sender.full:
                 await self._may_send(call, credit=False)
-            in_flight = self._table.incoming
             if self._table.end(call.number):
-                self._sender.send(answer, in_flight)
+                self._sender.send(answer)
         except asyncio.CancelledError:
             self._end(call.number, cancelled())
         except Exception as error:
@@ -150,7 +149,7 @@ class CallServer:
                 if call.credit == 0 or self._sender.full:
                     await self._may_send(call, credit=True)
                 call.credit -= 1
-                self._sender.send(frames.message(call.number, message), self._table.incoming)
+                self._sender.send(frames.message(call.number, message))
         finally:
             await responses.aclose()
 
@@ -174,7 +173,7 @@ class CallServer:
 
     def _send_end(self, number: int, error: BaseException | None) -> None:
         status = None if error is None else to_status(error)
-        self._sender.send([frames.End(number, status)], self._table.incoming)
+        self._sender.send([frames.End(number, status)])
 
 
 def _timeout_s(call: IncomingCall) -> float:

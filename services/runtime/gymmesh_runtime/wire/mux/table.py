@@ -22,8 +22,7 @@ from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime import errors
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.sizes import too_large
-from gymmesh_runtime.wire.batch import KIB, MIB
+from gymmesh_runtime.sizes import KIB, MIB, too_large
 from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget, Chunks
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,

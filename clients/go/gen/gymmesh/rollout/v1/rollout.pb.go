@@ -926,7 +926,13 @@ type Verification struct {
 	Compat string `protobuf:"bytes,12,opt,name=compat,proto3" json:"compat,omitempty"`
 	// Rewards of parts of the rollout, finite; may be empty. They do not change
 	// `reward`.
-	Spans         []*RewardSpan `protobuf:"bytes,13,rep,name=spans,proto3" json:"spans,omitempty"`
+	Spans []*RewardSpan `protobuf:"bytes,13,rep,name=spans,proto3" json:"spans,omitempty"`
+	// Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
+	// how, as a JSON object. Only rows have it; a verifier leaves it empty.
+	ReverifiedJson []byte `protobuf:"bytes,14,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
+	// Likewise the rollout's verdicts before this one, the oldest first, as a JSON
+	// array of verifications.
+	PreviousJson  []byte `protobuf:"bytes,15,opt,name=previous_json,json=previousJson,proto3" json:"previous_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1048,6 +1054,20 @@ func (x *Verification) GetCompat() string {
 func (x *Verification) GetSpans() []*RewardSpan {
 	if x != nil {
 		return x.Spans
+	}
+	return nil
+}
+
+func (x *Verification) GetReverifiedJson() []byte {
+	if x != nil {
+		return x.ReverifiedJson
+	}
+	return nil
+}
+
+func (x *Verification) GetPreviousJson() []byte {
+	if x != nil {
+		return x.PreviousJson
 	}
 	return nil
 }
@@ -3252,7 +3272,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04name\x12'\n" +
 	"\vduration_us\x18\x02 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\n" +
 	"durationUs\x12\x1a\n" +
-	"\x04note\x18\x03 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04note\"\x9f\x05\n" +
+	"\x04note\x18\x03 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04note\"\xed\x05\n" +
 	"\fVerification\x12F\n" +
 	"\x06status\x18\x01 \x01(\x0e2&.gymmesh.rollout.v1.VerificationStatusB\x06\x8a\xa0\x19\x02\x10\x01R\x06status\x12#\n" +
 	"\x06reward\x18\x02 \x01(\x01B\x06\x8a\xa0\x19\x02\x10\x01H\x00R\x06reward\x88\x01\x01\x12K\n" +
@@ -3271,7 +3291,9 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	" \x01(\bR\vawaitsGroup\x12 \n" +
 	"\vexplanation\x18\v \x01(\tR\vexplanation\x12\x16\n" +
 	"\x06compat\x18\f \x01(\tR\x06compat\x124\n" +
-	"\x05spans\x18\r \x03(\v2\x1e.gymmesh.rollout.v1.RewardSpanR\x05spansB\t\n" +
+	"\x05spans\x18\r \x03(\v2\x1e.gymmesh.rollout.v1.RewardSpanR\x05spans\x12'\n" +
+	"\x0freverified_json\x18\x0e \x01(\fR\x0ereverifiedJson\x12#\n" +
+	"\rprevious_json\x18\x0f \x01(\fR\fpreviousJsonB\t\n" +
 	"\a_reward\"\xa4\x01\n" +
 	"\x0eModelCallUsage\x12\x1c\n" +
 	"\x05model\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x05model\x12\x1c\n" +

@@ -106,8 +106,8 @@ type Row struct {
 	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,27,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// How the program that ran as the agent ended, where one did.
 	Program *v11.ProgramEnded `protobuf:"bytes,28,opt,name=program,proto3,oneof" json:"program,omitempty"`
-	// Keys of the task's row that are keys of this message, as an object; of `metadata`,
-	// those that the row's own metadata has.
+	// Keys of the task's row that are keys of this message, as an object; of its
+	// `metadata`, where that is an object, the keys of RowMetadata.
 	TaskExtrasJson []byte `protobuf:"bytes,29,opt,name=task_extras_json,json=taskExtrasJson,proto3" json:"task_extras_json,omitempty"`
 	// The task's other keys, then those of the verdict's evidence whose names are free.
 	OverlayJson   []byte `protobuf:"bytes,30,opt,name=overlay_json,json=overlayJson,proto3" json:"overlay_json,omitempty"`
@@ -587,8 +587,8 @@ type RowMetadata struct {
 	WeightsVersions []uint64 `protobuf:"varint,6,rep,packed,name=weights_versions,json=weightsVersions,proto3" json:"weights_versions,omitempty"`
 	// Where the time went.
 	Timings *RowTimings `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
-	// The members of the task's own `metadata`, where that is an object, without those
-	// that are set above.
+	// The members of the task's own `metadata`, where that is an object, without the keys
+	// of this message, which stand in the row's `task_extras`.
 	OverlayJson   []byte `protobuf:"bytes,8,opt,name=overlay_json,json=overlayJson,proto3" json:"overlay_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1353,7 +1353,12 @@ type RowFailure struct {
 	// The service, tool, verifier or budget concerned.
 	Component string `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`
 	// The model call or function call concerned.
-	CallId        string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// Where `gym-cli reverify` could not judge a stored rollout: when and by what, as
+	// the verdict's `reverified_json`.
+	ReverifiedJson []byte `protobuf:"bytes,6,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
+	// Likewise the verdicts before, as the verdict's `previous_json`.
+	PreviousJson  []byte `protobuf:"bytes,7,opt,name=previous_json,json=previousJson,proto3" json:"previous_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1421,6 +1426,20 @@ func (x *RowFailure) GetCallId() string {
 		return x.CallId
 	}
 	return ""
+}
+
+func (x *RowFailure) GetReverifiedJson() []byte {
+	if x != nil {
+		return x.ReverifiedJson
+	}
+	return nil
+}
+
+func (x *RowFailure) GetPreviousJson() []byte {
+	if x != nil {
+		return x.PreviousJson
+	}
+	return nil
 }
 
 // A google.rpc.Status with its ErrorInfo.
@@ -1654,7 +1673,7 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"\ttrainable\x18\x04 \x01(\bB\x06\x8a\xa0\x19\x02\x10\x01R\ttrainable\x12\x1b\n" +
 	"\x06reward\x18\x05 \x01(\x01H\x00R\x06reward\x88\x01\x01\x126\n" +
 	"\x05usage\x18\x06 \x01(\v2\x18.gymmesh.row.v1.UsageSumB\x06\x8a\xa0\x19\x02\x10\x01R\x05usageB\t\n" +
-	"\a_reward\"\xf7\x01\n" +
+	"\a_reward\"\xc5\x02\n" +
 	"\n" +
 	"RowFailure\x12@\n" +
 	"\bboundary\x18\x01 \x01(\x0e2\x1c.gymmesh.rollout.v1.BoundaryB\x06\x8a\xa0\x19\x02\x10\x01R\bboundary\x129\n" +
@@ -1662,7 +1681,9 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"\n" +
 	"retry_safe\x18\x03 \x01(\bB\x06\x8a\xa0\x19\x02\x10\x01R\tretrySafe\x12$\n" +
 	"\tcomponent\x18\x04 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\tcomponent\x12\x1f\n" +
-	"\acall_id\x18\x05 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x06callId\"\xf3\x01\n" +
+	"\acall_id\x18\x05 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x06callId\x12'\n" +
+	"\x0freverified_json\x18\x06 \x01(\fR\x0ereverifiedJson\x12#\n" +
+	"\rprevious_json\x18\a \x01(\fR\fpreviousJson\"\xf3\x01\n" +
 	"\tRowStatus\x12\x1a\n" +
 	"\x04code\x18\x01 \x01(\x05B\x06\x8a\xa0\x19\x02\x10\x01R\x04code\x12 \n" +
 	"\amessage\x18\x02 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\amessage\x12\x1e\n" +

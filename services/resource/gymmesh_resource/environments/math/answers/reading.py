@@ -120,6 +120,8 @@ def read(text: str) -> list[Form]:
         return [Words(_DOTS.sub("…", text).replace(" ", ""))]
     if date := words.read_date_or_time(text):
         return [Words(date)]
+    if " and " in text and (amount := read_number_words(text)) is not None:
+        return [amount]  # one and a half: no list
     time = words.read_bare_time(text)
     forms: list[Form] = [] if time is None else [Words(time)]
     problem: Unreadable | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from gymmesh_resource.environments._number_words import number_of_words
+from gymmesh_resource.environments._number_words import factor_of, number_of_words
 from gymmesh_resource.environments.math.answers.evaluation import NoValue, exact
 from gymmesh_resource.environments.math.answers.expressions import (
     Node,
@@ -22,7 +22,6 @@ from gymmesh_resource.environments.math.answers.units import (
     Unit,
     is_known_unit,
     read_unit,
-    scale_of,
 )
 
 _BASE = re.compile(
@@ -188,15 +187,14 @@ def _without_unit(text: str) -> tuple[str, Unit | None]:
     roman = "\\text" in behind_it
     written = _TEXT.sub(r" \1 ", behind_it)
     said = re.sub(r"\s*\^\s*", "^", written).split()
-    counted = _LITERAL.fullmatch(head) or scale_of(said[0]) is not None
+    counted = _LITERAL.fullmatch(head) or factor_of(said[0]) is not None
     if not roman and not (counted and all(map(_is_unit_word, said))):
         return text, None
-    power = 0
-    while said and (scale := scale_of(said[0])) is not None:
-        power, said = power + scale, said[1:]
-    if power:  # 3.2 million is a number as it is written, and no product
-        plain = _PLAIN.fullmatch(head)
-        head = f"{head}e{power}" if plain else f"({head})\\cdot 10^{{{power}}}"
+    factor = Fraction(1)
+    while said and (one := factor_of(said[0])) is not None:
+        factor, said = factor * one, said[1:]
+    if factor != 1:
+        head = _times(head, factor)
     if not said:
         return head, None
     unit = read_unit(" ".join(said))
@@ -205,8 +203,23 @@ def _without_unit(text: str) -> tuple[str, Unit | None]:
     return head, unit
 
 
+def _times(text: str, factor: Fraction) -> str:
+    """The number times what a word behind it says. 3.2 million is a number, and no product."""
+    power = len(str(factor.numerator)) - 1
+    plain = _PLAIN.fullmatch(text)
+    if factor == 10**power:
+        return f"{text}e{power}" if plain else f"({text})\\cdot 10^{{{power}}}"
+    if plain is None:
+        return f"({text})\\cdot\\frac{{{factor.numerator}}}{{{factor.denominator}}}"
+    value = Fraction(text.replace(" ", "")) * factor
+    if value.denominator == 1:
+        return str(value)
+    sign = "-" if value < 0 else ""
+    return f"{sign}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
 def _is_unit_word(word: str) -> bool:
     names = [name for name in re.split(r"[/^\d{}\-]+|\\cdot", word) if name]
     return all(
-        is_known_unit(name) or len(name) > 3 or scale_of(name) or name == "per" for name in names
+        is_known_unit(name) or len(name) > 3 or factor_of(name) or name == "per" for name in names
     )

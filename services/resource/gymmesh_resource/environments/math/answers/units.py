@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gymmesh_resource.environments._number_words import SCALES
-
 # Each unit: its names; what it is as a product of base units; how many of them.
 _TABLE = """
 m meter meters metre metres = m
@@ -146,11 +144,6 @@ def read_unit(text: str) -> Unit | None:
             total = total.times(_named(found["name"]), sign if power > 0 else -sign)
         power_before = 1
     return total
-
-
-def scale_of(word: str) -> int | None:
-    """The power of ten that a word such as million stands for."""
-    return 2 if word.lower() == "hundred" else SCALES.get(word.lower())
 
 
 def is_known_unit(name: str) -> bool:

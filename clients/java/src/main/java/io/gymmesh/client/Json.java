@@ -6,12 +6,16 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
+import com.fasterxml.jackson.core.io.NumberOutput;
+import com.fasterxml.jackson.core.json.JsonWriteFeature;
 import com.google.protobuf.ByteString;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
+import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.math.MathContext;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
@@ -52,6 +56,7 @@ public final class Json {
           // Keys are of documents that anybody may send: keeping them would fill the memory.
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
           .disable(JsonFactory.Feature.CANONICALIZE_FIELD_NAMES)
+          .disable(JsonWriteFeature.WRITE_HEX_UPPER_CASE)
           .streamReadConstraints(
               StreamReadConstraints.builder()
                   .maxNestingDepth(MAX_DEPTH)
@@ -185,7 +190,7 @@ public final class Json {
     } else if (value instanceof BigInteger integer) {
       out.writeNumber(integer);
     } else if (value instanceof Double real && Double.isFinite(real)) {
-      out.writeNumber(real);
+      out.writeNumber(literal(real));
     } else if (value instanceof Map<?, ?> object) {
       out.writeStartObject();
       for (Map.Entry<?, ?> entry : object.entrySet()) {
@@ -202,6 +207,23 @@ public final class Json {
     } else {
       throw new CodecException(value + " is not a JSON value");
     }
+  }
+
+  /** A real as clients in other languages write it: an id is made of what is written. */
+  private static String literal(double real) {
+    double size = Math.abs(real);
+    // The library's digits are the fewest that are read as this number, but that it has at least
+    // two.
+    BigDecimal decimal = new BigDecimal(NumberOutput.toString(size, true)).stripTrailingZeros();
+    BigDecimal one = decimal.round(new MathContext(1)).stripTrailingZeros();
+    decimal = one.doubleValue() == size ? one : decimal;
+    String sign = Math.copySign(1, real) < 0 ? "-" : "";
+    if (size == 0 || size >= 1e-5 && size < 1e16) {
+      return sign + decimal.setScale(Math.max(decimal.scale(), 1)).toPlainString();
+    }
+    int exponent = decimal.precision() - decimal.scale() - 1;
+    return String.format(
+        "%s%se%+d", sign, decimal.movePointLeft(exponent).toPlainString(), exponent);
   }
 
   /**

@@ -9,6 +9,7 @@ import io.gymmesh.rollout.v1.Rollout;
 import io.gymmesh.rollout.v1.ToolCallCompleted;
 import io.gymmesh.rollout.v1.ToolCallRecord;
 import io.gymmesh.rollout.v1.ToolOutcome;
+import io.gymmesh.rollout.v1.Verification;
 import io.gymmesh.row.v1.Actor;
 import io.gymmesh.row.v1.RowMetadata;
 import io.gymmesh.row.v1.RowTimings;
@@ -123,8 +124,11 @@ final class RowSums {
     return List.copyOf(sums.values());
   }
 
-  /** Those beside the root agent that called models, in the order of their names. */
-  static List<Actor> actors(Rollout rollout) {
+  /**
+   * Those beside the root agent that called models, in the order of their names. A failed rollout
+   * has no verdict, and its actors no reward.
+   */
+  static List<Actor> actors(Rollout rollout, Verification verdict) {
     Set<String> names = new TreeSet<>(Json.BY_CODE_POINTS);
     rollout.getModelCallsList().forEach(call -> names.add(call.getActor()));
     names.remove("");
@@ -140,7 +144,7 @@ final class RowSums {
               .setModelCalls(calls.size())
               .setTrainable(calls.stream().anyMatch(ModelCallCompleted::getTrainable))
               .setUsage(usage(calls));
-      for (RewardComponent part : rollout.getVerified().getVerification().getComponentsList()) {
+      for (RewardComponent part : verdict.getComponentsList()) {
         if (part.getName().equals(name)) {
           actor.setReward(part.getValue());
         }

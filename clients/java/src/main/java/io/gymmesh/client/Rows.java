@@ -25,6 +25,8 @@ import io.gymmesh.row.v1.RowResponse;
 import io.gymmesh.row.v1.RowStatus;
 import io.gymmesh.row.v1.ToolCall;
 import io.gymmesh.row.v1.Turn;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -46,6 +48,8 @@ public final class Rows {
        "temperature": null, "text": null, "tool_choice": "auto", "tools": [],
        "top_logprobs": null, "top_p": null, "truncation": null, "user": null}
       """;
+  // How far above 0 a log probability may be.
+  private static final double LOGPROB_ROUNDING = 1e-3;
   private static final ByteString EMPTY = ByteString.copyFromUtf8("{}");
 
   private final Task task;
@@ -166,7 +170,7 @@ public final class Rows {
       row.addAllFirstItems(started.getItemsList());
     }
     row.addAllModelUsage(RowSums.usageByModel(rollout, failed));
-    row.addAllActors(RowSums.actors(rollout));
+    row.addAllActors(RowSums.actors(rollout, row.getVerification()));
     for (TurnCompleted turn : rollout.getTurnsList()) {
       row.addTurns(copy(Turn.newBuilder(), turn));
     }
@@ -206,6 +210,7 @@ public final class Rows {
     }
     for (int i = 0; i < parts.size(); i++) {
       ModelCallCompleted done = parts.get(i).call();
+      checkTokens(done);
       ModelCall.Builder call =
           copy(ModelCall.newBuilder(), done, done.getResponse())
               .setItemCount(parts.get(i).items().size())
@@ -217,6 +222,27 @@ public final class Rows {
         call.addAllItems(parts.get(i).items());
       }
       row.addCalls(call);
+    }
+  }
+
+  /** Refuses log probabilities that no reader of rows takes: too many, too few, or positive. */
+  private static void checkTokens(ModelCallCompleted call) {
+    ByteString sampled = call.getTokens().getOutputTokenIds();
+    ByteString known = call.getTokens().getLogprobs();
+    String place = "call " + call.getCallId() + ": ";
+    if (!known.isEmpty() && known.size() != sampled.size()) {
+      throw new CodecException(
+          place
+              + String.format(
+                  "there are %d bytes of token ids and %d of log probabilities",
+                  sampled.size(), known.size()));
+    }
+    ByteBuffer numbers = known.asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
+    while (numbers.remaining() >= Float.BYTES) {
+      float one = numbers.getFloat();
+      if (one > LOGPROB_ROUNDING && Float.isFinite(one)) {
+        throw new CodecException(place + "the log probability " + one + " is positive");
+      }
     }
   }
 
@@ -328,9 +354,9 @@ public final class Rows {
     if (kept.get("metadata") instanceof Map<?, ?> theirs) {
       Map<String, Object> hidden = new LinkedHashMap<>();
       Map<String, Object> beside = new LinkedHashMap<>();
-      Set<String> said = Codec.writeObject(metadata.build()).keySet();
+      Set<String> columns = Codec.keys(metadata);
       theirs.forEach(
-          (key, value) -> (said.contains(key) ? hidden : beside).put((String) key, value));
+          (key, value) -> (columns.contains(key) ? hidden : beside).put((String) key, value));
       kept.remove("metadata");
       if (!hidden.isEmpty()) {
         kept.put("metadata", hidden);

@@ -6,8 +6,6 @@ import io.gymmesh.rollout.v1.Task;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -16,6 +14,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.bouncycastle.crypto.digests.Blake2bDigest;
 
 /**
  * Reads task files: JSON lines, one task each.
@@ -36,6 +35,7 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
   private static final Set<String> OWN_KEYS =
       Set.of("task_id", "environment", "agent", "seed", "tags");
   private static final long SEED_STEP = 1_000_003;
+  private static final int ID_BYTES = 16;
 
   /** A row that is no task; the message says where and why. */
   public static final class TaskException extends IllegalArgumentException {
@@ -195,15 +195,14 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
     return name;
   }
 
-  /** An id made of the row's content. */
+  /** An id made of the row's content, the same in every language. */
   private static String contentId(Map<String, Object> row) {
-    try {
-      MessageDigest digest = MessageDigest.getInstance("SHA-256");
-      byte[] hash = digest.digest(Json.writeBytes(Json.sorted(row)));
-      return "t-" + HexFormat.of().formatHex(hash, 0, 16);
-    } catch (NoSuchAlgorithmException e) {
-      throw new IllegalStateException(e);
-    }
+    byte[] text = Json.writeBytes(Json.sorted(row));
+    Blake2bDigest digest = new Blake2bDigest(Byte.SIZE * ID_BYTES);
+    digest.update(text, 0, text.length);
+    byte[] hash = new byte[ID_BYTES];
+    digest.doFinal(hash, 0);
+    return "t-" + HexFormat.of().formatHex(hash);
   }
 
   /** Tells identical rows apart that name no id. */

@@ -15,6 +15,7 @@ import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
 import io.gymmesh.errors.v1.ErrorReason;
 import io.gymmesh.errors.v1.ModelUsage;
+import io.gymmesh.model.v1.TokenCapture;
 import io.gymmesh.responses.v1.Item;
 import io.gymmesh.responses.v1.Response;
 import io.gymmesh.responses.v1.ResponseParams;
@@ -28,6 +29,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -35,6 +37,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
+import org.junit.jupiter.api.function.Executable;
 
 /** The vectors of tests/contract, which clients in every language are tested with. */
 class VectorsTest {
@@ -193,6 +196,60 @@ class VectorsTest {
                       Row again = Codec.read(written, Row.newBuilder()).build();
                       assertEquals(written, Codec.write(again));
                       assertEquals(row.getCallsCount(), again.getCallsCount());
+                    }));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> answers() throws IOException {
+    Map<String, Object> file = object(read("vectors/rows.json"));
+    Task task = proto(file.get("task"), Task.newBuilder());
+    return array(file.get("answers")).stream()
+        .map(VectorsTest::object)
+        .map(
+            one ->
+                dynamicTest(
+                    (String) one.get("about"),
+                    () -> {
+                      Rollout rollout = proto(one.get("rollout"), Rollout.newBuilder());
+                      Row row = Rows.completed(task, rollout);
+                      assertEquals(one.get("response"), Codec.write(row.getResponse()));
+                    }));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> logprobs() throws IOException {
+    return array(object(read("vectors/rows.json")).get("logprobs")).stream()
+        .map(VectorsTest::object)
+        .map(
+            one ->
+                dynamicTest(
+                    (String) one.get("about"),
+                    () -> {
+                      Object document = Json.parse("{\"logprobs\":" + one.get("json") + "}");
+                      ByteString read =
+                          Codec.read(document, TokenCapture.newBuilder()).getLogprobs();
+                      Object bytes = one.get("bytes") == null ? "" : one.get("bytes");
+                      assertEquals(bytes, Base64.getEncoder().encodeToString(read.toByteArray()));
+                    }));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> tokens() throws IOException {
+    return array(object(read("vectors/rows.json")).get("tokens")).stream()
+        .map(VectorsTest::object)
+        .map(
+            one ->
+                dynamicTest(
+                    (String) one.get("about"),
+                    () -> {
+                      Rollout rollout = proto(one.get("rollout"), Rollout.newBuilder());
+                      Executable write =
+                          () -> Codec.write(Rows.completed(Task.getDefaultInstance(), rollout));
+                      if ((boolean) one.get("has_row")) {
+                        write.execute();
+                      } else {
+                        assertThrows(CodecException.class, write);
+                      }
                     }));
   }
 

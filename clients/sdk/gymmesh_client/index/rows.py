@@ -1,0 +1,74 @@
+"""The columns of the index that come from a rollout's row. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
+
+
+# What a row says in the index.
+COLUMNS: Final = ("rollout_id", "task_id", "repeat", "environment", "reason", "reward", "tokens")
+
+
+class _TokenSums(msgspec.Struct):
+    total_tokens: _Whole | None = None
+
+
+class _Response(msgspec.Struct):
+    usage: _TokenSums | None = None
+
+
+class _Status(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Failure(msgspec.Struct):
+    status: _Status | None = None
+
+
+class _Row(msgspec.Struct):
+    rollout_id: str | None = None
+    task_id: str | None = None
+    repeat_index: _Whole | None = None
+    environment: str | None = None
+    reward: float | None = None
+    stop_reason: str | None = None
+    response: _Response | None = None
+    failure: _Failure | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Row)
+
+
+def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:
+    """What COLUMNS are for a row, one line of JSON: None where it does not say it; all None where a
+    key has another type than rows have, because the index must not keep a run from being read.
+    """
+    try:
+        found = _DECODER.decode(row)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return (None,) * len(COLUMNS)
+    usage = found.response.usage if found.response else None
+    reason = found.stop_reason
+    if found.failure and found.failure.status:
+        reason = found.failure.status.reason
+    return (
+        found.rollout_id,
+        found.task_id,
+        found.repeat_index,
+        found.environment,
+        reason,
+        found.reward,
+        usage.total_tokens if usage else None,
+    )
+
+
+def is_failure(row: bytes) -> bool:
+    """Whether a row that can be read has the failure of a rollout."""
+    try:
+        return _DECODER.decode(row).failure is not None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False

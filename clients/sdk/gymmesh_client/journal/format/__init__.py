@@ -1,1 +1,0 @@
-"""A journal's bytes and its files' names: layout, keys, records and frames. Pure."""

@@ -1,1 +1,0 @@
-"""The index of a run in SQLite: asked (index), written (build), its tables, what rows say."""

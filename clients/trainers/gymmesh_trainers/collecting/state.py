@@ -1,0 +1,84 @@
+"""What a trainer saves beside its checkpoint, so that a resumed run trains on the same rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gymmesh_client import UserError
+
+VERSION: Final = 1
+
+
+class SavedTask(msgspec.Struct):
+    """A task that was drawn and whose group no trainer got.
+
+    Attributes:
+        task: the message, serialised.
+        source: the name that it was drawn with.
+        own_id: its id in its source.
+    """
+
+    task: bytes
+    source: str = ""
+    own_id: str = ""
+
+
+class SavedRun(msgspec.Struct):
+    """The groups that a step left under way.
+
+    Attributes:
+        step: the step that began them; with `part`, it names the files.
+        part: of the step's tasks, from 1.
+        drawn: whether their tasks are the collector's own, and not the step's.
+        groups: those that no trainer got, in the order in which they were begun.
+    """
+
+    step: int
+    part: int
+    drawn: bool
+    groups: list[SavedTask]
+
+
+class CollectorState(msgspec.Struct, kw_only=True):
+    """A collector's state.
+
+    Attributes:
+        version: of this form.
+        step: the last step that began; 0: none.
+        weights_version: the version that was announced last; None: none.
+        newest_version: the newest version that was announced or seen.
+        counts: of the collector.
+        carried: what earlier steps left under way.
+        returned: tasks that a step drew and dropped; they are drawn first.
+        tasks: the state of the collector's own tasks; None: it has none.
+    """
+
+    version: int = VERSION
+    step: int = 0
+    weights_version: int | None = None
+    newest_version: int | None = None
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    carried: list[SavedRun] = msgspec.field(default_factory=list)
+    returned: list[SavedTask] = msgspec.field(default_factory=list)
+    tasks: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as JSON can hold it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    @staticmethod
+    def of(state: Mapping[str, Any]) -> CollectorState:
+        """The state of a dictionary. Raises UserError for one of another form."""
+        version = state.get("version")
+        if version != VERSION:
+            raise UserError(
+                f"state: version {version!r} is not known; this version of gymmesh reads {VERSION}"
+            )
+        try:
+            return msgspec.convert(dict(state), CollectorState)
+        except msgspec.ValidationError as error:
+            raise UserError(f"state: {error}") from None

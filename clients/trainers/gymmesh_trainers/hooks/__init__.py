@@ -1,0 +1,26 @@
+"""What the trainers' hooks share.
+
+lost.py              sampled tokens that a trainer has no room for: refused, or warned of
+refusals.py          what a hook can't hand over: images, seeds
+completion_limit.py  ends a rollout where the trainer's longest completion ends
+repeats.py           which repeat of its task a rollout is
+siblings.py          the rewards of a group, for a rollout in it that has none
+"""
+
+from gymmesh_trainers.hooks.completion_limit import CompletionLimit
+from gymmesh_trainers.hooks.lost import Lost, LostTokens, paths_left_out
+from gymmesh_trainers.hooks.refusals import refuse_images, refuse_seed
+from gymmesh_trainers.hooks.repeats import Repeats
+from gymmesh_trainers.hooks.siblings import Siblings, filler_rewards
+
+__all__ = [
+    "CompletionLimit",
+    "Lost",
+    "LostTokens",
+    "Repeats",
+    "Siblings",
+    "filler_rewards",
+    "paths_left_out",
+    "refuse_images",
+    "refuse_seed",
+]

@@ -1,0 +1,130 @@
+"""Sampled tokens that a trainer has no room for.
+
+A rollout has several samples where its history was rewritten, an agent branched, or several actors
+spoke. Samples are merged where their tokens allow it. What still doesn't fit is refused, or left
+out with a warning that says how many sampled tokens are lost: never silently.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from gymmesh_client import UserError
+from gymmesh_trainers.rollouts import Rollout, TrainingSample, merged
+
+Lost = Literal["refuse", "warn"]
+"""What becomes of a rollout with sampled tokens that the trainer has no room for."""
+
+_LOG: Final = logging.getLogger("gymmesh.trainers")
+
+
+class LostTokens:
+    """Chooses the samples that a trainer has room for.
+
+    Args:
+        lost: refuse a rollout that would lose sampled tokens, or warn.
+        trainer: its name, for messages.
+
+    Attributes:
+        sampled: the tokens that the policy sampled so far, in all rollouts.
+        trained: of these, the tokens that were handed over.
+
+    Raises ValueError for a `lost` that there is not.
+    """
+
+    def __init__(self, lost: Lost, trainer: str) -> None:
+        if lost not in ("refuse", "warn"):
+            raise ValueError(f"lost: must be 'refuse' or 'warn', not {lost!r}")
+        self.sampled = 0
+        self.trained = 0
+        self._refuses = lost == "refuse"
+        self._trainer = trainer
+
+    def one(self, rollout: Rollout, most: int | None = None) -> TrainingSample | None:
+        """The sample for a trainer with room for one: the root agent's last path, else the last of
+        all, with all that can be merged into it. None where the rollout has no sample.
+
+        most: the completion tokens that there is room for; None: any number.
+
+        Raises UserError where sampled tokens are lost and that is refused.
+        """
+        found = self.all_of_one_reward(rollout, most, room=1)
+        return found[-1] if found else None
+
+    def all_of_one_reward(
+        self, rollout: Rollout, most: int | None = None, *, room: int | None = None
+    ) -> list[TrainingSample]:
+        """The samples for a trainer that gives all samples of a rollout the same reward, merged
+        where possible. The last is the root agent's last path, else the last of all; it decides
+        the reward. Empty where the rollout has no sample.
+
+        room: how many samples there is room for; None: any number. most, raises: as in `one`.
+        """
+        kept = kept_samples(rollout)[-room if room else 0 :]
+        trained = sum(_trained(sample, most) for sample in kept)
+        self.account(rollout, trained, kept)
+        return kept
+
+    def account(self, rollout: Rollout, trained: int, kept: Sequence[TrainingSample] = ()) -> None:
+        """Count what is handed over of a rollout; refuse it, or warn, where it is not all.
+
+        trained: the tokens handed over. Raises UserError.
+        """
+        sampled = rollout.counts.sampled
+        if trained < sampled:
+            lost = sampled - trained
+            sentence = (
+                f"rollout {rollout.id} of task {rollout.task.id}: {self._trainer} has no room for "
+                f"{lost} of its {sampled} sampled tokens ({lost / sampled:.0%}): "
+                f"{_why(rollout, len(kept))}"
+            )
+            if self._refuses:
+                raise UserError(
+                    f"{sentence}. Keep the history append-only, hand it to a trainer that takes "
+                    "several samples, or accept the loss with lost='warn'"
+                )
+            _LOG.warning("%s; they are not trained", sentence)
+        self.sampled += sampled
+        self.trained += trained
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """`tokens_sampled`, `tokens_trained` and `tokens_lost` so far."""
+        lost = self.sampled - self.trained
+        return {
+            "tokens_sampled": self.sampled,
+            "tokens_trained": self.trained,
+            "tokens_lost": lost,
+        }
+
+
+def kept_samples(rollout: Rollout) -> list[TrainingSample]:
+    """The samples with the reward of `Rollout.last_sample`, merged where tokens allow; last the one
+    that trains it. Pure.
+    """
+    last = rollout.last_sample
+    if last is None:
+        return []
+    reward = rollout.reward_of(last.actor)
+    alike = [one for one in rollout.samples if rollout.reward_of(one.actor) == reward]
+    return sorted(merged(alike), key=lambda one: one.holds(last))
+
+
+def paths_left_out(rollout: Rollout, kept: Sequence[TrainingSample]) -> int:
+    """How many samples of the rollout are in none of those that are handed over."""
+    return sum(not any(one.holds(sample) for one in kept) for sample in rollout.samples)
+
+
+def _trained(sample: TrainingSample, most: int | None) -> int:
+    return sample.trained if most is None else sum(sample.completion_mask[:most])
+
+
+def _why(rollout: Rollout, kept: int) -> str:
+    samples = len(rollout.samples)
+    if samples > kept:
+        return f"it has {samples} samples, and {kept} can be handed over"
+    if rollout.counts.trained < rollout.counts.sampled:
+        return "their prompts can't be put together (allow_token_divergence)"
+    return "they are beyond the longest completion"

@@ -1,0 +1,52 @@
+"""What a hook can't hand over, refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import UserError
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
+
+
+def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
+    """Raise UserError for a rollout with an image or a file: the hooks hand over token ids alone,
+    and the trainer would compute other probabilities without the image. So is one that failed,
+    for the chat templates of texts fail at images.
+    """
+    if any(map(_is_medium, _parts(rollout.message))):
+        raise UserError(
+            f"rollout {rollout.id} of task {rollout.task.id}: has an image or a file, which the "
+            f"hook for {trainer} can't hand over; it hands over token ids. Use tasks of text"
+        )
+
+
+def refuse_seed(seed: object, task_id: str, engine: str) -> None:
+    """Raise UserError for a task with a seed that the engine can't sample with."""
+    if seed is not None:
+        raise UserError(
+            f"task {task_id}: seed: {engine} samples without a seed of the call; remove it from "
+            "the task"
+        )
+
+
+def _is_medium(part: responses_pb2.ContentPart) -> bool:
+    return part.HasField("input_image") or part.opaque.type.startswith("input_")
+
+
+def _parts(rollout: pb.Rollout) -> Iterator[responses_pb2.ContentPart]:
+    """All parts of contents that the model read."""
+    yield from _of_items(rollout.started.items)
+    for call in rollout.model_calls:
+        yield from _of_items(call.context_items)
+    for tool in rollout.tool_calls:
+        yield from _of_items([tool.completed.output])
+    for turn in rollout.turns:
+        yield from _of_items(turn.items)
+
+
+def _of_items(items: Iterable[responses_pb2.Item]) -> Iterator[responses_pb2.ContentPart]:
+    for item in items:
+        yield from item.message.parts.parts
+        yield from item.function_call_output.parts.parts

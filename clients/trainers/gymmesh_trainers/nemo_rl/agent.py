@@ -1,0 +1,165 @@
+"""NeMo Gym's agent server over a mesh: `POST /run` and `POST /aggregate_metrics`."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from statistics import fmean
+from typing import Any, Final
+
+from aiohttp import web
+
+from gymmesh_client import UserError
+from gymmesh_responses import CodecError, dumps, dumps_sorted, loads
+from gymmesh_trainers.collecting import MeshPlace, Model, TrainerCollector
+from gymmesh_trainers.nemo_rl.rows import Forks, NotTrainable, trained_row, whole_row
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
+
+_MAX_BODY: Final = 64 * 1024 * 1024
+_FAILED: Final = "_ng_failure_class"
+_TERMINAL: Final = "_ng_failure_terminal"
+# NeMo Gym's own collection has this key in its rows; NeMo RL's do not.
+_COLLECTED: Final = "_ng_rollout_index"
+# What NeMo Gym puts into a row for itself, and no verifier reads.
+_THEIRS: Final = ("agent_ref", "_rowidx", "_ng_task_index", _COLLECTED)
+# NeMo RL takes a status of 500 or more for a fault that may pass, and others for one of the task.
+_FAULT: Final = 502
+_NOT_TRAINABLE: Final = 422
+_log = logging.getLogger("gymmesh.trainers")
+
+
+class NemoAgent:
+    """Serves `POST /run` with rollouts in an environment.
+
+    Args:
+        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        model: the policy.
+        forks: what becomes of a rollout whose tokens are several chains, of which NeMo RL can read
+            one: `mask` leaves it out of the loss, `train` trains the last chain.
+        settings: see Settings.
+
+    Attributes:
+        counts: `rollouts` answered, `failed`, `forked`, and the policy's tokens: `sampled_tokens`,
+            `lost_tokens`.
+    """
+
+    def __init__(
+        self,
+        place: MeshPlace,
+        *,
+        model: Model | None = None,
+        forks: Forks = "mask",
+        **settings: Any,
+    ) -> None:
+        if forks not in ("mask", "train"):
+            raise ValueError(f"forks: must be 'mask' or 'train', not {forks!r}")
+        self.counts: Counter[str] = Counter()
+        self._forks = forks
+        self._collector = TrainerCollector(place, model=model, **settings)
+        self._times: Counter[bytes] = Counter()
+
+    def application(self) -> web.Application:
+        """The application; it opens the mesh when it starts."""
+        application = web.Application(client_max_size=_MAX_BODY)
+        application.cleanup_ctx.append(self._mesh)
+        application.router.add_post("/run", self._run)
+        application.router.add_post("/aggregate_metrics", self._metrics)
+        return application
+
+    async def _mesh(self, application: web.Application) -> Any:
+        async with self._collector:
+            yield
+
+    async def _run(self, request: web.Request) -> web.Response:
+        """A rollout of a row: the row with its answer. 400: no task; 502: the rollout failed;
+        422: NeMo RL can't train it.
+
+        NeMo Gym's own collection ends at the first HTTP error, but has a file for rows that say
+        why they failed; so a row of its gets that, and no reward.
+        """
+        try:
+            row = loads(await request.read())
+            if not isinstance(row, dict):
+                raise UserError("the body must be a JSON object, a row of the data")
+            theirs = {key: row.pop(key) for key in _THEIRS if key in row}
+            rollout = await self._collector.one(row, repeat=self._repeat(row, theirs))
+        except (CodecError, UserError) as error:
+            return _answer({"error": str(error)}, 400)
+        if isinstance(rollout, FailedRollout):
+            self.counts["failed"] += 1
+            said = {"error": rollout.why, "boundary": rollout.boundary, "reason": rollout.reason}
+            if _COLLECTED not in theirs:
+                return _answer(said, _FAULT)
+            row.pop("reward", None)  # a row that was a rollout once may have its old one
+            # What NeMo Gym reads of it: its cause, and whether to try it again.
+            said[_FAILED] = f"{rollout.boundary}/{rollout.reason}"
+            retry_safe = rollout.message.failed.failure.retry_safe
+            return _answer({**row, **theirs, **said, _TERMINAL: not retry_safe}, 200)
+        if _COLLECTED in theirs:
+            return _answer({**whole_row(rollout), **theirs}, 200)
+        try:
+            return _answer({**self._trained(rollout), **theirs}, 200)
+        except NotTrainable as error:
+            self.counts["failed"] += 1
+            return _answer({"error": str(error)}, _NOT_TRAINABLE)
+
+    def _trained(self, rollout: Rollout) -> dict[str, Any]:
+        """The row for NeMo RL, counted. Raises NotTrainable."""
+        made = trained_row(rollout, self._forks)
+        counts = self.counts
+        counts["rollouts"] += 1
+        counts["sampled_tokens"] += made.sampled
+        if made.trained < made.sampled:
+            counts["forked"] += 1
+            counts["lost_tokens"] += made.sampled - made.trained
+            if counts["forked"].bit_count() == 1:  # said whenever twice as many
+                _log.warning(
+                    "%d of %d rollouts had tokens that NeMo RL can't train (a fork, or tokens that "
+                    "were not sampled freely): %.1f %% of all sampled tokens are lost so far",
+                    counts["forked"],
+                    counts["rollouts"],
+                    100 * counts["lost_tokens"] / counts["sampled_tokens"],
+                    extra={"urgent": True},
+                )
+        return made.row
+
+    def _repeat(self, row: Mapping[str, Any], theirs: Mapping[str, Any]) -> int:
+        """Which repeat of its task a row is. It matters where the task has a seed: with the same
+        one, a group would be one answer many times.
+        """
+        said = theirs.get(_COLLECTED)
+        if type(said) is int and said >= 0:
+            return said
+        if row.get("seed") is None:
+            return 0
+        key = blake2b(dumps_sorted(row), digest_size=16).digest()
+        self._times[key] += 1
+        return self._times[key] - 1
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """What NeMo Gym's own collection asks for at its end: the mean of what was judged."""
+        try:
+            body = loads(await request.read())
+            rows = body["verify_responses"] if isinstance(body, dict) else []
+            return _answer(metrics_of(rows if isinstance(rows, list) else []), 200)
+        except (CodecError, KeyError):
+            return _answer({"error": "the body must have `verify_responses`, a list"}, 400)
+
+
+def metrics_of(rows: Sequence[Any]) -> dict[str, Any]:
+    """NeMo Gym's AggregateMetrics of rows. Pure."""
+    rewards = [
+        float(row["reward"])
+        for row in rows
+        if isinstance(row, dict) and isinstance(row.get("reward"), int | float)
+    ]
+    failed = sum(isinstance(row, dict) and _FAILED in row for row in rows)
+    key = {"mean/reward": fmean(rewards)} if rewards else {}
+    counts = {"rollouts": len(rewards), "failed": failed}
+    return {"agent_metrics": {**key, **counts}, "key_metrics": key, "group_level_metrics": []}
+
+
+def _answer(body: Any, status: int) -> web.Response:
+    return web.Response(body=dumps(body), status=status, content_type="application/json")

@@ -1,0 +1,58 @@
+"""How many tokens of a rollout were sampled, and how. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_responses import TOKEN_BYTES
+from gymmesh_trainers.rollouts.samples import TrainingSample
+from gymmesh_trainers.rollouts.token_tree import constrained
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Output tokens of a rollout's model calls, as far as the engine gave token ids.
+
+    Attributes:
+        sampled: that the policy sampled freely, in its calls of the conversation.
+        trained: of these, those that the samples train. Fewer only where a prompt can't be put
+            together (`allow_token_divergence`).
+        forced: in the same calls, put there without a choice.
+        grammar: in the same calls, sampled where a grammar or schema allowed only some tokens.
+        side: in calls beside the conversation, such as a title.
+        frozen: of models that nobody trains: judges, user simulators, frozen actors.
+    """
+
+    sampled: int = 0
+    trained: int = 0
+    forced: int = 0
+    grammar: int = 0
+    side: int = 0
+    frozen: int = 0
+
+    @classmethod
+    def of(cls, rollout: pb.Rollout, samples: Sequence[TrainingSample]) -> TokenCounts:
+        """samples: all samples of the rollout."""
+        sampled = forced = grammar = side = frozen = 0
+        for call in rollout.model_calls:
+            count = len(call.tokens.output_token_ids) // TOKEN_BYTES
+            if not call.trainable:
+                frozen += count
+            elif call.side_call:
+                side += count
+            else:
+                spans = constrained(call.tokens)
+                bound = sum(end - first for first, end, _ in spans)
+                mine = sum(
+                    end - first
+                    for first, end, kind in spans
+                    if kind == tokens_pb2.CONSTRAINT_GRAMMAR
+                )
+                sampled, grammar, forced = (
+                    sampled + count - bound, grammar + mine, forced + bound - mine,
+                )  # fmt: skip
+        trained = sum(sample.trained for sample in samples)
+        return cls(sampled, trained, forced, grammar, side, frozen)

@@ -1,0 +1,300 @@
+"""How vLLM and SGLang are asked for samples of token ids, and how their answers read. Pure.
+
+The ids of an answer are those that the server sampled, never ids of its text: an answer without
+them is refused.
+
+Facts: vLLM's `POST /v1/completions` (a prompt may be a list of ids; `return_token_ids`, and for
+versions without it `return_tokens_as_token_ids`), SGLang's `POST /generate` (`input_ids`,
+`meta_info.output_token_logprobs`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+from gymmesh_model.backends.vllm import distribution_of, version_of
+from gymmesh_model.errors import AnswerInvalid
+
+Json = dict[str, Any]
+LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
+Distribution: TypeAlias = "tokens_pb2.LogprobDistribution.ValueType"
+
+_UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+_SAMPLING: Final = tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
+_RAW: Final = tokens_pb2.LOGPROB_DISTRIBUTION_RAW
+_TOKEN_ID: Final = "token_id:"
+
+
+class TokenProtocol(ABC):
+    """One server's requests and answers.
+
+    Attributes:
+        path: where it samples, see `PoolEndpoint.at`.
+        abort_path: where a request is aborted by its id; empty: closing its connection does it.
+    """
+
+    path: ClassVar[str]
+    abort_path: ClassVar[str] = ""
+
+    @abstractmethod
+    def request(
+        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+    ) -> Json:
+        """The body that asks for an answer to a prompt. logprobs: whether they are wanted."""
+
+    @abstractmethod
+    def finish_reason(self, answer: Mapping[str, Any]) -> object:
+        """Why the answer ended, in the server's words. Raises AnswerInvalid."""
+
+    @abstractmethod
+    def generation(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
+    ) -> Generation:
+        """What the server sampled. Raises AnswerInvalid for what is not exact, and MeshError as
+        `Generation.ended`.
+        """
+
+    def probe(self) -> Json | None:
+        """The body of one cheap request whose answer shows which distribution the server's log
+        probabilities are of; None where that needs none.
+        """
+        return None
+
+    def probed(self, answer: Mapping[str, Any]) -> Distribution:
+        """What the answer to `probe` shows. Raises AnswerInvalid."""
+        return _UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmCompletions(TokenProtocol):
+    """vLLM's `POST /v1/completions`.
+
+    Attributes:
+        model: its name at the server; empty: the one that it serves.
+        priority: of requests, where the server schedules by priority; 0: not said.
+        logprobs_mode: the server's `--logprobs-mode`; None: found out by `probe`.
+    """
+
+    path: ClassVar[str] = "/completions"
+    model: str = ""
+    priority: int = 0
+    logprobs_mode: LogprobsMode | None = None
+
+    def request(
+        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+    ) -> Json:
+        body: Json = {
+            "prompt": list(prompt),
+            # Without the key vLLM samples 16 tokens; null is as many as the context has room for.
+            "max_tokens": params.max_tokens,
+            "return_token_ids": True,
+        }
+        body |= {
+            key: value for key, value in params.as_dict().items() if key not in ("max_tokens",)
+        }
+        if self.model:
+            body["model"] = self.model
+        if params.stop_token_ids:
+            body["stop_token_ids"] = list(params.stop_token_ids)
+        if self.priority:
+            body["priority"] = self.priority
+        if logprobs:
+            # 0: of the sampled token alone.
+            body |= {"logprobs": 0, "return_tokens_as_token_ids": True}
+        return body
+
+    def finish_reason(self, answer: Mapping[str, Any]) -> object:
+        return _vllm_choice(answer).get("finish_reason")
+
+    def generation(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
+    ) -> Generation:
+        choice = _vllm_choice(answer)
+        read = choice.get("prompt_token_ids")
+        if read is not None and read != prompt:
+            raise AnswerInvalid(
+                "the server read another prompt than the token ids that it was sent"
+            )
+        given = choice.get("logprobs")
+        given = given if isinstance(given, Mapping) else {}
+        ids = choice.get("token_ids")
+        if ids is None:
+            ids = _ids_of_words(given.get("tokens"))
+        logprobs = given.get("token_logprobs") or ()
+        ids, logprobs = _exact(ids, logprobs)
+        return _ended(
+            ids,
+            logprobs,
+            choice.get("finish_reason"),
+            _spans(choice.get("weight_versions")),
+            self._distribution() if logprobs else _UNKNOWN,
+        )
+
+    def probe(self) -> Json | None:
+        if self.logprobs_mode is not None:
+            return None
+        # Only the first of two tokens may be drawn: the second's log probability tells.
+        body: Json = {"prompt": [0], "max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 2}
+        return body | ({"model": self.model} if self.model else {})
+
+    def probed(self, answer: Mapping[str, Any]) -> Distribution:
+        given = _vllm_choice(answer).get("logprobs")
+        listed = given.get("top_logprobs") if isinstance(given, Mapping) else None
+        if not isinstance(listed, list) or not listed or not isinstance(listed[0], Mapping):
+            return _UNKNOWN
+        found = [one for one in listed[0].values() if isinstance(one, int | float)]
+        first_two = sorted(found, reverse=True)[:2]
+        return distribution_of(*first_two) if len(first_two) == 2 else _UNKNOWN
+
+    def _distribution(self) -> Distribution:
+        if self.logprobs_mode is None:
+            return _UNKNOWN
+        return _SAMPLING if self.logprobs_mode == "processed_logprobs" else _RAW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SglangGenerate(TokenProtocol):
+    """SGLang's `POST /generate`.
+
+    Attributes:
+        priority: of requests, where the server schedules by priority; 0: not said.
+        original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
+    """
+
+    # Beside the base URL's last segment, so that `http://host:30000/v1` works, too.
+    path: ClassVar[str] = "/../generate"
+    abort_path: ClassVar[str] = "/../abort_request"
+    priority: int = 0
+    original_logprobs: bool = False
+
+    def request(
+        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+    ) -> Json:
+        sampling = params.as_dict(seed="sampling_seed")
+        sampling.pop("max_tokens", None)
+        # Without the key SGLang samples 128 tokens; null is as many as the context has room for.
+        sampling["max_new_tokens"] = params.max_tokens
+        if params.stop_token_ids:
+            sampling["stop_token_ids"] = list(params.stop_token_ids)
+        body: Json = {
+            "rid": request_id,
+            "input_ids": list(prompt),
+            "sampling_params": sampling,
+            "return_logprob": logprobs,
+        }
+        return body | ({"priority": self.priority} if self.priority else {})
+
+    def finish_reason(self, answer: Mapping[str, Any]) -> object:
+        said = _meta(answer).get("finish_reason")
+        return said.get("type") if isinstance(said, Mapping) else said
+
+    def generation(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
+    ) -> Generation:
+        meta = _meta(answer)
+        read = meta.get("prompt_tokens")
+        if isinstance(read, int) and read != len(prompt):
+            raise AnswerInvalid(
+                f"the server read {read} prompt tokens, and it was sent {len(prompt)}"
+            )
+        ids, entries = answer.get("output_ids"), meta.get("output_token_logprobs")
+        logprobs: Sequence[Any] = ()
+        if entries:
+            try:
+                logprobs = [entry[0] for entry in entries]
+                sampled = [entry[1] for entry in entries]
+            except (TypeError, IndexError, KeyError):
+                raise AnswerInvalid("its output_token_logprobs are not lists") from None
+            if ids is not None and ids != sampled:
+                raise AnswerInvalid("its output_ids are others than those of its log probabilities")
+            ids = sampled
+        ids, logprobs = _exact(ids, logprobs)
+        versions = _spans(meta.get("weight_versions"))
+        if not versions and (version := version_of(meta.get("weight_version"))) is not None:
+            versions = [(version, 0)]
+        finish = self.finish_reason(answer)
+        return _ended(
+            ids, logprobs, finish, versions, self._distribution(params) if logprobs else _UNKNOWN
+        )
+
+    def _distribution(self, params: SamplingParams) -> Distribution:
+        """SGLang's are of the distribution after the temperature and before any cut; of greedy
+        samples, of the model's own.
+        """
+        if self.original_logprobs or params.temperature == 0:
+            return _RAW
+        top_p = 1.0 if params.top_p is None else params.top_p
+        is_cut = top_p < 1.0 or bool(params.min_p) or (params.top_k or -1) > 0
+        return _UNKNOWN if is_cut else _SAMPLING
+
+
+def _vllm_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
+        raise AnswerInvalid("it has not one choice")
+    return choices[0]
+
+
+def _meta(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = answer.get("meta_info")
+    if not isinstance(meta, Mapping):
+        raise AnswerInvalid("it has no meta_info")
+    return meta
+
+
+def _exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
+    """The ids and their log probabilities, checked."""
+    if not isinstance(ids, list) or not all(type(one) is int for one in ids):
+        raise AnswerInvalid(
+            "it has no token ids; is it a server of vLLM or SGLang, and not an older one?"
+        )
+    listed = isinstance(logprobs, Sequence)
+    found = [float(one) for one in logprobs if isinstance(one, int | float)] if listed else []
+    if not listed or len(found) < len(logprobs):
+        raise AnswerInvalid("its log probabilities are not a list of numbers")
+    if found and len(found) != len(ids):
+        raise AnswerInvalid(f"it has {len(found)} log probabilities for {len(ids)} tokens")
+    return ids, found
+
+
+def _ids_of_words(words: Any) -> list[int] | None:
+    """The ids of tokens that are spelled `token_id:17`; None where one is not."""
+    if not isinstance(words, list):
+        return None
+    found: list[int] = []
+    for word in words:
+        number = word.removeprefix(_TOKEN_ID) if isinstance(word, str) else ""
+        if not number.isdecimal() or number == word:
+            return None
+        found.append(int(number))
+    return found
+
+
+def _spans(said: Any) -> list[tuple[int, int]]:
+    """Versions of the weights with the first token of each; empty where one is not a number."""
+    if not isinstance(said, list):
+        return []
+    spans: list[tuple[int, int]] = []
+    for one in said:
+        version = version_of(one.get("version")) if isinstance(one, Mapping) else None
+        start = one.get("start") if isinstance(one, Mapping) else None
+        if version is None or type(start) is not int:
+            return []
+        spans.append((version, start))
+    return spans
+
+
+def _ended(
+    ids: Sequence[int],
+    logprobs: Sequence[float],
+    finish_reason: object,
+    versions: Sequence[tuple[int, int]],
+    distribution: Distribution,
+) -> Generation:
+    made = Generation.ended(ids, logprobs, finish_reason)
+    return Generation(made.token_ids, made.logprobs, made.finished, versions, distribution)

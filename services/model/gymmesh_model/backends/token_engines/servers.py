@@ -1,0 +1,103 @@
+"""Engines as a program makes them: `TokenBackend(tokenizer, VllmEngine("http://gpu-0:8000/v1"))`.
+
+They add no limit of their own to the number of calls or to a call's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gymmesh_model.backends.token_engines.engine import ServerEngine
+from gymmesh_model.backends.token_engines.protocols import (
+    LogprobsMode,
+    SglangGenerate,
+    VllmCompletions,
+)
+from gymmesh_model.config import ModelConfig
+from gymmesh_runtime.config import Secret
+
+# Calls at a time, where a program sets no limit; a server's refusals make it fewer.
+_ANY: Final = 2**31 - 1
+
+
+class VllmEngine(ServerEngine):
+    """vLLM of any version that is told token ids by `POST {url}/completions`.
+
+    Args:
+        url: the server's base URL, version included (`http://gpu-0:8000/v1`), or several.
+        model: its name at the server; empty: the one that it serves.
+        api_key: sent as a bearer token.
+        headers: further HTTP headers; treated as secret.
+        max_retries: how often a failed call is sent again.
+        logprobs_mode: the server's `--logprobs-mode`, so that log probabilities say which
+            distribution they are of; None: found out by a request for one token.
+        priority: of requests, where the server schedules by priority.
+        weights_poll_s: seconds between two questions for the version of the weights.
+
+    Raises ValueError for a URL that can't be one.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        model: str = "",
+        api_key: str = "",
+        headers: Mapping[str, str] | None = None,
+        max_retries: int = 2,
+        logprobs_mode: LogprobsMode | None = None,
+        priority: int = 0,
+        weights_poll_s: float = 2.0,
+    ) -> None:
+        super().__init__(
+            "policy",
+            _endpoints("vllm_tokens", url, api_key, headers, max_retries),
+            VllmCompletions(model=model, priority=priority, logprobs_mode=logprobs_mode),
+            weights_poll_s=weights_poll_s,
+        )
+
+
+class SglangEngine(ServerEngine):
+    """SGLang by `POST {url}/generate`.
+
+    Args:
+        url: the server's URL (`http://gpu-0:30000`), or several.
+        api_key, headers, max_retries, priority: as for `VllmEngine`.
+        original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
+
+    Raises ValueError for a URL that can't be one.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        api_key: str = "",
+        headers: Mapping[str, str] | None = None,
+        max_retries: int = 2,
+        priority: int = 0,
+        original_logprobs: bool = False,
+    ) -> None:
+        super().__init__(
+            "policy",
+            _endpoints("sglang", url, api_key, headers, max_retries),
+            SglangGenerate(priority=priority, original_logprobs=original_logprobs),
+        )
+
+
+def _endpoints(
+    backend: str,
+    url: str | Sequence[str],
+    api_key: str,
+    headers: Mapping[str, str] | None,
+    max_retries: int,
+) -> ModelConfig:
+    return ModelConfig(
+        backend=backend,
+        urls=[url] if isinstance(url, str) else list(url),
+        api_key=Secret(api_key) if api_key else None,
+        headers={name: Secret(value) for name, value in (headers or {}).items()},
+        max_retries=max_retries,
+        max_concurrency=_ANY,
+    )

@@ -1,0 +1,176 @@
+"""Has the tails of append-only prompts rendered, and checks once that they may be used.
+
+What a tail is and what is checked: `gymmesh_model.tokens.append_only`. A tail costs two renderings
+of a short conversation; the first of each shape costs about sixteen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.tokens import (
+    MARKS,
+    OTHER_MARKS,
+    Ends,
+    Marks,
+    NewMessages,
+    Prefix,
+    Shape,
+    answer,
+    behind,
+    common_tail,
+    histories,
+)
+from gymmesh_runtime.errors import MeshError
+
+Json = dict[str, Any]
+Render = Callable[[list[Json], bool], Awaitable[bytes]]
+"""The tokens of messages as the template renders them. The flag: ready for an answer. Raises
+MeshError; a template's own refusal is MODEL_REQUEST_REFUSED."""
+
+# Tools and template arguments of this many kinds are known at a time.
+_MOST_SHAPES: Final = 512
+_DEPENDS: Final = "what the template puts behind an answer depends on what came before"
+
+
+class NoTail(Exception):
+    """The prompt cannot be append-only; the message is a clause that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """ends: None where tails of this shape cannot be used, for `reason`. calls: how many calls the
+    made-up answer has.
+    """
+
+    ends: Ends | None
+    reason: str = ""
+    calls: int = 0
+
+
+class Tails:
+    """The tails of one tokenizer's prompts, and which shapes of them were checked."""
+
+    def __init__(self) -> None:
+        self._checked: OrderedDict[tuple[bytes, Shape], _Checked] = OrderedDict()
+        self._checking: dict[tuple[bytes, Shape], asyncio.Lock] = {}
+
+    async def behind(
+        self, prefix: Prefix, new: NewMessages, settings: bytes, render: Render
+    ) -> bytes:
+        """The tokens behind those of the prefix.
+
+        settings: a digest of the tools and the template's arguments, which `render` applies.
+        Raises NoTail, and what `render` raises for other causes than a template's refusal.
+        """
+        checked = await self._check(new, (settings, new.shape), render)
+        if checked.ends is None:
+            raise NoTail(checked.reason)
+        tail = await _tail(_with_calls(new, checked.calls), render)
+        found = behind(prefix, tail, checked.ends)
+        if found is None:
+            raise NoTail("where the answer before ends cannot be told from the template")
+        return found
+
+    async def _check(self, new: NewMessages, key: tuple[bytes, Shape], render: Render) -> _Checked:
+        known = self._checked.get(key)
+        if known is not None:
+            self._checked.move_to_end(key)
+            return known
+        # Rollouts that begin together ask for one check.
+        async with self._checking.setdefault(key, asyncio.Lock()):
+            if (known := self._checked.get(key)) is None:
+                known = await _checked(new, render)
+                self._checked[key] = known
+                if len(self._checked) > _MOST_SHAPES:
+                    self._checked.popitem(last=False)
+        self._checking.pop(key, None)
+        return known
+
+
+async def _checked(new: NewMessages, render: Render) -> _Checked:
+    """What holds for new messages of this shape."""
+    reason = ""
+    # Some templates take one tool call an answer, and some leave calls out.
+    for calls in sorted({len(new.calls), min(1, len(new.calls)), 0}, reverse=True):
+        try:
+            return _Checked(await _ends(_with_calls(new, calls), render), calls=calls)
+        except NoTail as error:
+            reason = reason or str(error)
+    return _Checked(None, reason)
+
+
+async def _ends(new: NewMessages, render: Render) -> Ends:
+    """Raises NoTail where the tail depends on more than the new messages."""
+    first, *others = histories(new)
+    tail = await _tail(new, render)
+    if not tail:
+        raise NoTail("the template renders nothing behind an answer")
+    others_tails = [
+        await _tail_or_none(new, render, reasons=True),
+        *[await _tail_or_none(new, render, history=one) for one in others],
+    ]
+    if not new.calls:  # behind a call, its rest separates the mark from the answer's end
+        others_tails += [await _tail_or_none(new, render, marks=one) for one in OTHER_MARKS]
+    if any(one is not None and one != tail for one in others_tails):
+        raise NoTail(_DEPENDS)
+    for place, message in enumerate(new.messages):
+        if message["role"] not in ("user", "tool"):
+            left = [*new.messages[:place], *new.messages[place + 1 :]]
+            without = NewMessages(left, new.calls, new.used_tools)
+            if await _tail_or_none(without, render) == tail:
+                raise NoTail(f"the template moves a later {message['role']} message")
+    plain = await _end((), first, render)
+    return Ends(await _end(new.calls, first, render) if new.calls else plain, plain)
+
+
+async def _tail(
+    new: NewMessages,
+    render: Render,
+    *,
+    history: list[Json] | None = None,
+    marks: Marks = MARKS,
+    reasons: bool = False,
+) -> bytes:
+    """The tail of new messages. Raises NoTail where the template refuses them."""
+    before = histories(new)[0] if history is None else history
+    try:
+        one, two = [
+            await render([*before, answer(new.calls, mark, reasons=reasons), *new.messages], True)
+            for mark in marks
+        ]
+    except MeshError as error:
+        if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
+            raise
+        raise NoTail(f"a short conversation cannot be rendered: {error.message}") from None
+    if one == two:
+        raise NoTail("the template leaves out the answer")
+    return common_tail(one, two)
+
+
+async def _tail_or_none(new: NewMessages, render: Render, **how: Any) -> bytes | None:
+    try:
+        return await _tail(new, render, **how)
+    except NoTail:
+        return None
+
+
+async def _end(calls: Sequence[Json], history: list[Json], render: Render) -> bytes:
+    """What comes behind a last answer with these calls; empty where the template refuses it."""
+    try:
+        one, two = [await render([*history, answer(calls, mark)], False) for mark in MARKS]
+    except MeshError as error:
+        if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
+            raise
+        return b""
+    return common_tail(one, two)
+
+
+def _with_calls(new: NewMessages, calls: int) -> NewMessages:
+    """The same behind an answer with the first of its calls."""
+    return NewMessages(new.messages, new.calls[:calls], new.used_tools)

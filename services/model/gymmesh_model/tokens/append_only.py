@@ -1,0 +1,167 @@
+"""Append-only prompts: what a chat template puts behind an answer, whatever came before it. Pure.
+
+Known are the tokens that the parent call read and wrote, and the messages that are new since. The
+tail goes from the end of the answer over the new messages to the beginning of the next answer. It
+is read off renderings in which a short made-up history replaces the real one:
+
+    history, an answer that ends with ONE, the new messages  ┐ what both renderings end with
+    history, an answer that ends with TWO, the new messages  ┘ is the tail
+
+The history's own tokens are not rendered again, so a template that rewrites them (drops earlier
+reasoning, spells tool calls anew) changes nothing. This is right only where the tail depends on
+the new messages alone. That is checked once for each `Shape` of new messages, tools and template
+arguments: with a longer history, with reasoning, and with other marks. Where it fails, the call is
+rendered whole, see `gymmesh_model.tokens.continuation`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh_model.tokens.record import Prefix
+from gymmesh_responses import TOKEN_BYTES, common_tokens, dumps
+
+Json = dict[str, Any]
+Marks = tuple[str, str]
+
+MARKS: Final[Marks] = ("one", "two")
+# A word may join what comes behind it into one token where another, or a full stop, does not.
+OTHER_MARKS: Final[tuple[Marks, ...]] = (("four", "nine"), ("one.", "two!"))
+# Long enough for the templates that count an id's letters.
+_CALL_ID: Final = "call00001"
+_QUESTION: Final = {"role": "user", "content": "Go on."}
+_LATER_QUESTION: Final = {"role": "user", "content": "And now?"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the tail of a prompt may depend on, besides the text of the new messages.
+
+    roles: of the new messages. calls: how many tool calls the answer before them made. used_tools:
+    whether the conversation had tool results before that answer.
+    """
+
+    roles: tuple[str, ...]
+    calls: int
+    used_tools: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessages:
+    """Chat messages behind an answer. calls: the tool calls of that answer."""
+
+    messages: Sequence[Json]
+    calls: Sequence[Json]
+    used_tools: bool
+
+    @property
+    def shape(self) -> Shape:
+        roles = tuple(str(message["role"]) for message in self.messages)
+        return Shape(roles, len(self.calls), self.used_tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the template puts behind a last answer; tokens as bytes, empty where it puts nothing.
+
+    answer: behind the mark of an answer with the shape's calls, so that the rest of a call comes
+    first. plain: behind an answer without calls.
+    """
+
+    answer: bytes
+    plain: bytes
+
+
+def histories(new: NewMessages) -> list[list[Json]]:
+    """Made-up conversations before the answer. The first is the one that tails are read off; the
+    others are those that must give the same tail.
+    """
+    used = [_called([_call({})]), _result()] if new.used_tools else []
+    answered = {"role": "assistant", "content": "Fine."}
+    thought = {**answered, "reasoning_content": "Well."}
+    return [
+        [_QUESTION, *used],
+        [_QUESTION, *used, answered, _LATER_QUESTION],
+        [_QUESTION, thought, _LATER_QUESTION, *used],
+    ]
+
+
+def answer(calls: Sequence[Json], mark: str, *, reasons: bool = False) -> Json:
+    """An answer that ends with the mark: in its text, or in the arguments of its last call."""
+    made: Json = {"role": "assistant", "content": mark}
+    if calls:
+        function = {"name": calls[-1]["function"]["name"], "arguments": _arguments(mark)}
+        made = _called([*calls[:-1], {**calls[-1], "function": function}])
+    return {**made, "reasoning_content": "Well."} if reasons else made
+
+
+def common_tail(one: bytes, other: bytes) -> bytes:
+    """The tokens that both end with."""
+    shared = common_tokens(_reversed(one), _reversed(other))
+    return one[len(one) - shared * TOKEN_BYTES :]
+
+
+def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
+    """The tokens that come behind the known ones; None where the answer's end cannot be told.
+
+    tail: behind the mark, as read off. An answer that ended with a stop token has sampled a part
+    of the tail already: that token, or the one that stands for the template's. An answer that was
+    cut gets the template's.
+    """
+    last = prefix.tokens[-TOKEN_BYTES:]
+    most = max(len(ends.answer), TOKEN_BYTES)
+    if prefix.closed is not False:
+        # A template may end an answer only where a message follows, or by that message's head.
+        reach = most + TOKEN_BYTES if tail.startswith(ends.answer) else most
+        stop = _index(tail[:reach], last)
+        if stop >= 0:
+            return tail[stop + TOKEN_BYTES :]
+    begins = _end_begins(tail, ends, most)
+    if begins is None:
+        return None
+    if prefix.closed and ends.plain:
+        # The model's own stop token stands for the template's.
+        return tail[begins + TOKEN_BYTES :]
+    return tail[begins:]
+
+
+def _end_begins(tail: bytes, ends: Ends, most: int) -> int | None:
+    """Where in the tail the template's end of the answer begins, the rest of a call left out."""
+    if ends.answer == ends.plain:
+        return 0
+    if ends.plain:
+        place = _index(tail[:most], ends.plain[:TOKEN_BYTES])
+        return place if place >= 0 else None
+    return len(ends.answer) if tail.startswith(ends.answer) else None
+
+
+def _index(tokens: bytes, token: bytes) -> int:
+    """The offset of the first such token, in bytes, or -1."""
+    for place in range(0, len(tokens), TOKEN_BYTES):
+        if tokens[place : place + TOKEN_BYTES] == token:
+            return place
+    return -1
+
+
+def _reversed(tokens: bytes) -> bytes:
+    return array("i", tokens)[::-1].tobytes()
+
+
+def _called(calls: Sequence[Json]) -> Json:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls)}
+
+
+def _call(arguments: Json) -> Json:
+    text = dumps(arguments).decode()
+    return {"id": _CALL_ID, "type": "function", "function": {"name": "look", "arguments": text}}
+
+
+def _result() -> Json:
+    return {"role": "tool", "tool_call_id": _CALL_ID, "content": "Fine."}
+
+
+def _arguments(mark: str) -> str:
+    return dumps({"value": mark}).decode()

@@ -1,0 +1,58 @@
+"""A loop of one's own with torch: dynamic sampling, evaluation between steps, kill and resume."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+_LOST_S = 600.0
+
+
+def command(folder: Path, steps: int, seed: int) -> list[str]:
+    given = ["--folder", str(folder), "--steps", str(steps), "--seed", str(seed)]
+    return [sys.executable, "examples/grpo/loop.py", *given]
+
+
+def trained(folder: Path, steps: int, seed: int) -> list[dict[str, Any]]:
+    """Train to the end; the lines of all steps."""
+    subprocess.run(command(folder, steps, seed), cwd=ROOT, check=True, timeout=_LOST_S)
+    return lines_of(folder)
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, seed: int) -> None:
+    found = trained(tmp_path, 40, seed)
+    assert [line["step"] for line in found] == list(range(1, 41))
+    curve = [line["evaluation"] for line in found if "evaluation" in line]
+    assert len(curve) == 8
+    assert sum(curve[-2:]) / 2 > curve[0] + 0.1, curve
+
+
+def test_a_training_killed_in_its_seventh_step_goes_on_with_the_same_rollouts(
+    tmp_path: Path,
+) -> None:
+    whole = trained(tmp_path / "whole", 12, 0)
+    folder = tmp_path / "killed"
+    process = subprocess.Popen(command(folder, 12, 0), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["step"] == 6:
+            break
+    # In the middle of step 7: some of its rollouts are on disk.
+    rows = folder / "rollouts.step-7.jsonl"
+    while not (rows.exists() and rows.stat().st_size) and process.poll() is None:
+        pass
+    process.kill()
+    process.wait()
+    assert [line["step"] for line in lines_of(folder)] == list(range(1, 7))
+    assert trained(folder, 12, 0) == whole

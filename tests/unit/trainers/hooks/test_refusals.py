@@ -1,0 +1,59 @@
+"""What hooks can't hand over, by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import UserError
+from gymmesh_resource import Task
+from gymmesh_responses import item_from_json
+from gymmesh_trainers import Rollout
+from gymmesh_trainers.hooks import Repeats, refuse_images, refuse_seed
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+FILE = {"type": "input_file", "file_id": "f"}
+TEXT = {"type": "input_text", "text": "hello"}
+
+
+def rollout(where: str, part: dict[str, str]) -> Rollout:
+    message = pb.Rollout(rollout_id="ro")
+    said = item_from_json({"type": "message", "role": "user", "content": [TEXT, part]})
+    output = item_from_json({"type": "function_call_output", "call_id": "c", "output": [part]})
+    match where:
+        case "started":
+            message.started.items.append(said)
+        case "call":
+            message.model_calls.add().context_items.append(said)
+        case "turn":
+            message.turns.add().items.append(said)
+        case "tool":
+            message.tool_calls.add().completed.output.CopyFrom(output)
+    return Rollout(message, Task(pb.Task(task_id="t")))
+
+
+@pytest.mark.parametrize("where", ["started", "call", "turn", "tool"])
+@pytest.mark.parametrize("part", [IMAGE, FILE], ids=json.dumps)
+def test_an_image_is_refused_wherever_the_model_read_it(where: str, part: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="rollout ro of task t: has an image or a file"):
+        refuse_images(rollout(where, part), "veRL")
+
+
+@pytest.mark.parametrize("where", ["started", "call", "turn", "tool"])
+def test_texts_are_not(where: str) -> None:
+    refuse_images(rollout(where, TEXT), "veRL")
+
+
+def test_a_seed_is_refused_by_name() -> None:
+    refuse_seed(None, "t", "the engine")
+    with pytest.raises(UserError, match="task t: seed: the engine samples without a seed"):
+        refuse_seed(7, "t", "the engine")
+
+
+def test_repeats_of_a_task_with_a_seed_are_numbered() -> None:
+    repeats = Repeats()
+    seeded, other = {"prompt": "a", "seed": 1}, {"prompt": "b", "seed": 1}
+    assert [repeats.next(one) for one in (seeded, other, seeded, seeded)] == [0, 0, 1, 2]
+    assert [repeats.next({"prompt": "a"}) for _ in range(2)] == [0, 0]
