@@ -62,8 +62,8 @@ def test_it_is_near_the_best(best: float, worlds: Worlds, more: dict[str, Any], 
     ids=["every fifteenth", "seven in a hundred", "a fifth", "three in ten, fast"],
 )
 def test_chance_costs_no_width(worlds: Worlds, seed: int) -> None:
-    most = run(Clients(worlds(), fixed=64, seconds=20.0, warm_up=5.0, seed=seed))
-    result = share_of_best(most.answered, worlds, seed=seed)
+    most = run(Clients(worlds(), fixed=64, seconds=12.0, warm_up=4.0, seed=seed))
+    result = share_of_best(most.answered, worlds, seconds=25.0, seed=seed)
     assert result.widths == [64]
     assert result.failed < 0.001
 
