@@ -72,7 +72,7 @@ async def train(options: argparse.Namespace) -> None:
     engine = TransformersEngine(model, tokenizer, most=options.together, max_tokens=4)
     collector = gymmesh.TrainerCollector(
         Sums(),
-        tasks=gymmesh.TaskList(rows, shuffle=options.seed, seed=options.seed),
+        tasks=gymmesh.TaskSet(rows, shuffle=options.seed, seed=options.seed),
         model=gymmesh.TokenBackend(tokenizer, engine),
         repeats=REPEATS,
         params={"temperature": 1.0},

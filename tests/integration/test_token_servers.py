@@ -175,6 +175,22 @@ async def test_a_call_without_a_limit_gets_the_room_that_the_context_has(kind: K
 
 
 @both
+async def test_a_server_that_does_not_say_its_context_is_not_asked_at_each_call(
+    kind: Kind,
+) -> None:
+    server = TokenServer(kind, says_context=False)
+    async with server, opened(configured(server)) as service:
+        for _ in range(3):
+            await Dialogue(service).ask(user("a"))
+    assert server.asked == 1
+    limits = [
+        body["max_tokens"] if kind == "vllm" else body["sampling_params"]["max_new_tokens"]
+        for body in server.bodies
+    ]
+    assert limits == [None] * 3
+
+
+@both
 async def test_an_answer_that_the_limit_cut_is_incomplete(kind: Kind) -> None:
     server = TokenServer(kind, script=[says("cut", cut=True)])
     async with server, opened(configured(server)) as service:

@@ -19,7 +19,8 @@ RULES = HERE.parents[1] / "deploy/helm/gymmesh/rules/gymmesh.yaml"
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    # The time limit of the test bounds it: on a busy machine the rules take minutes.
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_prometheus_takes_the_rules(promtool: str, tmp_path: Path) -> None:

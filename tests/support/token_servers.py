@@ -87,8 +87,9 @@ class TokenServer:
     kind: whose API it has. splits: whether the model writes tokens that the tokenizer would not
     choose. script: the answers, in order; then `default`. context: in tokens. version: of the
     weights, by which the answers are sampled; empty: not said. spans: further ones, in the midst of
-    an answer. mode: vLLM's `--logprobs-mode`. check: refuses a body with a sentence. alter: changes
-    answers. fails: statuses to answer first. barrier: where calls wait until all of its parties are
+    an answer. mode: vLLM's `--logprobs-mode`. says_context: whether `/v1/models` works; asked: how
+    often it was called. check: refuses a body with a sentence. alter: changes answers. fails:
+    statuses to answer first. barrier: where calls wait until all of its parties are
     here. prompts, outputs: token ids, by call. aborted: the ids of requests that were.
     """
 
@@ -102,6 +103,8 @@ class TokenServer:
     check: Callable[[Json], str | None] = lambda body: None
     alter: Callable[[Json], Json] = lambda answer: answer
     mode: str = "raw_logprobs"
+    says_context: bool = True
+    asked: int = 0
     fails: list[int] = field(default_factory=list)
     barrier: asyncio.Barrier | None = None
     bodies: list[Json] = field(default_factory=list)
@@ -137,6 +140,9 @@ class TokenServer:
         await self._runner.cleanup()
 
     async def _models(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        if not self.says_context:
+            return _failed(503, "not now")
         return web.json_response({"data": [{"id": "toy", "max_model_len": self.context}]})
 
     async def _abort(self, request: web.Request) -> web.Response:

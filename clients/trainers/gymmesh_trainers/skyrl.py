@@ -132,13 +132,13 @@ class GymmeshGenerator:
             refuse_images(rollout, "SkyRL")
         kept = [self._kept(rollout) for rollout in rollouts]
         rewards = _rewards(rollouts, ids)
-        rows: list[_Row] = []
+        rows: list[_OutputRow] = []
         places: list[int] = []
         for place, (rollout, samples, reward) in enumerate(
             zip(rollouts, kept, rewards, strict=True)
         ):
             made = [_row(rollout, one, reward, self._turn_rewards) for one in samples]
-            made = made or [_Row.masked(self._stop, reward, self._turn_rewards)]
+            made = made or [_OutputRow.masked(self._stop, reward, self._turn_rewards)]
             rows += made
             places += [place] * len(made)
         output: dict[str, Any] = {
@@ -169,7 +169,7 @@ class GymmeshGenerator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _OutputRow:
     """A row of a GeneratorOutput."""
 
     prompt: list[int]
@@ -180,20 +180,20 @@ class _Row:
     stop_reason: str
 
     @classmethod
-    def masked(cls, stop: int, reward: float, by_token: bool) -> _Row:
+    def masked(cls, stop: int, reward: float, by_token: bool) -> _OutputRow:
         """A row that trains nothing."""
         return cls([stop], [stop], [0], [0.0], [reward] if by_token else reward, "error")
 
 
 def _row(
     rollout: Rollout | FailedRollout, sample: TrainingSample, reward: float, by_token: bool
-) -> _Row:
+) -> _OutputRow:
     assert isinstance(rollout, Rollout)  # a failed one has no samples
     given: float | list[float] = reward
     if by_token:
         given = sample.completion_rewards
         given[-1] += reward - fsum(given)
-    return _Row(
+    return _OutputRow(
         sample.prompt_ids,
         sample.completion_ids,
         sample.completion_mask,

@@ -1,4 +1,4 @@
-"""Tokenizers of seven model families, made here: their chat templates as TRL ships them."""
+"""Tokenizers of eight model families, made here: their chat templates as TRL ships them."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ FAMILIES: Final = (
     Family("qwen3-no-thinking", "qwen3", _QWEN, _IM_END, {"enable_thinking": False}),
     Family("glm4-moe", "glm4moe", _GLM, ("<|user|>", "<|observation|>")),
     Family("r1-distill", "deepseek_r1_distill", _DEEPSEEK, (_DEEPSEEK[1],) * 2, opened=True),
+    Family("deepseek-v3", "deepseekv3", _DEEPSEEK, (_DEEPSEEK[1],) * 2),
     Family("llama3.1", "llama3_1", _LLAMA, ("<|eot_id|>", "<|eom_id|>")),
     Family("gpt-oss", "gptoss", _HARMONY, ("<|return|>", "<|call|>")),
 )

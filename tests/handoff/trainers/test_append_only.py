@@ -1,4 +1,4 @@
-"""Prompts that keep every sampled token, over the chat templates of seven model families."""
+"""Prompts that keep every sampled token, over the chat templates of eight model families."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, seed: int) -> No
 def test_a_training_killed_in_its_seventh_step_goes_on_with_the_same_rollouts(
     tmp_path: Path,
 ) -> None:
-    whole = trained(tmp_path / "whole", 12, 0)
+    whole = trained(tmp_path / "whole", 9, 0)
     folder = tmp_path / "killed"
-    process = subprocess.Popen(command(folder, 12, 0), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command(folder, 9, 0), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if json.loads(line)["step"] == 6:
@@ -51,8 +52,10 @@ def test_a_training_killed_in_its_seventh_step_goes_on_with_the_same_rollouts(
     # In the middle of step 7: some of its rollouts are on disk.
     rows = folder / "rollouts.step-7.jsonl"
     while not (rows.exists() and rows.stat().st_size) and process.poll() is None:
-        pass
+        time.sleep(0.002)
     process.kill()
     process.wait()
-    assert [line["step"] for line in lines_of(folder)] == list(range(1, 7))
-    assert trained(folder, 12, 0) == whole
+    before = lines_of(folder)
+    assert 6 <= len(before) < 9  # a busy machine may kill it later
+    assert before == whole[: len(before)]
+    assert trained(folder, 9, 0) == whole

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
 from gymmesh_model.backends.vllm.tails import NoTail, Tails
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.tokens import Ends, NewMessages, Prefix, TokenRecord, behind, pack_ids
-from gymmesh_responses import params_from_json, unpack_ids
+from gymmesh_responses import items_to_list, params_from_json, unpack_ids
+from gymmesh_runtime.errors import MeshError
 from tests.support.vllm_server import decode, encode, letters
 from tests.unit.model.templates import (
     KEEPING,
@@ -81,13 +83,20 @@ class Policy:
         ids = self._answer.ids
         return Generation(ids, [-1.0] * len(ids), finished=not self._answer.cut)
 
-    async def ask(self, parent: str, new: list[Json], answer: Answer, **params: Any) -> Asked:
+    async def ask(
+        self, parent: str, new: list[Json], answer: Answer, *, resent: bool = False, **params: Any
+    ) -> Asked:
+        """The answer to new items. resent: the whole is sent, with the tokens before."""
         self._answer = answer
+        if resent:
+            new = [*self.items(parent), *new]
         request = model_pb2.CreateResponseRequest(
             params=params_from_json({"input": new, **params}), rollout_id="r", call_id="c"
         )
         request.conversation.id = "t"
-        if parent:
+        if resent:
+            request.conversation.prefix_tokens.CopyFrom(self.sent(parent))
+        elif parent:
             request.conversation.parent_call_id = parent
             request.conversation.parent_token = self.calls[parent].reply.conversation_token
         turn = self._cache.find(request, {"input": new, **params})
@@ -103,8 +112,32 @@ class Policy:
             response=response, call_id=call_id, tokens=record.capture()
         )
         self._cache.keep(turn, reply, record)
-        asked = self.calls[call_id] = Asked(call_id, parent, self._prompt, answer.ids, reply)
+        own = new[len(self.items(parent)) :] if resent else new
+        asked = self.calls[call_id] = Asked(call_id, parent, self._prompt, answer.ids, reply, own)
         return asked
+
+    def items(self, call_id: str) -> list[Json]:
+        """The conversation up to a call's answer."""
+        if not call_id:
+            return []
+        call = self.calls[call_id]
+        return [
+            *self.items(call.parent), *call.items, *items_to_list(call.reply.response.output)
+        ]  # fmt: skip
+
+    def sent(self, call_id: str) -> model_pb2.PrefixTokens:
+        """What a caller sends of the tokens up to a call's answer."""
+        chain: list[Asked] = []
+        while call_id:
+            chain.insert(0, self.calls[call_id])
+            call_id = chain[0].parent
+        last = chain[-1]
+        sent = model_pb2.PrefixTokens(token_ids=pack_ids(last.prompt + last.output))
+        for call in chain:
+            sent.item_ends.extend([len(call.prompt)] * len(call.items))
+            answered = len(call.prompt) + len(call.output)
+            sent.item_ends.extend([answered] * len(call.reply.response.output))
+        return sent
 
     def after(self, asked: Asked, text: str) -> list[Json]:
         """What the environment says to an answer: tool results, and text where there are none."""
@@ -131,23 +164,27 @@ def whole(policy: Policy, asked: Asked) -> list[int]:
 answers = st.builds(
     Answer, words, st.just("") | words, st.integers(0, 2), st.booleans(), st.booleans()
 )
-steps = st.lists(st.tuples(st.integers(0, 10), answers, words, st.booleans()), max_size=7)
+steps = st.lists(
+    st.tuples(st.integers(0, 10), answers, words, st.booleans(), st.booleans()), max_size=7
+)
 
 
 @settings(deadline=None)
 @given(name=st.sampled_from(sorted(KEEPING)), tree=steps)
 async def test_every_prompt_of_a_tree_begins_with_what_was_read_and_written(
-    name: str, tree: list[tuple[int, Answer, str, bool]]
+    name: str, tree: list[tuple[int, Answer, str, bool, bool]]
 ) -> None:
-    """Each call goes on from a random earlier one, with tools, reasoning and cut answers."""
+    """Each call goes on from a random earlier one, with tools, reasoning and cut answers, and with
+    conversations that were given up and are sent whole.
+    """
     policy = Policy(KEEPING[name])
     await policy.ask("", [{"role": "user", "content": "go"}], Answer(text="on", calls=1))
-    for choice, answer, said, asks_too in tree:
+    for choice, answer, said, asks_too, resent in tree:
         parent = policy.calls[f"c{choice % len(policy.calls)}"]
         new = policy.after(parent, said)
         if asks_too and new[0].get("role") != "user":
             new.append({"role": "user", "content": said})
-        asked = await policy.ask(parent.call_id, new, answer)
+        asked = await policy.ask(parent.call_id, new, answer, resent=resent)
         known = parent.prompt + parent.output
         capture = asked.reply.tokens
         assert whole(policy, asked) == asked.prompt
@@ -160,14 +197,14 @@ async def test_every_prompt_of_a_tree_begins_with_what_was_read_and_written(
 @settings(deadline=None)
 @given(tree=steps)
 async def test_where_the_template_keeps_its_history_prompts_are_the_templates(
-    tree: list[tuple[int, Answer, str, bool]],
+    tree: list[tuple[int, Answer, str, bool, bool]],
 ) -> None:
     """Append-only or not, the prompts are the same tokens."""
     kept = Policy(supports("keeps"))
     rendered = Policy(supports("keeps"), append_only=False)
     for policy in (kept, rendered):
         await policy.ask("", [{"role": "user", "content": "go"}], Answer(text="on"))
-        for choice, answer, said, _ in tree:
+        for choice, answer, said, _, _ in tree:
             parent = policy.calls[f"c{choice % len(policy.calls)}"]
             await policy.ask(parent.call_id, policy.after(parent, said), answer)
     both = zip(kept.calls.values(), rendered.calls.values(), strict=True)
@@ -222,6 +259,43 @@ async def test_where_a_tail_cannot_be_read_off_it_says_why(template: Template, w
         await Tails().behind(prefix, new, b"", rendered)
 
 
+async def test_a_template_that_takes_arguments_as_text() -> None:
+    class Textual(ToyTokenizer):
+        def apply_chat_template(self, conversation: list[Json], **options: Any) -> list[int]:
+            for message in conversation:
+                for call in message.get("tool_calls") or ():
+                    "" + call["function"]["arguments"]
+            return super().apply_chat_template(conversation, **options)
+
+    for append_only in (True, False):
+        policy = Policy(KEEPING["no_thinking"], append_only=append_only)
+        policy.backend._tokenizer = Textual(policy.tokenizer.template)
+        first = await policy.ask("", [{"role": "user", "content": "go"}], Answer(calls=1))
+        asked = await policy.ask("c0", policy.after(first, "and"), Answer())
+        assert not asked.reply.tokens.HasField("fork")
+        assert "and" in decode(asked.prompt)
+
+
+async def test_messages_that_the_template_refuses_say_nothing_of_others() -> None:
+    keeps = supports("keeps")
+
+    def rendered_unless_bad(messages: list[Json]) -> bytes:
+        if any("bad" in str(message.get("content")) for message in messages):
+            raise MeshError(errors_pb2.ERROR_REASON_MODEL_REQUEST_REFUSED, "it is bad")
+        return pack_ids(encode(keeps(messages, generation=True, leaves_open=False)))
+
+    async def render(messages: list[Json], generation: bool) -> bytes:
+        return rendered_unless_bad(messages)
+
+    prefix = Prefix(pack_ids([*encode("ab"), STOP]), 0, 0, 1, 1, closed=True)
+    tails = Tails()
+    bad = NewMessages([{"role": "user", "content": "bad"}], (), False)
+    with pytest.raises(NoTail, match="cannot be rendered: it is bad"):
+        await tails.behind(prefix, bad, b"", render)
+    good = NewMessages([{"role": "user", "content": "good"}], (), False)
+    assert "good" in decode(unpack_ids(await tails.behind(prefix, good, b"", render)))
+
+
 @pytest.mark.parametrize("change", ["tools", "instructions"])
 async def test_another_preamble_is_a_fork(change: str) -> None:
     tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
@@ -273,6 +347,10 @@ def ids(*names: str) -> bytes:
         ("mark", False, "end line head", "end line", "end line", "end line head"),
         ("end", None, "end line head", "end line", "end line", "line head"),
         ("mark", None, "end line head", "end line", "end line", "end line head"),
+        # A cut answer may end with a token that the template has in its end, too.
+        ("line", None, "end line head", "end line", "end line", "end line head"),
+        ("end", None, "rest end line head", "rest end line", "end line", "line head"),
+        ("head", None, "head line", "", "", "line"),
         # The rest of a call comes first.
         ("end", True, "rest end line head", "rest end line", "end line", "line head"),
         ("other", True, "rest end line head", "rest end line", "end line", "line head"),

@@ -92,6 +92,27 @@ def test_it_rises_only_by_what_succeeds_after_the_fall_while_calls_wait() -> Non
     assert machine.succeeded(5.0, waiting=True, now=6.0)
 
 
+def test_a_part_of_a_full_endpoint_is_given_up_now_and_then_and_returns() -> None:
+    machine = AdaptiveWidth(cap=64, width=40, _safe=40.0, _resumes=1e9)
+    widths = answer(machine, 0.0, 60)
+    assert set(widths[:19]) == {40}
+    assert min(widths) == 30
+    assert sum(width < 36 for width in widths) <= 4
+    assert widths[-10:].count(40) >= 5
+
+
+def test_what_refuses_by_chance_is_not_given_up() -> None:
+    machine = AdaptiveWidth(cap=64)
+    for turn in range(100):
+        machine.refused(float(turn), 60, float(turn))
+        assert answer(machine, float(turn), 1) == [64]
+
+
+def test_a_whole_number_below_the_trouble_is_tried_first() -> None:
+    machine = AdaptiveWidth(cap=64, step=1.28, width=9.8, _safe=9.8, _trouble=11.1)
+    assert sorted(set(answer(machine, 10.0, 6)))[:3] == [9, 10, 11]
+
+
 def test_it_does_not_rise_while_it_is_held() -> None:
     machine = AdaptiveWidth(cap=10)
     answer(machine, 0.0, 1)
@@ -125,9 +146,9 @@ class Machine(RuleBasedStateMachine):
         for _ in range(min(count, len(self.calls))):
             before = self.machine.width
             started = self._one(data)
-            rose = self.machine.succeeded(started, waiting, self.now)
-            assert rose == (self.machine.width > before)
-            assert not self.fell or not rose or started >= self.fell[-1]
+            changed = self.machine.succeeded(started, waiting, self.now)
+            assert changed == (self.machine.width != before)
+            assert not self.fell or not changed or started >= self.fell[-1]
 
     @rule(data=st.data(), count=st.integers(1, 60))
     def are_refused(self, data: Any, count: int) -> None:

@@ -26,7 +26,10 @@ from gymmesh_runtime.config import ConfigError, Secret, public_view
         ({"max_retries": -1}, "max_retries"),
         ({"modell": "x"}, "modell"),
         ({"backend": "chat", "url": "http://a", "urls": ["http://b"]}, "not both"),
-        ({"backend": "openai", "urls": ["http://b"]}, "'urls' is for 'chat', 'responses', 'vllm'"),
+        (
+            {"backend": "openai", "urls": ["http://b"]},
+            "'urls' is for 'chat', 'responses', 'sglang', 'vllm', 'vllm_tokens'",
+        ),
         ({"backend": "chat", "url": "http://[::1/v1"}, "cannot be read"),
         ({"backend": "chat", "url": "http://h:port/v1"}, "cannot be read"),
         ({"backend": "chat", "urls": ["http:///v1"]}, "cannot be read"),

@@ -14,7 +14,7 @@ from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_model.vllm.command import served_name
-from gymmesh_model.vllm.engine import EngineError, VllmEngine
+from gymmesh_model.vllm.engine import EngineError, InProcessVllm
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -89,7 +89,7 @@ def test_a_mesh_waits_as_long_as_its_models_may_take(given: dict[str, Any], seco
 async def test_an_engine_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(EngineError, match="'engine' needs vllm: pip install"):
-        await VllmEngine(EngineConfig(model="m"), "m").start()
+        await InProcessVllm(EngineConfig(model="m"), "m").start()
     config = ModelConfig(backend="vllm", engine=EngineConfig(model="m"))
     service = ModelService(config, "policy", "policy-0")
     with pytest.raises(ConfigError, match=r"models.policy.*with 'serve' instead of 'engine'"):

@@ -11,7 +11,13 @@ import gymmesh_trainers
 
 
 @pytest.mark.parametrize(
-    "name", ["gymmesh_trainers", "gymmesh_trainers.rollouts", "gymmesh_trainers.trl"]
+    "name",
+    [
+        "gymmesh_trainers",
+        "gymmesh_trainers.hooks",
+        "gymmesh_trainers.rollouts",
+        "gymmesh_trainers.trl",
+    ],
 )
 def test_a_face_is_sorted_and_there(name: str) -> None:
     face = importlib.import_module(name)

@@ -27,7 +27,7 @@ from gymmesh_trainers.collecting.loop_thread import LoopThread
 from gymmesh_trainers.collecting.place import MeshPlace, Model, open_environment
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.single import SharedMesh
-from gymmesh_trainers.collecting.sources import Mix, Stages, TaskList, TaskSource
+from gymmesh_trainers.collecting.sources import Mix, Stages, TaskSet, TaskStream
 from gymmesh_trainers.collecting.steps import Step
 from gymmesh_trainers.collecting.sync import SyncCollector, SyncStep, collect_sync
 from gymmesh_trainers.collecting.tasks import TaskLike, messages_of, task_written
@@ -45,8 +45,8 @@ __all__ = [
     "SyncCollector",
     "SyncStep",
     "TaskLike",
-    "TaskList",
-    "TaskSource",
+    "TaskSet",
+    "TaskStream",
     "TrainerCollector",
     "collect",
     "collect_sync",

@@ -34,7 +34,7 @@ from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, r
 from gymmesh_trainers.collecting.runs import RunName, Runs
 from gymmesh_trainers.collecting.series import StepSeries
 from gymmesh_trainers.collecting.settings import Settings, with_settings
-from gymmesh_trainers.collecting.sources import TaskSource
+from gymmesh_trainers.collecting.sources import TaskStream
 from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message
 from gymmesh_trainers.collecting.weights import WeightsVersions
@@ -63,7 +63,7 @@ class TrainerCollector:
             new weights.
         security: certificates and token for a mesh elsewhere.
         tasks: what steps without tasks of their own draw from: a list or a task file, again and
-            again, or a `TaskList`, `Stages` or `Mix`. Their position is part of the state.
+            again, or a `TaskSet`, `Stages` or `Mix`. Their position is part of the state.
         start_step: the number of the first step; None: 1, or the one after a loaded state's.
         settings: see Settings.
 
@@ -81,7 +81,7 @@ class TrainerCollector:
         model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
-        tasks: TaskSource | Sequence[TaskLike] | Path | str | None = None,
+        tasks: TaskStream | Sequence[TaskLike] | Path | str | None = None,
         start_step: int | None = None,
         **settings: Any,
     ) -> None:

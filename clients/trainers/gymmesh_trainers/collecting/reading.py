@@ -13,7 +13,7 @@ from gymmesh_trainers.collecting.sources import DrawnTask
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 
 _BLOCK: Final = 256  # tasks of an asynchronous iterable that are read at a time
-Block = Iterable[TaskLike | DrawnTask] | Path | str
+TaskBlock = Iterable[TaskLike | DrawnTask] | Path | str
 """Tasks that are collected in one run."""
 
 
@@ -23,7 +23,7 @@ def defaults_of(policy: Policy) -> TaskDefaults:
     return TaskDefaults(defaults.environment, defaults.agent)
 
 
-def refuse_bad(tasks: Block, policy: Policy) -> None:
+def refuse_bad(tasks: TaskBlock, policy: Policy) -> None:
     """Raise UserError for a task that its environment would refuse, before any is run; tasks
     that are read one at a time fail when their turn comes.
     """
@@ -35,7 +35,7 @@ def refuse_bad(tasks: Block, policy: Policy) -> None:
             raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
 
 
-def drawn_of(tasks: Block, policy: Policy) -> Iterator[DrawnTask]:
+def drawn_of(tasks: TaskBlock, policy: Policy) -> Iterator[DrawnTask]:
     """The tasks of a run as it reads them. Raises UserError for one that can't be used."""
     own: deque[DrawnTask] = deque()
 
@@ -57,7 +57,7 @@ def drawn_of(tasks: Block, policy: Policy) -> Iterator[DrawnTask]:
 
 async def blocks(
     tasks: Tasks | Iterator[DrawnTask],
-) -> AsyncGenerator[Block, None]:
+) -> AsyncGenerator[TaskBlock, None]:
     """The tasks whole, or an asynchronous iterable's in blocks."""
     if not isinstance(tasks, AsyncIterable):
         yield tasks

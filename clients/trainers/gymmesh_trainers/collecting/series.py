@@ -23,7 +23,7 @@ from gymmesh_trainers.collecting.place import Policy
 from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.collecting.runs import Finished, Run, RunName, Runs, wait_cancelled
 from gymmesh_trainers.collecting.settings import Settings
-from gymmesh_trainers.collecting.sources import DrawnTask, TaskSource, as_source
+from gymmesh_trainers.collecting.sources import DrawnTask, TaskStream, as_source
 from gymmesh_trainers.collecting.state import CollectorState, SavedRun, SavedTask
 from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
@@ -53,7 +53,7 @@ class StepSeries:
         settings: Settings,
         place: str,
         weights: WeightsVersions,
-        tasks: TaskSource | Sequence[TaskLike] | Path | str | None,
+        tasks: TaskStream | Sequence[TaskLike] | Path | str | None,
         start_step: int | None,
         opened: Callable[[], Awaitable[Policy]],
     ) -> None:
@@ -76,8 +76,8 @@ class StepSeries:
 
     def step(self, tasks: Tasks | None, number: int | None, options: StepOptions) -> Step:
         """As TrainerCollector.step."""
-        if isinstance(tasks, TaskSource):
-            raise TypeError("tasks: give a TaskList, Stages or Mix to the collector, as tasks=")
+        if isinstance(tasks, TaskStream):
+            raise TypeError("tasks: give a TaskSet, Stages or Mix to the collector, as tasks=")
         if tasks is None and self._source is None:
             raise TypeError("tasks: are missing; give some to step(), or to the collector")
         if number is None:

@@ -1,6 +1,6 @@
 """Tasks that a collector draws from, step after step, and whose position it saves. Pure.
 
-    TaskList   the tasks of a list or file, epoch after epoch
+    TaskSet   the tasks of a list or file, epoch after epoch
     Stages     a curriculum: lists of tasks, the next one once the rewards are high enough
     Mix        several of these, drawn by weights
 
@@ -24,7 +24,7 @@ from gymmesh_trainers.collecting.tasks import TaskLike, as_message
 from gymmesh_trainers.rollouts import RolloutGroup
 
 _SEED_BITS: Final = 53  # what JSON readers of other languages keep exactly
-State = dict[str, Any]
+SourceState = dict[str, Any]
 """A state that JSON can hold."""
 
 
@@ -49,7 +49,7 @@ class DrawnTask(NamedTuple):
         return DrawnTask(task, self.source)
 
 
-class TaskSource(ABC):
+class TaskStream(ABC):
     """Tasks without an end, or up to some number of epochs."""
 
     @abstractmethod
@@ -70,15 +70,15 @@ class TaskSource(ABC):
         """
 
     @abstractmethod
-    def state_dict(self) -> State:
+    def state_dict(self) -> SourceState:
         """Where it is."""
 
     @abstractmethod
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: SourceState) -> None:
         """Continue from a state. Raises UserError for one of other tasks."""
 
 
-class TaskList(TaskSource):
+class TaskSet(TaskStream):
     """The tasks of a list or a task file, epoch after epoch.
 
     Args:
@@ -144,11 +144,11 @@ class TaskList(TaskSource):
     def observe(self, source: str, group: RolloutGroup, rejected: str) -> None:
         """The order doesn't depend on rewards."""
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> SourceState:
         count = len(self._tasks) or self._loaded or 0
         return {"tasks": count, "epoch": self._epoch, "place": self._place}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: SourceState) -> None:
         self._loaded = int(state["tasks"]) or None
         self._epoch, self._place = int(state["epoch"]), int(state["place"])
         if self._tasks:
@@ -162,13 +162,13 @@ class TaskList(TaskSource):
         return order.sample(places, len(places))
 
 
-class Stages(TaskSource):
+class Stages(TaskStream):
     """A curriculum: tasks in stages, the next one once the rewards of this one are high enough.
 
         Stages([easy, medium, hard], advance_at=0.8, over=64)
 
     Args:
-        stages: lists of tasks or task files, or `TaskList`s, the first one first.
+        stages: lists of tasks or task files, or `TaskSet`s, the first one first.
         advance_at: the next stage begins when the mean reward of the last `over` groups of this
             stage is at least this.
         over: groups.
@@ -176,7 +176,7 @@ class Stages(TaskSource):
 
     def __init__(
         self,
-        stages: Sequence[TaskList | Sequence[TaskLike] | Path | str],
+        stages: Sequence[TaskSet | Sequence[TaskLike] | Path | str],
         *,
         advance_at: float,
         over: int = 32,
@@ -185,7 +185,7 @@ class Stages(TaskSource):
             raise ValueError("stages: must name at least one")
         if over < 1:
             raise ValueError(f"over: must be at least 1, not {over}")
-        self._stages = [one if isinstance(one, TaskList) else TaskList(one) for one in stages]
+        self._stages = [one if isinstance(one, TaskSet) else TaskSet(one) for one in stages]
         self._advance_at = advance_at
         self._recent: deque[float] = deque(maxlen=over)
         self._stage = 0
@@ -212,11 +212,11 @@ class Stages(TaskSource):
             self._stage += 1
             self._recent.clear()
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> SourceState:
         stages = [one.state_dict() for one in self._stages]
         return {"stage": self._stage, "recent": list(self._recent), "stages": stages}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: SourceState) -> None:
         if len(state["stages"]) != len(self._stages):
             raise UserError(
                 f"tasks: the state has {len(state['stages'])} stages, and there are "
@@ -229,7 +229,7 @@ class Stages(TaskSource):
             one.load_state_dict(saved)
 
 
-class Mix(TaskSource):
+class Mix(TaskStream):
     """Several sources, drawn in proportion to their weights.
 
         mix = Mix({"math": math_rows, "code": Stages([easy, hard], advance_at=0.7)},
@@ -237,7 +237,7 @@ class Mix(TaskSource):
         mix.weights = {"math": 1.0, "code": 3.0}  # from the next draw on
 
     Args:
-        sources: by name: a list of tasks, a task file, a `TaskList` or `Stages`. The rows name
+        sources: by name: a list of tasks, a task file, a `TaskSet` or `Stages`. The rows name
             their environments.
         weights: by name; those not named weigh 1. A source of weight 0 is not drawn.
 
@@ -248,16 +248,16 @@ class Mix(TaskSource):
 
     def __init__(
         self,
-        sources: Mapping[str, TaskSource | Sequence[TaskLike] | Path | str],
+        sources: Mapping[str, TaskStream | Sequence[TaskLike] | Path | str],
         weights: Mapping[str, float] | None = None,
     ) -> None:
         if not sources:
             raise ValueError("sources: must name at least one")
-        self._sources: dict[str, TaskSource] = {}
+        self._sources: dict[str, TaskStream] = {}
         for name, given in sources.items():
             if isinstance(given, Mix):
                 raise TypeError(f"sources: {name}: a Mix can't hold another one")
-            self._sources[name] = given if isinstance(given, TaskSource) else TaskList(given)
+            self._sources[name] = given if isinstance(given, TaskStream) else TaskSet(given)
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in self._sources}
         self._credits = dict.fromkeys(self._sources, 0.0)
         self._ended: set[str] = set()
@@ -304,7 +304,7 @@ class Mix(TaskSource):
         self.counts[name].update({"groups": 1, "rejected" if rejected else "kept": 1})
         self._sources[name].observe(within, group, rejected)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> SourceState:
         return {
             "weights": dict(self._weights),
             "credits": dict(self._credits),
@@ -313,7 +313,7 @@ class Mix(TaskSource):
             "sources": {name: one.state_dict() for name, one in self._sources.items()},
         }
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: SourceState) -> None:
         if state["sources"].keys() != self._sources.keys():
             raise UserError(
                 f"tasks: the state has the sources {', '.join(state['sources'])}, and there are "
@@ -342,6 +342,6 @@ class Mix(TaskSource):
         return chosen
 
 
-def as_source(tasks: TaskSource | Sequence[TaskLike] | Path | str) -> TaskSource:
+def as_source(tasks: TaskStream | Sequence[TaskLike] | Path | str) -> TaskStream:
     """A source of what a collector was given. Raises UserError for an iterator."""
-    return tasks if isinstance(tasks, TaskSource) else TaskList(tasks)
+    return tasks if isinstance(tasks, TaskStream) else TaskSet(tasks)

@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger("gymmesh.trainers")
 
 Leftovers = Literal["keep", "drop"]
 """What becomes of the groups that are under way when a step closes."""
-Ended = Literal["", "groups", "at_most", "tasks", "left"]
+StepEnd = Literal["", "groups", "at_most", "tasks", "left"]
 """Why a step ended: it has its groups, it spent `at_most`, the tasks are over, it was left early;
 empty: it has not ended."""
 
@@ -108,7 +108,7 @@ class Step:
         self.options = options
         self.counts: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
-        self.ended: Ended = ""
+        self.ended: StepEnd = ""
         self.rules = rules_of(options.keep)
         self._host = host
         self._starts = starts  # starts the runs of its tasks, one after another
@@ -181,7 +181,7 @@ class Step:
 
     aclose = close
 
-    def _full(self) -> Ended:
+    def _full(self) -> StepEnd:
         groups, at_most = self.options.groups, self.options.at_most
         if groups is not None and self.counts["kept"] >= groups:
             return "groups"
@@ -213,7 +213,7 @@ class Step:
                 return run.early.pop(first, None)
         return None
 
-    async def _end(self, why: Ended) -> None:
+    async def _end(self, why: StepEnd) -> None:
         async with self._lock:
             if self.ended:
                 return
@@ -223,7 +223,7 @@ class Step:
                 self.counts["left"] = await self._host.end(self.options.leftovers)
         self._warn(why)
 
-    def _warn(self, why: Ended) -> None:
+    def _warn(self, why: StepEnd) -> None:
         """Say that a step has fewer groups than were asked for."""
         groups = self.options.groups
         if groups is not None and why in ("at_most", "tasks") and self.counts["kept"] < groups:

@@ -19,7 +19,16 @@ from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.log_records import ROWS
 from gymmesh_client.row_files import stored_rows
 from gymmesh_responses import dumps, dumps_sorted, item_from_json, loads, params_to_dict
-from gymmesh_rows import ModelCall, Row, RowError, TokenCapture, ToolCall, parsed, read_row
+from gymmesh_rows import (
+    ModelCall,
+    RewardSpan,
+    Row,
+    RowError,
+    TokenCapture,
+    ToolCall,
+    parsed,
+    read_row,
+)
 from gymmesh_runtime.errors import MeshError, reason_of, to_status
 from gymmesh_trainers.collecting.weights import WeightsVersions
 
@@ -133,6 +142,8 @@ def completed_of_row(row: Row) -> pb.Rollout:
             verdict.status = pb.VerificationStatus.Value(status)
         for one in row.verification.components:
             verdict.components.add(name=one.name, value=one.value)
+        for span in row.verification.spans:
+            _put_span(verdict.spans.add(), span)
     if row.reward is not None:
         verdict.reward = row.reward
     stopped = f"STOP_REASON_{row.stop_reason}"
@@ -189,6 +200,7 @@ def _put_call(rollout: pb.Rollout, row: Row, call: ModelCall) -> None:
         actor=call.actor,
         model=call.model,
         trainable=call.trainable,
+        side_call=call.side_call,
     )
     put.response.output.extend(item_from_json(bytes(item)) for item in row.answer(call))
     if call.tokens is not UNSET:
@@ -204,11 +216,31 @@ def _put_tokens(put: tokens_pb2.TokenCapture, tokens: TokenCapture) -> None:
         put.logprobs = array("f", known).tobytes()
     for span in tokens.weights:
         put.weights.add(version=span.version, first_token=span.first_token)
+    for held in tokens.constrained:
+        why = f"CONSTRAINT_{held.constraint}"
+        known_why = why in tokens_pb2.Constraint.DESCRIPTOR.values_by_name
+        put.constrained.add(
+            first_token=held.first_token,
+            tokens=held.tokens,
+            constraint=tokens_pb2.Constraint.Value(why) if known_why else None,
+        )
+    of = f"LOGPROB_DISTRIBUTION_{tokens.logprob_distribution}"
+    if of in tokens_pb2.LogprobDistribution.DESCRIPTOR.values_by_name:
+        put.logprob_distribution = tokens_pb2.LogprobDistribution.Value(of)
     if tokens.fork is not UNSET:
         put.fork.common_tokens = tokens.fork.common_tokens
         reason = f"FORK_REASON_{tokens.fork.reason}"
         if reason in tokens_pb2.ForkReason.DESCRIPTOR.values_by_name:
             put.fork.reason = tokens_pb2.ForkReason.Value(reason)
+
+
+def _put_span(put: pb.RewardSpan, span: RewardSpan) -> None:
+    put.name, put.value, put.actor = span.name, span.value, span.actor
+    put.first_call_id, put.last_call_id = span.first_call_id, span.last_call_id
+    if span.first_token is not UNSET:
+        put.first_token = span.first_token
+    if span.end_token is not UNSET:
+        put.end_token = span.end_token
 
 
 def _put_tools(

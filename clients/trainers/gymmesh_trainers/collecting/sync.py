@@ -13,7 +13,7 @@ from gymmesh_trainers.collecting.filters import Keep
 from gymmesh_trainers.collecting.loop_thread import LoopThread
 from gymmesh_trainers.collecting.place import MeshPlace, Model
 from gymmesh_trainers.collecting.settings import with_settings
-from gymmesh_trainers.collecting.steps import Ended, Leftovers, Step
+from gymmesh_trainers.collecting.steps import Leftovers, Step, StepEnd
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
@@ -62,7 +62,7 @@ class SyncStep:
         return self._step.rejected
 
     @property
-    def ended(self) -> Ended:
+    def ended(self) -> StepEnd:
         return self._step.ended
 
     def close(self) -> None:

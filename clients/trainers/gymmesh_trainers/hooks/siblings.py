@@ -37,7 +37,7 @@ def filler_rewards(
 
 
 @dataclass(eq=False, slots=True)
-class _Group:
+class _RunningGroup:
     running: int = 0
     rewards: list[float] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -47,11 +47,11 @@ class Siblings:
     """The rollouts of a group that run side by side, each called by itself."""
 
     def __init__(self) -> None:
-        self._groups: dict[Hashable, _Group] = {}
+        self._groups: dict[Hashable, _RunningGroup] = {}
 
     def begin(self, key: Hashable) -> None:
         """A rollout of the group begins."""
-        group = self._groups.setdefault(key, _Group())
+        group = self._groups.setdefault(key, _RunningGroup())
         group.running += 1
 
     def end(self, key: Hashable, reward: float | None) -> None:

@@ -10,14 +10,14 @@ None of them is the rollout's own reward, nor changes it.
 from __future__ import annotations
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_trainers.rollouts.token_tree import Credit
+from gymmesh_trainers.rollouts.token_tree import PartReward
 
 
-def credits_of(rollout: pb.Rollout) -> dict[str, list[Credit]]:
+def credits_of(rollout: pb.Rollout) -> dict[str, list[PartReward]]:
     """The rewards of parts of each call, by call id. A span of an actor that made no call, or that
     ends in an unknown one, belongs to no call and is left out.
     """
-    found: dict[str, list[Credit]] = {}
+    found: dict[str, list[PartReward]] = {}
     for tool in rollout.tool_calls:
         if tool.completed.HasField("reward"):
             found.setdefault(tool.completed.model_call_id, []).append((None, tool.completed.reward))

@@ -20,7 +20,7 @@ from typing import Final
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import unpack_ids, unpack_logprobs
-from gymmesh_trainers.rollouts.token_tree import CallNode, Credit, leaves, token_tree
+from gymmesh_trainers.rollouts.token_tree import CallNode, PartReward, leaves, token_tree
 
 NO_VERSION: Final = -1
 """Stands where no weights sampled the token, or their version is not known."""
@@ -219,7 +219,8 @@ class TrainingSample:
 
 
 def samples_of(
-    calls: Iterable[pb.ModelCallCompleted], credits: Mapping[str, Sequence[Credit]] | None = None
+    calls: Iterable[pb.ModelCallCompleted],
+    credits: Mapping[str, Sequence[PartReward]] | None = None,
 ) -> list[TrainingSample]:
     """The samples of a rollout's model calls, in the order in which the paths end.
 

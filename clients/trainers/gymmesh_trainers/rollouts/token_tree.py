@@ -18,7 +18,7 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import TOKEN_BYTES, common_tokens
 
-Credit: TypeAlias = tuple[int | None, float]
+PartReward: TypeAlias = tuple[int | None, float]
 """A reward of part of a call: the output token before which the part ends (None: the call's end),
 and the value."""
 
@@ -44,7 +44,7 @@ class CallNode:
     added: bytes
     above: CallNode | None = None
     leaf: CallNode | None = None
-    credits: Sequence[Credit] = ()
+    credits: Sequence[PartReward] = ()
 
     @property
     def begin(self) -> int:
@@ -131,7 +131,8 @@ def constrained(capture: tokens_pb2.TokenCapture) -> list[tuple[int, int, int]]:
 
 
 def token_tree(
-    calls: Iterable[pb.ModelCallCompleted], credits: Mapping[str, Sequence[Credit]] | None = None
+    calls: Iterable[pb.ModelCallCompleted],
+    credits: Mapping[str, Sequence[PartReward]] | None = None,
 ) -> list[CallNode]:
     """The nodes of the calls that have tokens, in the calls' order.
 

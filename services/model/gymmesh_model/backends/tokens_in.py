@@ -12,10 +12,10 @@ Not for configurations: a program makes one and hands it to `gymmesh_mesh.embedd
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.families import ModelFamily, Renderer
+from gymmesh_model.backends.templating import Tokenizer, for_template, plain, tokenizer_digest
 from gymmesh_model.backends.vllm import (
     Appending,
     CapturePlan,
@@ -50,7 +51,7 @@ from gymmesh_model.errors import (
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, pack_ids, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
-from gymmesh_responses import CodecError, Finish, finish_of, loads, unpack_ids
+from gymmesh_responses import TOKEN_BYTES, Finish, finish_of, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 _OPTIONS: Final = ChatOptions()
@@ -61,16 +62,6 @@ _READ: Final = frozenset(
     (*_SAMPLING, "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "model",
      "logprobs", "chat_template_kwargs", "reasoning_effort", "store", "metadata", "user", "n")
 )  # fmt: skip
-
-
-class Tokenizer(Protocol):
-    """What is needed of a tokenizer; those of `transformers` have it."""
-
-    def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
-        """The token ids of a conversation."""
-
-    def decode(self, token_ids: Sequence[int], **options: Any) -> Any:
-        """The text of token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +237,7 @@ class TokenBackend(Backend):
         self._stop = frozenset(stop_token_ids)
         self._max_tokens = max_tokens
         self._think_tags = think_tags
-        self._digest = _digest(tokenizer)
+        self._digest = tokenizer_digest(tokenizer)
         self._tails = Tails()
         self.context_tokens = context_tokens
         self.capabilities = model_pb2.ModelCapabilities(
@@ -303,9 +294,13 @@ class TokenBackend(Backend):
             call.record.preamble = preamble_digest(body, call.params)
         if plan.prefix is None or plan.prefix.rewritten:
             return unpack_ids(await self._rendered(body)), plan
-        views = ConversationViews(call, body, plan.prefix, _OPTIONS, lowers=False)
-
-        appending = self._appending(views, body, plan.prefix) if call.append_only else None
+        prefix = plan.prefix
+        if prefix.closed is None:
+            # Of tokens that the caller sent; unlike a server's, the stop tokens are known here.
+            last = unpack_ids(prefix.tokens[-TOKEN_BYTES:])
+            prefix = replace(prefix, closed=not self._stop.isdisjoint(last))
+        views = ConversationViews(call, body, prefix, _OPTIONS, lowers=False)
+        appending = self._appending(views, body, prefix) if call.append_only else None
         step, whole = await go_on(views, self._rendered, appending)
         plan = plan.going_on(step, whole)
         prompt = whole if plan.prompt is None else plan.prompt
@@ -328,7 +323,7 @@ class TokenBackend(Backend):
             self._tails,
             render,
             lambda new: family.behind(
-                prefix, [_for_template(one) for one in new], body.get("tools")
+                prefix, [for_template(one) for one in new], body.get("tools")
             ),
         )
 
@@ -353,7 +348,16 @@ class TokenBackend(Backend):
             "continue_final_message": body.get("continue_final_message", False),
         }
         options |= self._template | (body.get("chat_template_kwargs") or {})
-        return self._templated([_for_template(message) for message in body["messages"]], options)
+        messages: list[dict[str, Any]] = body["messages"]
+        try:
+            return self._templated([for_template(one) for one in messages], options)
+        except MeshError:
+            # Some templates take arguments as text, such as DeepSeek-V3's.
+            if not any(one.get("tool_calls") for one in messages):
+                raise
+            with contextlib.suppress(MeshError):
+                return self._templated([plain(one) for one in messages], options)
+            raise
 
     def _templated(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
         """The ids of the messages. Raises MeshError MODEL_REQUEST_REFUSED."""
@@ -480,37 +484,3 @@ class TokenBackend(Backend):
             f"model '{self.endpoint_model}' cannot take {key!r}: {why}",
             metadata={"model": self.endpoint_model, "parameter": key},
         )
-
-
-def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: texts plain, and tool calls' arguments as objects."""
-    made = dict(message)
-    content = made.get("content")
-    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
-        made["content"] = "".join(part["text"] for part in content)
-    elif content is None:
-        made["content"] = ""
-    if made.get("tool_calls"):
-        made["tool_calls"] = [_call_for_template(call) for call in made["tool_calls"]]
-    return made
-
-
-def _call_for_template(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = dict(call["function"])
-    try:
-        arguments = loads(function.get("arguments") or "{}")
-    except CodecError:
-        return dict(call)
-    if isinstance(arguments, dict):
-        function["arguments"] = arguments
-    return {**call, "function": function}
-
-
-def _digest(tokenizer: Tokenizer) -> bytes:
-    """As tokens.proto says, of what can be read of a tokenizer."""
-    template = str(getattr(tokenizer, "chat_template", "") or "")
-    vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
-    digest = hashlib.sha256(template.encode())
-    for token, number in sorted(vocabulary.items(), key=lambda one: (one[1], one[0])):
-        digest.update(f"\0{number}\0{token}".encode("utf-8", "surrogatepass"))
-    return digest.digest()

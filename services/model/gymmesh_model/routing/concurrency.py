@@ -11,6 +11,8 @@ It looks for the width at which the endpoint answers most calls:
 - **More is tried after a pause**, a step with each round that goes well. The pause depends on
   what the last trouble cost and what there is to gain, and grows where the trouble is the same:
   an endpoint that takes long to recover is not pressed again and again.
+- **A full endpoint is shared.** A client that fills it is hardly ever refused, and others find no
+  room. So a part of the width is given up for a moment now and then.
 - **A fall that costs answers is taken back.** Some endpoints refuse a share of the calls whatever
   the width. Then fewer calls are answered after a fall, and as many are refused: the width goes
   back, and that share is tolerated for a while.
@@ -37,8 +39,14 @@ _ENOUGH: Final = 40
 _SOME: Final = 10
 # At a width this many times smaller, fewer calls are refused if the width is the cause.
 _SEVERAL: Final = 3.0
+# After this many rounds at a full endpoint, this part of the width is given up.
+_ROUNDS: Final = 20
+_GIVES: Final = 0.25
+# An endpoint is full that refuses a call while it has less than this part of the width in hand.
+_FULL: Final = 0.75
 _PAUSE_S: Final = 2.0
-_LONGEST_PAUSE_S: Final = 120.0
+_LONGEST_PAUSE_S: Final = 300.0
+_TOLERATES_S: Final = 120.0
 
 
 @dataclass(slots=True)
@@ -125,6 +133,8 @@ class AdaptiveWidth:
     _round: _Round = field(default_factory=_Round)
     _refusals: _Refusals = field(default_factory=_Refusals)
     _fall: _Fall | None = None
+    _answers: int = 0  # since room was last given, or was to be
+    _in_hand: float = float("inf")  # the fewest calls that it had when it refused one meanwhile
     _first: _Fall | None = None  # the first of those falls since which it has not come back
 
     def __post_init__(self) -> None:
@@ -133,7 +143,7 @@ class AdaptiveWidth:
             self.width = self.cap
 
     def succeeded(self, started: float, waiting: bool, now: float) -> bool:
-        """A call that began at `started` was answered; True when the width rose.
+        """A call that began at `started` was answered; True when the width changed.
 
         waiting: whether calls wait for a place, without which more places would change nothing.
         """
@@ -143,6 +153,7 @@ class AdaptiveWidth:
         if not turn.answered:
             turn.first, turn.refused = now, 0
         turn.answered += 1
+        self._answers += 1
         turn.same += started >= turn.same_since
         if self._alarm:
             self._alarm = max(0.0, self._alarm - self._tolerated)
@@ -152,7 +163,11 @@ class AdaptiveWidth:
         well = turn.same >= self.width
         if well:
             self._went_well(now)
-        if not waiting or self.held or self.width >= self.cap:
+        if not waiting or self.held:
+            return False
+        if well and self._gives_room(now):
+            return True
+        if self.width >= self.cap:
             return False
         return self._rise(now, well)
 
@@ -166,6 +181,7 @@ class AdaptiveWidth:
             return False
         if now > self._tolerated_until:
             self._tolerated = TOLERATED
+        self._in_hand = min(self._in_hand, in_hand)
         turn.refused += 1
         turn.missed += started >= turn.same_since
         if not self._alarm:
@@ -246,7 +262,7 @@ class AdaptiveWidth:
         width.
         """
         self._tolerated = min(_MOST_TOLERATED, 1.25 * max(fall.share, self._round.share))
-        self._tolerated_until = now + _LONGEST_PAUSE_S
+        self._tolerated_until = now + _TOLERATES_S
         self._safe, self._proven, self._resumes = fall.width, False, now
         self._began = self._fall = self._first = None
         self._alarm = 0.0
@@ -260,6 +276,19 @@ class AdaptiveWidth:
         if self.width >= self._safe:
             self._safe, self._proven = self.width, True
 
+    def _gives_room(self, now: float) -> bool:
+        """Gives up a part of the width now and then, which returns while nobody takes it."""
+        if self._answers < _ROUNDS * self.width or self.width < max(2.0, self._safe):
+            return False
+        in_hand, self._in_hand, self._answers = self._in_hand, float("inf"), 0
+        is_full = self.width < self.cap or in_hand < _FULL * self.width
+        if not is_full or self._began is not None or now <= self._tolerated_until:
+            return False
+        self.width = max(self.floor, min(self.width, max(1.0, in_hand)) * (1 - _GIVES))
+        turn = self._round
+        turn.same_since, turn.same, turn.missed = now, 0, 0
+        return True
+
     def _pause_after(self, cost: float) -> float:
         """Seconds until more is tried, after trouble that cost so many seconds.
 
@@ -268,7 +297,9 @@ class AdaptiveWidth:
         again = abs(self._trouble - self._before) <= 0.1 * self._trouble
         self._longest = min(2 * self._longest, 16.0) if again else 1.0
         self._before = self._trouble
-        gain = max(self._trouble / self._safe - 1.0, 0.01)
+        # Trouble at a width that is safe now came from the recovery: nothing is known of more.
+        gain = self._trouble / self._safe - 1.0 if self._trouble > self._safe else 1.0
+        gain = max(gain, 0.01)
         pause = min(2 * cost / gain, 10 * self._longest * cost, _LONGEST_PAUSE_S)
         return max(_PAUSE_S, pause)
 
@@ -282,11 +313,19 @@ class AdaptiveWidth:
             a_round = max(self.step, (self._safe - before) / 2)
             self.width = min(self.cap, self._safe, before + a_round / max(before, 1.0))
         elif well and now >= self._resumes and not self._misses():
-            self.width = min(self.cap, before + max(self.step, before - self._trouble))
+            self.width = min(self.cap, self._next(before))
         if int(self.width) > int(before) or well:
             turn = self._round
             turn.same_since, turn.same, turn.missed = now, 0, 0
         return self.width > before
+
+    def _next(self, width: float) -> float:
+        """The width to try above one that is safe: a step more, or the whole number between it and
+        the width at which the last trouble began.
+        """
+        more = width + max(self.step, width - self._trouble)
+        whole = int(width) + 1
+        return float(whole) if width < whole < int(self._trouble) <= more else more
 
     def _misses(self) -> bool:
         """Whether too many calls are refused at this width to try a larger one."""

@@ -113,7 +113,7 @@ def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
     """
     last = prefix.tokens[-TOKEN_BYTES:]
     most = max(len(ends.answer), TOKEN_BYTES)
-    if prefix.closed is not False:
+    if prefix.closed:
         # A template may end an answer only where a message follows, or by that message's head.
         reach = most + TOKEN_BYTES if tail.startswith(ends.answer) else most
         stop = _index(tail[:reach], last)
@@ -122,6 +122,8 @@ def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
     begins = _end_begins(tail, ends, most)
     if begins is None:
         return None
+    if prefix.closed is None and tail[begins : begins + TOKEN_BYTES] == last:
+        return tail[begins + TOKEN_BYTES :]
     if prefix.closed and ends.plain:
         # The model's own stop token stands for the template's.
         return tail[begins + TOKEN_BYTES :]

@@ -2,16 +2,16 @@
 
 from gymmesh_model.vllm.command import logprob_distribution, served_name
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
-from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
+from gymmesh_model.vllm.engine import EngineError, InProcessVllm, Spans, spans_of_call
 from gymmesh_model.vllm.process import ServeError, VllmProcess
 
 __all__ = [
     "EngineConfig",
     "EngineError",
+    "InProcessVllm",
     "ServeConfig",
     "ServeError",
     "Spans",
-    "VllmEngine",
     "VllmProcess",
     "logprob_distribution",
     "served_name",

@@ -54,8 +54,8 @@ def model_arguments(config: EngineConfig, name: str) -> list[str]:
 def exact_tokens(args: list[str]) -> list[str]:
     """The flags that exact tokens are cheaper and better with, where `args` are silent on them.
 
-    The endpoints that render conversations and tell the weights' versions are off by default, and
-    log probabilities are by default those of the model at temperature 1.
+    By default the endpoints that render conversations and report the weights' versions are off,
+    and log probabilities are those of the model at temperature 1.
     """
     wanted = ("enable-scale-out", "enable-prompt-tokens-details", f"{_MODE}={_SAMPLED}")
     given = {_flag(one) for one in args}

@@ -42,7 +42,7 @@ class EngineError(Exception):
     """The engine is not there; the message is one sentence."""
 
 
-class VllmEngine:
+class InProcessVllm:
     """One engine and its life. model: what requests call it."""
 
     def __init__(self, config: EngineConfig, model: str) -> None:

@@ -16,7 +16,7 @@ from gymmesh_trainers import (
     Generation,
     RolloutGroup,
     SamplingParams,
-    TaskList,
+    TaskSet,
     TokenBackend,
     TrainerCollector,
 )
@@ -159,7 +159,7 @@ async def test_carried_groups_come_once_after_a_restart(tmp_path: Path, stored: 
     settings: dict[str, Any] = {"repeats": 2, "concurrency": 8}
     if stored:
         settings["output"] = tmp_path / "rollouts.jsonl"
-    tasks = TaskList(rows(40))
+    tasks = TaskSet(rows(40))
     engine = held_but_first()
     async with TrainerCollector(Sums, tasks=tasks, model=engine.model, **settings) as collector:
         async with collector.step(groups=1) as step:
@@ -178,7 +178,7 @@ async def test_carried_groups_come_once_after_a_restart(tmp_path: Path, stored: 
     assert first == state
     again = ones()
     settings |= {"model": again.model, "resume": stored}
-    async with TrainerCollector(Sums, tasks=TaskList(rows(40)), **settings) as collector:
+    async with TrainerCollector(Sums, tasks=TaskSet(rows(40)), **settings) as collector:
         collector.load_state_dict(state)
         assert collector.weights_version == 1
         assert collector.next_step == 2

@@ -11,9 +11,9 @@ import pytest
 
 from gymmesh_client import TaskDefaults, UserError
 from gymmesh_resource import Task
-from gymmesh_trainers import Mix, RolloutGroup, Stages, TaskList
+from gymmesh_trainers import Mix, RolloutGroup, Stages, TaskSet
 from gymmesh_trainers.collecting.filters import pass_rate, rejected_by, rules_of, spread
-from gymmesh_trainers.collecting.sources import TaskSource
+from gymmesh_trainers.collecting.sources import TaskStream
 from tests.unit.trainers.environments import rows
 
 DEFAULTS = TaskDefaults("sums", "tool_loop")
@@ -28,7 +28,7 @@ def named(name: str, count: int) -> list[dict[str, Any]]:
     return [row | {"task_id": f"{name}{at}"} for at, row in enumerate(rows(count))]
 
 
-def draws(source: TaskSource, count: int) -> list[tuple[str, str]]:
+def draws(source: TaskStream, count: int) -> list[tuple[str, str]]:
     found = [source.draw() for _ in range(count)]
     return [(one.source, one.task.task_id) for one in found if one is not None]
 
@@ -47,36 +47,36 @@ class _Rewarded(RolloutGroup):
 
 
 def test_a_list_is_drawn_in_another_order_each_epoch_and_each_task_once() -> None:
-    source = opened(TaskList(rows(20), shuffle=3, epochs=2))
+    source = opened(TaskSet(rows(20), shuffle=3, epochs=2))
     drawn = [name for _, name in draws(source, 50)]
     first, second = drawn[:20], drawn[20:]
     assert sorted(first) == sorted(second) == sorted(row["task_id"] for row in rows(20))
     assert first != second
-    assert [name for _, name in draws(opened(TaskList(rows(20), shuffle=3)), 40)] == drawn
+    assert [name for _, name in draws(opened(TaskSet(rows(20), shuffle=3)), 40)] == drawn
 
 
 def test_tasks_get_seeds_that_are_others_in_each_epoch() -> None:
     given = [rows(1)[0], rows(2)[1] | {"seed": 7}]
-    source = opened(TaskList(given, seed=5))
+    source = opened(TaskSet(given, seed=5))
     seeds = [one.task.seed for one in (source.draw() for _ in range(6))]
     assert seeds[1::2] == [7, 7, 7]
     assert len(set(seeds[::2])) == 3
-    again = opened(TaskList(given, seed=5))
+    again = opened(TaskSet(given, seed=5))
     assert [one.task.seed for one in (again.draw() for _ in range(6))] == seeds
-    assert not opened(TaskList(given)).draw().task.HasField("seed")
+    assert not opened(TaskSet(given)).draw().task.HasField("seed")
 
 
 def test_a_task_file_is_drawn_like_a_list(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows(3)))
-    assert [name for _, name in draws(opened(TaskList(path)), 4)] == ["t0", "t1", "t2", "t0"]
+    assert [name for _, name in draws(opened(TaskSet(path)), 4)] == ["t0", "t1", "t2", "t0"]
 
 
 def _mix() -> Mix:
     stages = Stages([named("easy", 2), named("hard", 2)], advance_at=0.5, over=2)
     return Mix(
         {
-            "sums": TaskList(named("s", 5), shuffle=1, seed=1),
+            "sums": TaskSet(named("s", 5), shuffle=1, seed=1),
             "stages": stages,
             "off": named("o", 1),
         },
@@ -111,7 +111,7 @@ def test_shares_are_the_weights_and_change_between_steps() -> None:
 
 
 def test_a_source_that_is_over_leaves_the_rest_to_the_others() -> None:
-    mix = opened(Mix({"a": TaskList(named("a", 2), epochs=1), "b": TaskList(rows(3), epochs=1)}))
+    mix = opened(Mix({"a": TaskSet(named("a", 2), epochs=1), "b": TaskSet(rows(3), epochs=1)}))
     assert Counter(name for name, _ in draws(mix, 10)) == {"a": 2, "b": 3}
     assert mix.draw() is None
 
@@ -140,7 +140,7 @@ def test_a_curriculum_advances_by_the_rewards_of_its_own_stage() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: TaskList(rows(1), epochs=0), "epochs: must be at least 1, not 0"),
+        (lambda: TaskSet(rows(1), epochs=0), "epochs: must be at least 1, not 0"),
         (lambda: Stages([], advance_at=1.0), "stages: must name at least one"),
         (lambda: Stages([rows(1)], advance_at=1.0, over=0), "over: must be at least 1, not 0"),
         (lambda: Mix({}), "sources: must name at least one"),
@@ -156,8 +156,8 @@ def test_what_cannot_be_meant_is_refused(make: Any, said: str) -> None:
 
 
 def test_a_state_of_other_tasks_is_refused() -> None:
-    state = opened(TaskList(rows(3))).state_dict()
-    other = TaskList(rows(4))
+    state = opened(TaskSet(rows(3))).state_dict()
+    other = TaskSet(rows(4))
     other.load_state_dict(state)
     with pytest.raises(UserError, match="the state is of 3 tasks, and there are 4"):
         other.open(DEFAULTS)

@@ -15,7 +15,7 @@ from gymmesh_trainers import (
     RolloutGroup,
     Settings,
     SyncCollector,
-    TaskList,
+    TaskSet,
     TrainerCollector,
     pass_rate,
     spread,
@@ -232,7 +232,7 @@ async def test_ordered_groups_that_wait_are_kept_for_the_next_step() -> None:
 async def test_own_tasks_go_on_where_the_step_before_ended() -> None:
     engine = ones()
     async with TrainerCollector(
-        Sums, tasks=TaskList(rows(5)), model=engine.model, repeats=1
+        Sums, tasks=TaskSet(rows(5)), model=engine.model, repeats=1
     ) as collector:
         seen = []
         for _ in range(3):
@@ -286,8 +286,8 @@ async def test_tasks_are_given_once() -> None:
     async with TrainerCollector(Sums, model=ones().model) as collector:
         with pytest.raises(TypeError, match="tasks: are missing"):
             collector.step()
-        with pytest.raises(TypeError, match="give a TaskList, Stages or Mix to the collector"):
-            collector.step(TaskList(rows(1)))  # type: ignore[arg-type]  # wrong on purpose
+        with pytest.raises(TypeError, match="give a TaskSet, Stages or Mix to the collector"):
+            collector.step(TaskSet(rows(1)))  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(UserError, match="must be a list or a task file, not generator"):
         TrainerCollector(Sums, tasks=endless())  # type: ignore[arg-type]  # wrong on purpose
 

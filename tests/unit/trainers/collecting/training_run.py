@@ -29,7 +29,7 @@ from gymmesh_trainers import (
     Mix,
     RolloutGroup,
     SamplingParams,
-    TaskList,
+    TaskSet,
     TokenBackend,
     TrainerCollector,
     spread,
@@ -106,8 +106,8 @@ class Training:
         """Train up to so many steps in all."""
         mix = Mix(
             {
-                "ones": TaskList(named("one", 7, "1"), shuffle=5, seed=1),
-                "twos": TaskList(named("two", 5, "2"), seed=2),
+                "ones": TaskSet(named("one", 7, "1"), shuffle=5, seed=1),
+                "twos": TaskSet(named("two", 5, "2"), seed=2),
             },
             weights={"ones": 2.0},
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import tokens_pb2
@@ -15,21 +16,25 @@ from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.chat import read_answer
 from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.facts import BackendFacts
-from gymmesh_model.backends.token_engines.protocols import Distribution, Json, TokenProtocol
+from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid
 from gymmesh_model.ids import new_id
+from gymmesh_model.routing import PoolEndpoint
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, Finish, dumps, finish_of, loads
 from gymmesh_runtime.errors import MeshError
+
+T = TypeVar("T")
 
 _ABORT_SECONDS: Final = 5.0
 _REFUSED: Final = errors.ERROR_REASON_MODEL_REQUEST_REFUSED
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 _MODELS: Final = "/../v1/models"
 _ASK_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 60.0
 
 
 class ServerEngine(Engine, BackendFacts):
@@ -54,10 +59,8 @@ class ServerEngine(Engine, BackendFacts):
         self._protocol = protocol
         self._poll_s = weights_poll_s
         self._http = HttpEndpoint(name, config, self)
-        self._context: int | None = None
-        # Which distribution log probabilities are of, where a request has shown it.
-        self._shown: Distribution | None = None
-        self._asking = asyncio.Lock()
+        self._context = _Learned(self._asked_context, 0)
+        self._distribution = _Learned(self._probed, _UNKNOWN)
         self._aborting = set[asyncio.Task[None]]()
         self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
 
@@ -70,18 +73,14 @@ class ServerEngine(Engine, BackendFacts):
         await self._http.close()
 
     async def context_tokens(self) -> int:
-        """As `GET /v1/models` says; asked until the server answers."""
-        if self._context is None:
-            async with self._asking:
-                if self._context is None:
-                    self._context = await self._asked_context()
-        return self._context or 0
+        """As `GET /v1/models` says."""
+        return await self._context.get()
 
     async def generate(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
         wanted = call.record is not None and call.record.logprobs_asked
-        shown = await self._distribution(call.timeout) if wanted else _UNKNOWN
+        shown = await self._distribution.get() if wanted else _UNKNOWN
         sent: list[str] = []
 
         def body() -> bytes:
@@ -140,36 +139,39 @@ class ServerEngine(Engine, BackendFacts):
 
     # -- what the server says of itself -------------------------------------------------------
 
-    async def _distribution(self, timeout: float) -> Distribution:
-        """Which distribution log probabilities are of, where the protocol can't tell; asked until
-        the server answers.
+    async def _probed(self) -> LogprobsOf | None:
+        """Which distribution log probabilities are of, where the protocol can't tell from a call;
+        None: no server answered.
         """
         body = self._protocol.probe()
-        if self._shown is None and body is not None:
-            async with self._asking:
-                if self._shown is None:
-                    self._shown = await self._probed(body, min(timeout, _ASK_SECONDS))
-        return self._shown or _UNKNOWN
+        if body is None:
+            return _UNKNOWN
 
-    async def _probed(self, body: Json, timeout: float) -> Distribution | None:
-        """None: the server did not answer. It may yet, so the call itself says what is wrong."""
-
-        def read(raw: bytes) -> Distribution:
+        def read(raw: bytes) -> LogprobsOf:
             try:
                 return self._protocol.probed(read_answer(self._name, raw, self._http.secrets))
             except AnswerInvalid:
                 return _UNKNOWN
 
         try:
-            return await self._http.post(self._protocol.path, dumps(body), timeout, read)
+            return await self._http.post(self._protocol.path, dumps(body), _ASK_SECONDS, read)
         except MeshError as error:
             return _UNKNOWN if error.reason == _REFUSED else None
 
     async def _asked_context(self) -> int | None:
-        """The longest prompt and answer together; 0: it does not say; None: it did not answer."""
+        """The least of the servers' longest prompt and answer together; 0: they do not say; None:
+        no server answered.
+        """
+        asked = (self._context_at(endpoint) for endpoint in self._http.pool.endpoints)
+        answered = [one for one in await asyncio.gather(*asked) if one is not None]
+        if not answered:
+            return None
+        return min((one for one in answered if one), default=0)
+
+    async def _context_at(self, endpoint: PoolEndpoint) -> int | None:
         with contextlib.suppress(TransportError, TimeoutError, MeshError):
             async with asyncio.timeout(_ASK_SECONDS):
-                answer = await self._http.get(self._http.pool.endpoints[0].at(_MODELS))
+                answer = await self._http.get(endpoint.at(_MODELS))
             if answer.status < 500:
                 return _context_of(answer.body)
         return None
@@ -177,6 +179,28 @@ class ServerEngine(Engine, BackendFacts):
     def _follow_weights(self, tell: Callable[[int], None]) -> None:
         if self._poll_s:
             self._http.follow(follow_weights(self._http, self._poll_s, tell))
+
+
+class _Learned(Generic[T]):
+    """What servers say of themselves: asked until one answers, and at most once a minute.
+
+    ask: asks; returns None where no server answered. unknown: what there is until then.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[T | None]], unknown: T) -> None:
+        self._ask = ask
+        self._unknown = unknown
+        self._known: T | None = None
+        self._next = 0.0
+        self._asking = asyncio.Lock()
+
+    async def get(self) -> T:
+        if self._known is None and monotonic() >= self._next:
+            async with self._asking:  # the others wait for the one that asks
+                if self._known is None and monotonic() >= self._next:
+                    self._known = await self._ask()
+                    self._next = monotonic() + _AGAIN_SECONDS
+        return self._unknown if self._known is None else self._known
 
 
 def _context_of(raw: bytes) -> int:

@@ -22,7 +22,7 @@ from gymmesh_model.errors import AnswerInvalid
 
 Json = dict[str, Any]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
-Distribution: TypeAlias = "tokens_pb2.LogprobDistribution.ValueType"
+LogprobsOf: TypeAlias = "tokens_pb2.LogprobDistribution.ValueType"
 
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 _SAMPLING: Final = tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
@@ -65,7 +65,7 @@ class TokenProtocol(ABC):
         """
         return None
 
-    def probed(self, answer: Mapping[str, Any]) -> Distribution:
+    def probed(self, answer: Mapping[str, Any]) -> LogprobsOf:
         """What the answer to `probe` shows. Raises AnswerInvalid."""
         return _UNKNOWN
 
@@ -142,7 +142,7 @@ class VllmCompletions(TokenProtocol):
         body: Json = {"prompt": [0], "max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 2}
         return body | ({"model": self.model} if self.model else {})
 
-    def probed(self, answer: Mapping[str, Any]) -> Distribution:
+    def probed(self, answer: Mapping[str, Any]) -> LogprobsOf:
         given = _vllm_choice(answer).get("logprobs")
         listed = given.get("top_logprobs") if isinstance(given, Mapping) else None
         if not isinstance(listed, list) or not listed or not isinstance(listed[0], Mapping):
@@ -151,7 +151,7 @@ class VllmCompletions(TokenProtocol):
         first_two = sorted(found, reverse=True)[:2]
         return distribution_of(*first_two) if len(first_two) == 2 else _UNKNOWN
 
-    def _distribution(self) -> Distribution:
+    def _distribution(self) -> LogprobsOf:
         if self.logprobs_mode is None:
             return _UNKNOWN
         return _SAMPLING if self.logprobs_mode == "processed_logprobs" else _RAW
@@ -222,7 +222,7 @@ class SglangGenerate(TokenProtocol):
             ids, logprobs, finish, versions, self._distribution(params) if logprobs else _UNKNOWN
         )
 
-    def _distribution(self, params: SamplingParams) -> Distribution:
+    def _distribution(self, params: SamplingParams) -> LogprobsOf:
         """SGLang's are of the distribution after the temperature and before any cut; of greedy
         samples, of the model's own.
         """
@@ -294,7 +294,7 @@ def _ended(
     logprobs: Sequence[float],
     finish_reason: object,
     versions: Sequence[tuple[int, int]],
-    distribution: Distribution,
+    distribution: LogprobsOf,
 ) -> Generation:
     made = Generation.ended(ids, logprobs, finish_reason)
     return Generation(made.token_ids, made.logprobs, made.finished, versions, distribution)

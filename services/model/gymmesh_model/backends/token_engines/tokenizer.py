@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final, cast
 
-from gymmesh_model.backends.tokens_in import Tokenizer
+from gymmesh_model.backends.templating import Tokenizer
 from gymmesh_model.errors import misconfigured
 from gymmesh_runtime.extras import Extra
 

@@ -113,7 +113,7 @@ class VllmBackend(ChatBackend):
         self._exact = options.exact
         self._poll_s = options.weights_poll_s
         self._takes_tokens: bool | None = None
-        # Of an endpoint it is probed; a server that the service starts is told.
+        # None: not probed yet. The arguments of a server that the service starts decide it.
         self._distribution: tokens_pb2.LogprobDistribution.ValueType | None = None
         self._render_path = TOKENIZE
         self._tails = Tails()

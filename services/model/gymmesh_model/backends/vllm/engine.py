@@ -23,8 +23,8 @@ from gymmesh_model.tokens import TokenRecord
 from gymmesh_model.transport import Transport
 from gymmesh_model.vllm import (
     EngineError,
+    InProcessVllm,
     Spans,
-    VllmEngine,
     logprob_distribution,
     served_name,
     spans_of_call,
@@ -40,7 +40,7 @@ class EngineVllmBackend(VllmBackend):
     def __init__(self, name: str, config: ModelConfig) -> None:
         assert config.engine is not None  # what makes it this backend
         model = config.model or served_name(config.engine.model)
-        self._engine = VllmEngine(config.engine, model)
+        self._engine = InProcessVllm(config.engine, model)
         super().__init__(name, msgspec.structs.replace(config, engine=None, model=model, url=_BASE))
         self._given(logprob_distribution(config.engine.args))
         self.features = msgspec.structs.replace(

@@ -42,6 +42,10 @@ class NoTail(Exception):
     """The prompt cannot be append-only; the message is a clause that says why."""
 
 
+class _Refused(NoTail):
+    """The template refuses these very messages, which says nothing of others."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Checked:
     """ends: None where tails of this shape cannot be used, for `reason`. calls: how many calls the
@@ -94,15 +98,17 @@ class Tails:
 
 
 async def _checked(new: NewMessages, render: Render) -> _Checked:
-    """What holds for new messages of this shape."""
-    reason = ""
+    """What holds for new messages of this shape. Raises NoTail where they show nothing of it."""
+    failure: NoTail | None = None
     # Some templates take one tool call an answer, and some leave calls out.
     for calls in sorted({len(new.calls), min(1, len(new.calls)), 0}, reverse=True):
         try:
             return _Checked(await _ends(_with_calls(new, calls), render), calls=calls)
         except NoTail as error:
-            reason = reason or str(error)
-    return _Checked(None, reason)
+            failure = failure or error
+    if isinstance(failure, _Refused):
+        raise failure
+    return _Checked(None, str(failure))
 
 
 async def _ends(new: NewMessages, render: Render) -> Ends:
@@ -117,7 +123,10 @@ async def _ends(new: NewMessages, render: Render) -> Ends:
     ]
     if not new.calls:  # behind a call, its rest separates the mark from the answer's end
         others_tails += [await _tail_or_none(new, render, marks=one) for one in OTHER_MARKS]
-    if any(one is not None and one != tail for one in others_tails):
+    compared = {one for one in others_tails if one is not None}
+    if not compared:
+        raise NoTail("the template renders no other history to compare with")
+    if compared != {tail}:
         raise NoTail(_DEPENDS)
     for place, message in enumerate(new.messages):
         if message["role"] not in ("user", "tool"):
@@ -147,7 +156,7 @@ async def _tail(
     except MeshError as error:
         if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
             raise
-        raise NoTail(f"a short conversation cannot be rendered: {error.message}") from None
+        raise _Refused(f"a short conversation cannot be rendered: {error.message}") from None
     if one == two:
         raise NoTail("the template leaves out the answer")
     return common_tail(one, two)

@@ -28,8 +28,6 @@ _GUESS: Final = 0.01
 # Significant digits of a chance that is no exact one, and the exactness of the expected answer.
 _CHANCE_DIGITS: Final = 4
 _CHANCE_EXACT: Final = Fraction(1, 10**9)
-# Digits behind the point that candidates have at most when they are written.
-_CANDIDATE: Final = Fraction(1, 2 * 10**6)
 _ROOT: Final = Fraction(5, 10**5) + Fraction(1, 10**9)
 _COORDINATE: Final = Fraction(1, 10**3)
 
@@ -77,23 +75,27 @@ def _chance(entry: dict[str, Any]) -> tuple[Fraction, Fraction]:
 
 
 def rounded(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer takes what is near: other last digits, digits put behind the right ones."""
+    """The scorer takes what is near: other last digits, digits put behind the right ones. What is
+    no number is worth nothing.
+    """
     value = float(scorer(answer=answer, entry=entry))
     wanted, given = written_decimal(str(entry["answer"])), written_decimal(answer)
     if wanted is None or given is None:
-        return capped(value)
+        return 0.0
     if given.value == wanted.value:
         return 1.0
     # The expected answer may be rounded itself: what has more digits than it, cannot be judged.
-    right = given.place > wanted.place and given.rounds(wanted.value)
+    right = given.value != 0 and given.place > wanted.place and given.rounds(wanted.value)
     return value if right else capped(value)
 
 
 def number_format(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     """The scorer takes what is within 0.01 of the candidate, such as another one."""
     given = written_decimal(answer.replace(",", ""))
-    wanted = Fraction(entry["metadata"]["solution"])
-    return float(given is not None and abs(given.value - wanted) <= _CANDIDATE)
+    solution = entry["metadata"]["solution"]
+    # Candidates have three decimals; as sums of floats they may have more, as they are written.
+    forms = (str(solution), *(format(solution, form) for form in (".3f", "f", ".15e")))
+    return float(given is not None and given.value in map(Fraction, forms))
 
 
 def number_sorting(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
