@@ -43,7 +43,7 @@ _TITLES: Final = {
     "verifiers": "verifiers (HTTP)",
 }
 _LATE_S: Final = 0.2
-#: Answers as slow as a real engine's: the processor isn't busy, so what a group waits is not for it.
+#: Answers as slow as a real engine's: the processor isn't busy, so groups don't wait for it.
 _SLOW: Final = (512, 10.0)
 Point = tuple[int, float]
 Found = dict[tuple[str, Point], list[dict[str, Any]]]
