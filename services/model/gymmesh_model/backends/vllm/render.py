@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -44,6 +45,7 @@ from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
 
+_INSTRUCTING: Final = ("system", "developer")
 # What a word more in the reasoning is.
 _OTHER: Final = " …"
 RENDER: Final = "/chat/completions/render"
@@ -241,7 +243,8 @@ class ConversationViews:
         if not self._is_answered or not new or new[0]["role"] == "assistant":
             return None
         used = any(message["role"] == "tool" for message in until)
-        return NewMessages(new, until[-1].get("tool_calls") or (), used)
+        instructions = list(takewhile(lambda one: one["role"] in _INSTRUCTING, until))
+        return NewMessages(new, until[-1].get("tool_calls") or (), used, instructions)
 
     def short(self, messages: list[Json], *, generation: bool) -> Json:
         """The request for a made-up conversation with this one's tools and arguments."""
