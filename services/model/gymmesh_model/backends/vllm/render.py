@@ -179,17 +179,20 @@ def for_tokenize(body: Mapping[str, Any]) -> Json:
     asked["messages"] = [_renamed(message) for message in body["messages"]]
     for key, default in (("add_generation_prompt", True), ("continue_final_message", False)):
         asked[key] = body.get(key, default)
+    if kwargs := template_arguments(body):
+        asked["chat_template_kwargs"] = kwargs
+    return asked
+
+
+def template_arguments(body: Mapping[str, Any]) -> Json:
+    """What the template of a chat request gets beside messages and tools, as vLLM passes it on."""
     extra: Json = {}
     if body.get("documents") is not None:
         extra["documents"] = body["documents"]
     effort = body.get("reasoning_effort")
     if effort is not None:
-        # As vLLM itself passes it on to the template.
         extra |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-    kwargs = extra | (body.get("chat_template_kwargs") or {})
-    if kwargs:
-        asked["chat_template_kwargs"] = kwargs
-    return asked
+    return extra | (body.get("chat_template_kwargs") or {})
 
 
 def _renamed(message: Json) -> Json:
