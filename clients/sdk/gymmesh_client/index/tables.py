@@ -22,7 +22,7 @@ from gymmesh_client.log_records import Place, Whole
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
 APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
-INDEX_VERSION: Final = 4
+INDEX_VERSION: Final = 5
 """Of all tables and of what is in them; an index of another version is made anew."""
 
 TABLES: Final = """
@@ -31,7 +31,7 @@ TABLES: Final = """
         id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL, state TEXT
     );
     CREATE TABLE attempts (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         source INTEGER NOT NULL,
         rollout_id TEXT,
         attempt INTEGER NOT NULL,
@@ -103,7 +103,7 @@ DETAILS: Final = """
     CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (body, content = '', detail = none);
 """
 # Of these tables, those with a row for a rollout that is shown. What is in `words` of one that no
-# longer is stays, and names nothing.
+# longer is stays, and names nothing: the ids of attempts are never used again (AUTOINCREMENT).
 OF_ROLLOUTS: Final = ("rollouts", "listed", "problems")
 
 

@@ -126,26 +126,40 @@ class Indexer:
         """
         if self._lock is None:
             raise UserError(f"{self._path}: another gym-cli view is at work in it")
-        with contextlib.closing(connect(self._path, write=True)) as database:
-            work = _Work(self._writer(database), database)
-            while work.step():
-                pass
-            work.finish("ready")
+        try:
+            with contextlib.closing(connect(self._path, write=True)) as database:
+                work = _Work(self._writer(database), database)
+                while work.step():
+                    pass
+                work.finish("ready")
+        except sqlite3.Error as error:
+            raise UserError(f"{self._path}: cannot be written: {error}") from None
 
     def _run(self) -> None:
         with contextlib.closing(connect(self._path, write=True)) as database:
-            work = _Work(self._writer(database), database)
+            work: _Work | None = None
             while not self.stopping.is_set():
                 try:
+                    work = work or _Work(self._writer(database), database)
                     while work.step() and not self.stopping.is_set():
                         pass
                     work.finish("ready")
                 except (UserError, sqlite3.Error) as error:
                     said = str(error) if isinstance(error, UserError) else f"{self._path}: {error}"
                     # Another one, since this one knows names and places that were not kept.
-                    work = _Work(self._writer(database), database)
-                    work.finish("stopped", said)
+                    work = self._work_after(said, database)
                 self.stopping.wait(_POLL_S)
+
+    def _work_after(self, error: str, database: sqlite3.Connection) -> _Work | None:
+        """What to work on with after an error, which the page then shows; None while the index
+        cannot be written, as on a full disk.
+        """
+        try:
+            work = _Work(self._writer(database), database)
+        except sqlite3.Error:
+            return None
+        work.finish("stopped", error)
+        return work
 
     def _writer(self, database: sqlite3.Connection) -> IndexWriter:
         called = labels([source.path for source in self.sources])
