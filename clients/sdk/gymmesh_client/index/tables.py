@@ -73,6 +73,8 @@ INDICES: Final = f"""
     CREATE INDEX IF NOT EXISTS attempts_unnamed ON attempts (id)
         WHERE rollout_id IS NULL AND row_kind IS NULL;
 """
+# The columns of `sets` are in the order of its key: else SQLite's quick_check of version 3.40 takes
+# its numbers for NULL.
 DETAILS: Final = """
     CREATE INDEX IF NOT EXISTS attempts_place ON attempts (source, row_offset);
     CREATE INDEX IF NOT EXISTS attempts_undescribed ON attempts (id)
@@ -81,7 +83,7 @@ DETAILS: Final = """
         id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (kind, name)
     );
     CREATE TABLE IF NOT EXISTS sets (
-        id INTEGER NOT NULL, name INTEGER NOT NULL, PRIMARY KEY (name, id)
+        name INTEGER NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (name, id)
     ) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS sets_id ON sets (id);
     CREATE TABLE IF NOT EXISTS rollouts (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from gymmesh_client import UserError
-from gymmesh_client.index import IndexSource, IndexWriter
+from gymmesh_client.index import IndexSource, IndexWriter, is_index
 from gymmesh_client.index.run_attempts import RunAttempts
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.log_records import COMPLETED
@@ -145,6 +146,39 @@ def test_the_page_follows_again_once_a_full_disk_has_room(
             time.sleep(0.01)
         assert store.progress()["rollouts"] == 1
     indexer.stop()
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["not asked yet", "asked"])
+def test_a_second_page_follows_on_when_the_first_closes(tmp_path: Path, asked: bool) -> None:
+    """The first brings the index home, unless the second has it open."""
+    files = begun(tmp_path / "out.jsonl", "r", 2)
+    sources = find_sources([files.rows]).sources
+    index = tmp_path / "cache" / "i.sqlite"
+    first, second = (Indexer(sources, index, own_index(sources)) for _ in range(2))
+    with closing(Store(index)) as store:
+        for indexer in (first, second):
+            indexer.prepare()
+        first.run_once()
+        second.start()
+        file = index.stat().st_ino
+        if asked:
+            assert store.counted(Filters()) == 2
+        first.stop()
+        journal = Journal.resume(files)
+        journal.commit([outcome("r", 2)])
+        journal.close()
+        until = time.monotonic() + 60
+        found = 0
+        while found < 3 and time.monotonic() < until:
+            with contextlib.suppress(UserError):  # for a moment there is none
+                found = store.counted(Filters())
+            time.sleep(0.01)
+        assert found == 3
+        if asked:
+            assert index.stat().st_ino == file  # it was left as a kill leaves it, and is whole
+    second.stop()
+    assert is_index(files.index)
+    assert not list(index.parent.glob("*.sqlite*"))
 
 
 def limit_pages(monkeypatch: pytest.MonkeyPatch) -> None:
