@@ -40,9 +40,12 @@ _ALONE = re.compile(
     r"""[\s("'\[{<]*(?:(?:option|choice|letter|answer)\s*:?\s*[("'\[]?)?([A-Za-z])[\s)"'\]}>.,:;]*""",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"\s*[(\[]?([A-Z])[)\]]?(?:\s*[:).,\]\-]\s*|\s+)(?=\S)(.*)", re.DOTALL)
+_CALLED_SO = r"\s*(?:(?i:option|choice|letter|answer)\s*:?\s*)?"
+_LABEL = re.compile(
+    _CALLED_SO + r"[(\[]?([A-Z])[)\]]?(?:\s*[:).,\]\-]\s*|\s+)(?=\S)(.*)", re.DOTALL
+)
 _TEXT_FIRST = re.compile(r"(.*\S)\s*[(\[]([A-Z])[)\]]", re.DOTALL)
-_MARKED_LABEL = re.compile(r"\s*[(\[]?([A-Z])\s*[:).\]\-]\s*(?=\S)(.*)", re.DOTALL)
+_MARKED_LABEL = re.compile(_CALLED_SO + r"[(\[]?([A-Z])\s*[:).\]\-]\s*(?=\S)(.*)", re.DOTALL)
 _ANSWER = re.compile(r"answer[*_]{0,3}\s*:[*_]{0,3}\s*(.+)", re.IGNORECASE)
 _IN_OTHER_LANGUAGES = re.compile(LOCALIZED + r"[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
 # What ends a sentence of other scripts.
@@ -160,7 +163,10 @@ def _labelled(text: str, question: ChoiceQuestion) -> str | None:
     found = _LABEL.fullmatch(text)
     if found is None:
         return None
-    return found[1] if question.named_by(found[2]) == found[1] else None
+    beside = found[2]
+    if beside.startswith("(") and beside.endswith(")"):
+        beside = beside[1:-1].strip()
+    return found[1] if question.named_by(beside) == found[1] else None
 
 
 def _contained(text: str, question: ChoiceQuestion) -> str | None:
