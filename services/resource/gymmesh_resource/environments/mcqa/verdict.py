@@ -210,8 +210,9 @@ def _after_colon(text: str, question: ChoiceQuestion) -> str | None:
     for found in reversed(list(_ANSWER.finditer(unicodedata.normalize("NFKC", text)))):
         candidate = _unmarked(found[1])
         letter = _alone(candidate) or _alone(candidate := _normal(candidate))
-        if letter is None:
-            letter = question.named_by(candidate) or _labelled(candidate, question)
+        if letter is not None:  # the answer, though it be no option
+            return letter if letter in question.letters else None
+        letter = question.named_by(candidate) or _labelled(candidate, question)
         if letter in question.letters:
             return letter
     return None
@@ -231,9 +232,10 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
             found.append((match.start(), rest.partition("\n")[0]))
     for _, payload in sorted(found, reverse=True):
         payload = _unmarked(payload)
-        letter = _alone(payload)
-        if letter is None:
-            letter = _letter_of(_normal(payload), question)
+        letter = _alone(payload) or _alone(normal := _normal(payload))
+        if letter is not None:  # the answer, though it be no option
+            return letter if letter in question.letters else None
+        letter = _letter_of(normal, question)
         if letter in question.letters:
             return letter
     return None
