@@ -151,7 +151,7 @@ async def test_another_replica_goes_on_from_the_tokens(splits: bool) -> None:
         (FakeVllm(token_in=False, template="drops"), tokens_pb2.FORK_REASON_BACKEND),
         (FakeVllm(token_in=False, ignores=True, splits=True), tokens_pb2.FORK_REASON_BACKEND),
         (FakeVllm(tokenizes=False, splits=True), tokens_pb2.FORK_REASON_BACKEND),
-        (FakeVllm(template="dated"), tokens_pb2.FORK_REASON_PREAMBLE_CHANGED),
+        (FakeVllm(template="dated"), REWRITES),
     ],
     ids=["drops", "drops_old", "no token-in", "ignores tokens", "no rendering", "dated"],
 )

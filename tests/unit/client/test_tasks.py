@@ -102,6 +102,11 @@ P = "responses_create_params"
         ({P: {"input": ["hi"]}}, f"{P}.input[0]", "must be an object"),
         ({P: {"input": [{"content": "hi"}]}}, f"{P}.input[0].role", "is missing"),
         ({P: {"input": [{"role": "user"}]}}, f"{P}.input[0].content", "is missing"),
+        (
+            {P: {"input": [{"role": "usr", "content": "hi"}]}},
+            f"{P}.input[0].role",
+            "is 'usr'; give system, developer, user or assistant",
+        ),
         ({P: {"input": [{"role": "user", "content": [1]}]}}, f"{P}.input[0].content[0]", '"type"'),
         ({P: {"input": [{"type": "function_call"}]}}, f"{P}.input[0].call_id", "needs a call_id"),
         (params(temperature="hot"), f"{P}.temperature", "must be a number"),

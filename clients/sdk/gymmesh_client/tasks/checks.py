@@ -22,6 +22,7 @@ _PROMPT_COLUMNS: Final = (
     *("question_stem", "ctx", "sentence"),
 )
 _ITEM_TYPES_WITH_ID: Final = ("function_call", "function_call_output")
+_ROLES: Final = ("system", "developer", "user", "assistant")
 
 
 def check_row(row: JsonValue) -> Mistakes:
@@ -125,8 +126,10 @@ def _item(item: JsonValue, key: str) -> Mistakes:
 
 
 def _message(item: dict[str, JsonValue], key: str) -> Mistakes:
-    if type(item.get("role")) is not str:
-        problem = "is missing" if "role" not in item else "must be a string"
+    role = item.get("role")
+    if type(role) is not str or role not in _ROLES:
+        problem = "must be a string" if type(role) is not str else f"is {role!r:.40}"
+        problem = problem if "role" in item else "is missing"
         yield f"{key}.role", f"{problem}; give system, developer, user or assistant"
     content = item.get("content")
     if type(content) is list:

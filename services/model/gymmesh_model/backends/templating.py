@@ -50,9 +50,13 @@ def _call_for_template(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> bytes:
-    """As tokens.proto says, of what can be read of a tokenizer."""
+    """As tokens.proto says; empty for a tokenizer that does not show its vocabulary and its
+    template, since others could then have the same digest.
+    """
     template = str(getattr(tokenizer, "chat_template", "") or "")
     vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
+    if not template or not vocabulary:
+        return b""
     digest = hashlib.sha256(template.encode())
     for token, number in sorted(vocabulary.items(), key=lambda one: (one[1], one[0])):
         digest.update(f"\0{number}\0{token}".encode("utf-8", "surrogatepass"))

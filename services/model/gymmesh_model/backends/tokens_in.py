@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -24,6 +25,14 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.chat import chat_body, respond
+from gymmesh_model.backends.engine_results import (
+    authors_fault,
+    check_sampling,
+    checked_ids,
+    checked_logprobs,
+    engine_answer_invalid,
+    template_problem,
+)
 from gymmesh_model.backends.families import ModelFamily, Renderer
 from gymmesh_model.backends.templating import Tokenizer, for_template, plain, tokenizer_digest
 from gymmesh_model.backends.vllm import (
@@ -45,7 +54,6 @@ from gymmesh_model.convert import (
 from gymmesh_model.errors import (
     AnswerInvalid,
     answer_failed,
-    answer_invalid,
     refused,
     timed_out,
 )
@@ -54,8 +62,10 @@ from gymmesh_model.tokens import Prefix, pack_ids, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
 from gymmesh_responses import TOKEN_BYTES, Finish, finish_of, unpack_ids
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text.authors_code import as_exception
 
 _OPTIONS: Final = ChatOptions()
+_WANTED: Final = "generate must be async and return a Generation"
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 # What of a request has a meaning here; the rest is refused by name, never dropped silently.
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "seed", "stop")
@@ -145,9 +155,12 @@ class Engine:
 
     Attributes:
         features: what it does beyond sampling; known once constructed.
+        is_program: whether it is the program's own code, of whose exceptions failures may show
+            the text.
     """
 
     features: Features = Features()
+    is_program: bool = True
 
     async def open(self) -> None:
         """Acquire what it needs, in the event loop of the mesh. Raises ConfigError."""
@@ -175,7 +188,11 @@ class _CallableEngine(Engine):
     async def generate(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
-        return await self._generate(prompt, params)
+        answering: object = self._generate(prompt, params)
+        if not inspect.isawaitable(answering):
+            raise AnswerInvalid(f"{_WANTED}, and it is not async")
+        made: Generation = await answering
+        return made
 
 
 class TokenBackend(Backend):
@@ -261,11 +278,13 @@ class TokenBackend(Backend):
         body = chat_body(call, _OPTIONS)
         self._check(body)
         prompt, plan = await self._prompt(call, body)
+        if not prompt:
+            raise refused(self.endpoint_model, "the chat template renders no token")
         self.context_tokens = self.context_tokens or await self._engine.context_tokens()
         params = self._params(call, body, len(prompt))
         try:
             async with asyncio.timeout(call.timeout):
-                made = await self._engine.generate(prompt, params, call)
+                made = await self._sampled(prompt, params, call)
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
         answer = self._answer(prompt, made, body)
@@ -278,11 +297,38 @@ class TokenBackend(Backend):
                 try:
                     call.record.weights = weights_spans(made.weights)
                 except AnswerInvalid as error:
-                    raise answer_invalid(self.endpoint_model, str(error)) from None
+                    raise engine_answer_invalid(self.endpoint_model, str(error)) from None
         if self._think_tags and not self._reads_ids:
             answer = lift_thinking(answer)
         params_given = call.params if call.settings is None else call.settings.params
         return respond(self.endpoint_model, answer, params_given)
+
+    async def _sampled(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        """What the engine sampled, checked. Raises MeshError, and TimeoutError when time is up."""
+        try:
+            made: object = await self._engine.generate(prompt, params, call)
+            if not isinstance(made, Generation):
+                raise AnswerInvalid(f"{_WANTED}, and it gave {type(made).__name__}")
+            ids = checked_ids(made.token_ids)
+            trained = call.record is not None and call.record.logprobs_asked
+            logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)
+        except AnswerInvalid as error:
+            raise engine_answer_invalid(self.endpoint_model, str(error)) from None
+        except MeshError:
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # of our own call
+            raise authors_fault(self.endpoint_model, "engine", error) from None
+        except BaseException as error:
+            fault = as_exception(error)
+            if not self._engine.is_program:
+                raise fault from error
+            raise authors_fault(self.endpoint_model, "engine", fault) from None
+        return replace(made, token_ids=ids, logprobs=logprobs)
 
     # -- the prompt ---------------------------------------------------------------------------
 
@@ -366,13 +412,15 @@ class TokenBackend(Backend):
             ids = self._tokenizer.apply_chat_template(
                 messages, tokenize=True, return_dict=False, **options
             )
+            if ids is None:
+                raise AnswerInvalid("apply_chat_template gives None")
             return pack_ids(list(ids))
         except AnswerInvalid as error:
             why = f"the tokenizer gives no token ids: {error}"
             raise refused(self.endpoint_model, why) from None
         except Exception as error:
             # Templates are programs of their own, and raise what they like.
-            raise refused(self.endpoint_model, f"the chat template: {error}") from None
+            raise refused(self.endpoint_model, template_problem(error)) from None
 
     # -- the answer ---------------------------------------------------------------------------
 
@@ -418,7 +466,14 @@ class TokenBackend(Backend):
         """An answer, without its stop token. Where no tool may be called, calls stay text."""
 
         def decode(one: Sequence[int]) -> str:
-            return str(self._tokenizer.decode(one, skip_special_tokens=False))
+            try:
+                text = self._tokenizer.decode(one, skip_special_tokens=False)
+            except Exception as error:
+                raise authors_fault(self.endpoint_model, "tokenizer", error) from None
+            if not isinstance(text, str):
+                said = f"the tokenizer's decode gives {type(text).__name__}, not a text"
+                raise refused(self.endpoint_model, said)
+            return text
 
         if self._reads_ids and self._family is not None:
             parsed = self._family.read(ids, prompt, body.get("tools"), decode)
@@ -432,7 +487,7 @@ class TokenBackend(Backend):
     ) -> dict[str, Any]:
         """A Chat Completions answer with token ids, as vLLM gives it."""
         ids = list(made.token_ids)
-        stopped = bool(ids) and ids[-1] in self._stop
+        stopped = ids[-1] in self._stop
         ended = stopped if made.finished is None else made.finished
         shown = ids[:-1] if stopped else ids
         parsed = self._read(shown, prompt, body)
@@ -459,7 +514,7 @@ class TokenBackend(Backend):
         if ended and not stopped:
             choice["stop_reason"] = "stopped by a text"  # no stop token stands behind it
         if made.logprobs:
-            choice["logprobs"] = {"content": [{"logprob": float(one)} for one in made.logprobs]}
+            choice["logprobs"] = {"content": [{"logprob": one} for one in made.logprobs]}
         usage = {
             "prompt_tokens": len(prompt),
             "completion_tokens": len(ids),
@@ -481,6 +536,7 @@ class TokenBackend(Backend):
             raise self._unsupported("tool_choice", "a token engine cannot force a tool call")
         if body.get("n") not in (None, 1):
             raise self._unsupported("n", "a call has one answer")
+        check_sampling(body)
 
     def _unsupported(self, key: str, why: str) -> MeshError:
         return MeshError(

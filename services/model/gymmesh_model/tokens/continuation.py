@@ -53,10 +53,15 @@ class View(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownPrefix:
-    """What is to be continued. reasons: whether the parent's answer holds reasoning."""
+    """What is to be continued.
+
+    reasons: whether the parent's answer holds reasoning. same_preamble: whether the tools, the
+    instructions and the template's arguments are those that the prefix begins with.
+    """
 
     prefix: Prefix
     reasons: bool
+    same_preamble: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,9 @@ def _preamble(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
         return View.FIRST
     if prefix.tokens.startswith(renders.get(View.FIRST)):
         return None
+    if known.same_preamble:
+        # A template may write the date, or be a program.
+        return _rewritten("the template renders the same beginning differently now")
     return Rewritten(
         tokens_pb2.FORK_REASON_PREAMBLE_CHANGED,
         "the tools, the instructions or the template's arguments are others now",

@@ -46,6 +46,7 @@ class ServerEngine(Engine, BackendFacts):
     """
 
     has_metrics = True
+    is_program = False
 
     def __init__(
         self,

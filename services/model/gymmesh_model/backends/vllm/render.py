@@ -115,7 +115,7 @@ async def _appended(
 ) -> bytes:
     """The tail behind the prefix. Raises NoTail."""
     prefix = views.prefix
-    if prefix.preamble != views.preamble:
+    if not views.same_preamble:
         first = views.request(View.FIRST)
         if first is None:
             raise NoTail("it is not known what the conversation began with")
@@ -135,7 +135,7 @@ async def _as_rendered(
     views: ConversationViews, render: Callable[[Json], Awaitable[bytes]]
 ) -> tuple[Tail | Rewritten, bytes]:
     """As the template renders the whole conversation."""
-    known, renders = KnownPrefix(views.prefix, views.reasons), Renders()
+    known, renders = KnownPrefix(views.prefix, views.reasons, views.same_preamble), Renders()
     while isinstance(step := next_step(known, renders), View):
         request = views.request(step)
         renders.views[step] = None
@@ -219,6 +219,7 @@ class ConversationViews:
         self.reasons = _reasons(self._items[: prefix.items])
         self.settings = settings_digest(body)
         self.preamble = preamble_digest(body, call.params)
+        self.same_preamble = prefix.preamble == self.preamble
 
     def request(self, view: View) -> Json | None:
         """The request for a rendering; None when there is none."""
