@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,8 @@ def running(
     finally:
         process.terminate()
         process.wait(60)
+        with suppress(ProcessLookupError):  # what it started and left
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -9,11 +9,12 @@ groups          all repeats of a task: judged together, handed to a trainer
 control         a run steered from other processes
 output          a run's files: opened, gone on with, written to, merged
 rows            rollouts as rows of JSON lines (pure)
+free_tokens     which sampled tokens a trainer learns from (pure)
 journal         writes rows and the log of outcomes, on disk before they count
 log             what the log of a run says (log_records: the records; rollout_ids: how rollouts are
                 named; output_files: how files are)
 row_files       rows at their places
-index           what is looked up, derived from log and rows; run_reader reads a run by it
+index           what is looked up, derived from log and rows; a run is read by it
 traces          every event of a run, on disk
 run_file        what a run was made with: NAME.run.json
 """
@@ -35,14 +36,13 @@ from gymmesh_client.collector import (
 )
 from gymmesh_client.disk import OutputError
 from gymmesh_client.groups import Group
-from gymmesh_client.index import Attempt
+from gymmesh_client.index import Attempt, RunReader, open_run
 from gymmesh_client.output import OpenOptions, RetryChoice, RunOutput
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.rollout import Fold, StreamViolation, conversation, fold, transcript
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
 from gymmesh_client.run_file import RunIdentity
-from gymmesh_client.run_reader import RunReader, open_run
 from gymmesh_client.summary import RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.tasks import TaskDefaults, TaskFile, TaskReader, TaskRow
 from gymmesh_client.traces import TraceReader, open_trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +13,6 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
-from gymmesh_client.large_rollouts import message_of
 from gymmesh_client.rollout import Fold, RolloutParts, StreamViolation
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
@@ -20,6 +20,11 @@ from gymmesh_runtime.timers import Limit
 
 DEADLINE_SLACK_S: Final = 5.0
 """How long past its deadline an agent's stream is waited for before it is left."""
+
+LARGE_BYTES: Final = 256 * 1024
+"""What is made of a rollout with as many bytes of events is made in a thread. That costs about 0.1
+ms, and the loop waits for 5 ms at most, Python's switch interval.
+"""
 
 # A call that failed with one of these before any event came may fare better the next time. A
 # server that sheds load says CANCELLED.
@@ -238,3 +243,8 @@ def _failed_at(
     status = to_status(error)
     failure = pb.Failure(boundary=boundary, status=status, retry_safe=retry_safe, component=agent)
     return FailedAttempt(failure, partial, size)
+
+
+async def message_of(parts: RolloutParts) -> pb.Rollout:
+    """As `RolloutParts.message`. Nothing may change the parts meanwhile."""
+    return await asyncio.to_thread(parts.message) if parts.size >= LARGE_BYTES else parts.message()

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Coroutine
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 #: Timers can't be set for ever; a year will do.
 MAX_TIMEOUT_S: Final = 365 * 86_400.0
@@ -154,3 +157,17 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Awaits what must not be left half done: a cancellation is raised once it is over."""
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        task.exception()  # asked for, so that asyncio does not log it
+        raise asyncio.CancelledError
+    return task.result()

@@ -22,7 +22,7 @@ def command(folder: Path, steps: int, seed: int) -> list[str]:
 
 def trained(folder: Path, steps: int, seed: int) -> list[dict[str, Any]]:
     """Train to the end; the lines of all steps."""
-    subprocess.run(command(folder, steps, seed), cwd=ROOT, check=True, timeout=_LOST_S)
+    subprocess.run(command(folder, steps, seed), cwd=ROOT, check=True, timeout=2 * _LOST_S)
     return lines_of(folder)
 
 
@@ -30,6 +30,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.timeout(3 * _LOST_S)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, seed: int) -> None:
     found = trained(tmp_path, 40, seed)
@@ -39,22 +40,24 @@ def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, seed: int) -> No
     assert sum(curve[-2:]) / 2 > curve[0] + 0.1, curve
 
 
+@pytest.mark.timeout(3 * _LOST_S)
 def test_a_training_killed_in_its_seventh_step_goes_on_with_the_same_rollouts(
     tmp_path: Path,
 ) -> None:
     whole = trained(tmp_path / "whole", 9, 0)
     folder = tmp_path / "killed"
-    process = subprocess.Popen(command(folder, 9, 0), cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if json.loads(line)["step"] == 6:
-            break
-    # In the middle of step 7: some of its rollouts are on disk.
     rows = folder / "rollouts.step-7.jsonl"
-    while not (rows.exists() and rows.stat().st_size) and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    process.wait()
+    with subprocess.Popen(
+        command(folder, 9, 0), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["step"] == 6:
+                break
+        # In the middle of step 7: some of its rollouts are on disk.
+        while not (rows.exists() and rows.stat().st_size) and process.poll() is None:
+            time.sleep(0.002)
+        process.kill()
     before = lines_of(folder)
     assert 6 <= len(before) < 9  # a busy machine may kill it later
     assert before == whole[: len(before)]

@@ -207,6 +207,27 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     await resume(files).close()
 
 
+@pytest.mark.parametrize("cancelled_after", [1, 2, 3, 5])
+async def test_a_close_that_is_cancelled_leaves_no_file_open(
+    tmp_path: Path, cancelled_after: int
+) -> None:
+    files = files_in(tmp_path)
+    output = begin(files)
+    [(_, attempt)] = output.reserving(iter(["t"]), lambda task: output.rollout_id(task, 0))
+    name = output.rollout_id("t", 0)
+    await output.completed(name, attempt, row(output, "t", 0, attempt))
+    closing = asyncio.create_task(output.close())
+    for _ in range(cancelled_after):
+        await asyncio.sleep(0)
+    for _ in range(2):
+        closing.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait([closing])
+    again = resume(files)
+    assert again.has_outcome("t", 0)
+    await again.close()
+
+
 async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
     files = files_in(tmp_path / "new" / "deep")
     await collect(begin(files), THREE)

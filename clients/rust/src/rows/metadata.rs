@@ -34,7 +34,7 @@ pub(super) fn metadata(
         seed: rollout.started.as_ref().and_then(|started| started.seed),
         weights_versions: versions.into_iter().collect(),
         timings: Some(timings(rollout)),
-        overlay_json: Vec::new(),
+        ..Default::default()
     };
     let Some(Json::Object(of_task)) = of_task else {
         return Ok((metadata, Object::new()));

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.large_rollouts import LARGE_BYTES, message_of
+from gymmesh_client.attempt import LARGE_BYTES, message_of
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_line
 from gymmesh_client.summary import Counted

@@ -5,9 +5,11 @@ writer         keeps one up to date with what it is of
 run_attempts   a run, by its log; file_attempts: a file of rows; rows: what a row says (pure)
 tables         the one schema
 seal           a checksum behind the file
+run_reader     a run: all its rows, or one by its id
 """
 
 from gymmesh_client.index.index import Attempt, Index, is_index, open_index
+from gymmesh_client.index.run_reader import RunReader, open_run
 from gymmesh_client.index.seal import is_sealed, seal, sealed_size, unseal
 from gymmesh_client.index.tables import (
     APPLICATION_ID,
@@ -26,11 +28,13 @@ __all__ = [
     "Index",
     "IndexSource",
     "IndexWriter",
+    "RunReader",
     "UndescribedRow",
     "get_meta",
     "is_index",
     "is_sealed",
     "open_index",
+    "open_run",
     "put_meta",
     "seal",
     "sealed_size",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.disk import cannot_write
+from gymmesh_client.index import RunReader, open_run
 from gymmesh_client.journal import Journal, NewOutcome
 from gymmesh_client.log import latest_session
 from gymmesh_client.log_records import COMPLETED, FAILED, RunEnded
@@ -39,7 +40,6 @@ from gymmesh_client.run_file import (
     version_changes,
     write_document,
 )
-from gymmesh_client.run_reader import RunReader, open_run
 from gymmesh_client.safe_writes import write_whole
 from gymmesh_client.summary import (
     RunSummary,

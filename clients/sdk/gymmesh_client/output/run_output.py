@@ -33,6 +33,7 @@ from gymmesh_client.rollout_ids import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.run_file import RunIdentity, write_document
 from gymmesh_client.tasks import shard_of
 from gymmesh_client.traces import AttemptRecording, TraceWriter
+from gymmesh_runtime.timers import to_its_end
 
 J = TypeVar("J")
 
@@ -187,14 +188,20 @@ class RunOutput:
 
     async def close(self, *, seen: Mapping[str, Any] = MappingProxyType({}), **ended: Any) -> None:
         """Write what is waiting and how the run ended (JSON values), take superseded rows out of
-        their files, and close. Idempotent. `seen`: more for NAME.run.json, as for `describe`.
+        their files, and close. Idempotent. `seen`: more for NAME.run.json, as for `describe`. Who
+        is cancelled meanwhile leaves no file open: another collector may begin right after.
         Raises UserError where a file from which a superseded row should go is damaged.
         """
         if self._closed:
             return
         self._closed = True
-        await self._writer.close()
+        await to_its_end(self._close(seen, ended))
+        if not ended.get("interrupted"):
+            await asyncio.to_thread(make_index, self.files)
+
+    async def _close(self, seen: Mapping[str, Any], ended: dict[str, Any]) -> None:
         try:
+            await self._writer.close()
             if self._traces is not None:
                 await asyncio.to_thread(self._traces.close)
             left = tuple(self._unsent.items())
@@ -206,8 +213,6 @@ class RunOutput:
         finally:
             self._journal.close()
             self.closed = True
-        if not ended.get("interrupted"):
-            await asyncio.to_thread(make_index, self.files)
 
     def abandon(self) -> None:
         """Close an output to which nothing was written. Idempotent."""

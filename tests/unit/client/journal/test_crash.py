@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gymmesh_client.index import open_run
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.log_records import COMPLETED, FAILED, RETRY, Reserved, RunOpened
 from gymmesh_client.output.compaction import compact
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.rollout_ids import rollout_id, rollout_key
-from gymmesh_client.run_reader import open_run
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
 
 ROLLOUTS = [(f"t-{number}", 0) for number in range(12)]

@@ -79,7 +79,7 @@ from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.log_records import COMPLETED, ROWS, CurrentOutcome, Place, RunOpened
 from gymmesh_client.log.frames import HEADER, encode_frame
 from gymmesh_client.log_records import encode
-from gymmesh_client.run_reader import open_run
+from gymmesh_client.index import open_run
 files = OutputFiles(Path(sys.argv[1], "out.jsonl.zst"))
 place = Place(ROWS, 0, 0, 0, 10, files.rows.stat().st_size, 0)
 payload = encode(RunOpened({"run_id": "r", "zstd": True}))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gymmesh_client.index import Attempt, Index, open_index
+from gymmesh_client.index.index import Attempt, Index, open_index
 from gymmesh_client.log import first_reserved
 from gymmesh_client.log_records import COMPLETED, FAILED, FAILURES, ROWS, Place
 from gymmesh_client.output_files import OutputFiles
