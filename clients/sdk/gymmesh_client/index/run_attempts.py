@@ -91,6 +91,7 @@ class RunAttempts:
         self._wrong = 0
         self._journal_bytes = self._taken = 0
         self._digest = ""
+        self._stem = files.stem
 
     def _begin(self) -> None:
         self._state = RunState()
@@ -103,7 +104,7 @@ class RunAttempts:
         self._state = info.state()
         self._end, self._sequence = info.next
         self._digest, self._journal_bytes = info.digest, info.journal_bytes
-        self._wrong = info.damaged
+        self._wrong, self._stem = info.damaged, info.stem
         self.files = self.files.of_session(self._state.session)
 
     @property
@@ -124,13 +125,16 @@ class RunAttempts:
         return size if whole else size * self._end // max(log, self._end), size
 
     def is_another(self) -> bool:
-        """Whether the journal is another one than was taken in. Raises UserError where it cannot be
-        read.
+        """Whether the journal is another one than was taken in, or the run's files have other names
+        now. Raises UserError where it cannot be read.
         """
         if self.is_new:
             return False
         with opened(self.files) as log:
-            return digest_of(log, self._end) != self._digest
+            return self._is_another(log) or self._stem != self.files.stem
+
+    def _is_another(self, log: int) -> bool:
+        return not self.is_new and digest_of(log, self._end) != self._digest
 
     def has_news(self) -> bool:
         """Whether there is more in the log than was taken in, or rows may be readable again. Raises
@@ -147,6 +151,8 @@ class RunAttempts:
         """
         first, whole = self._taken, True
         with opened(self.files) as log, mapped(log) as data:
+            if self._is_another(log):
+                return False  # it was replaced this moment; the caller asks `is_another` again
             for frame in frames_of(data, self.files, self._end, self._sequence):
                 self._frame(frame)
                 self._end, self._sequence = frame.end, frame.sequence + 1

@@ -22,7 +22,7 @@ from gymmesh_client.log_records import Place, Whole
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
 APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
-INDEX_VERSION: Final = 4
+INDEX_VERSION: Final = 5
 """Of all tables and of what is in them; an index of another version is made anew."""
 
 TABLES: Final = """
@@ -31,7 +31,7 @@ TABLES: Final = """
         id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, label TEXT NOT NULL, state TEXT
     );
     CREATE TABLE attempts (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         source INTEGER NOT NULL,
         rollout_id TEXT,
         attempt INTEGER NOT NULL,
@@ -73,6 +73,8 @@ INDICES: Final = f"""
     CREATE INDEX IF NOT EXISTS attempts_unnamed ON attempts (id)
         WHERE rollout_id IS NULL AND row_kind IS NULL;
 """
+# The columns of `sets` are in the order of its key: else SQLite's quick_check of version 3.40 takes
+# its numbers for NULL.
 DETAILS: Final = """
     CREATE INDEX IF NOT EXISTS attempts_place ON attempts (source, row_offset);
     CREATE INDEX IF NOT EXISTS attempts_undescribed ON attempts (id)
@@ -81,7 +83,7 @@ DETAILS: Final = """
         id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (kind, name)
     );
     CREATE TABLE IF NOT EXISTS sets (
-        id INTEGER NOT NULL, name INTEGER NOT NULL, PRIMARY KEY (name, id)
+        name INTEGER NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (name, id)
     ) WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS sets_id ON sets (id);
     CREATE TABLE IF NOT EXISTS rollouts (
@@ -103,7 +105,7 @@ DETAILS: Final = """
     CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (body, content = '', detail = none);
 """
 # Of these tables, those with a row for a rollout that is shown. What is in `words` of one that no
-# longer is stays, and names nothing.
+# longer is stays, and names nothing: the ids of attempts are never used again (AUTOINCREMENT).
 OF_ROLLOUTS: Final = ("rollouts", "listed", "problems")
 
 

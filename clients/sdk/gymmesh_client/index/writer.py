@@ -322,8 +322,8 @@ class IndexWriter:
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._database.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):  # a draft, which is dropped, has no journal
                 self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")

@@ -5,7 +5,7 @@ cache folder (GYMMESH_CACHE_DIR is another one), and puts it in the place of tha
 closes. What several runs or files without a journal are indexed in stays in that folder, named
 after what is shown. A checksum behind an index, while nobody writes it, shows whether it was
 changed, and then it is made anew. Only one process writes an index, the one that holds its lock;
-others that show the same only read it.
+others that show the same only read it, and one of them goes on when it ends.
 """
 
 from __future__ import annotations
@@ -90,21 +90,15 @@ class Indexer:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _remove_old(self._path.parent)
-            self._lock = _locked(self._path.with_suffix(".lock"))
-            if self._lock is not None:
-                if not self._is_usable():
-                    self._begin()
-                with contextlib.closing(connect(self._path, write=True)) as database:
-                    self._prepare(database)
-            os.utime(self._path)
+            if self._lock_index():
+                os.utime(self._path)
         except (OSError, sqlite3.Error) as error:
             raise UserError(f"{self._path}: cannot be written: {error}") from None
 
     def start(self) -> None:
-        """Begin to index and to follow, in a thread; nothing where another process does."""
-        if self._lock is not None:
-            self._thread = threading.Thread(target=self._run, name="view-index", daemon=True)
-            self._thread.start()
+        """Begin to index and to follow, in a thread; where another process does, once it ends."""
+        self._thread = threading.Thread(target=self._run, name="view-index", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop; what was taken in stays. Idempotent."""
@@ -126,26 +120,63 @@ class Indexer:
         """
         if self._lock is None:
             raise UserError(f"{self._path}: another gym-cli view is at work in it")
-        with contextlib.closing(connect(self._path, write=True)) as database:
-            work = _Work(self._writer(database), database)
-            while work.step():
-                pass
-            work.finish("ready")
+        try:
+            with contextlib.closing(connect(self._path, write=True)) as database:
+                work = _Work(self._writer(database), database)
+                while work.step():
+                    pass
+                work.finish("ready")
+        except sqlite3.Error as error:
+            raise UserError(f"{self._path}: cannot be written: {error}") from None
+
+    def _lock_index(self) -> bool:
+        """Become the process that writes the index, where no other is, and make it ready for that.
+        Raises OSError, UserError and sqlite3.Error.
+        """
+        lock = _locked(self._path.with_suffix(".lock"))
+        if lock is None:
+            return False
+        try:
+            if not self._is_usable():
+                self._begin()
+            with contextlib.closing(connect(self._path, write=True)) as database:
+                self._prepare(database)
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+        return True
 
     def _run(self) -> None:
+        while self._lock is None:
+            if self.stopping.wait(_POLL_S):
+                return
+            with contextlib.suppress(OSError, UserError, sqlite3.Error):
+                self._lock_index()
         with contextlib.closing(connect(self._path, write=True)) as database:
-            work = _Work(self._writer(database), database)
+            work: _Work | None = None
             while not self.stopping.is_set():
                 try:
+                    work = work or _Work(self._writer(database), database)
                     while work.step() and not self.stopping.is_set():
                         pass
                     work.finish("ready")
                 except (UserError, sqlite3.Error) as error:
                     said = str(error) if isinstance(error, UserError) else f"{self._path}: {error}"
                     # Another one, since this one knows names and places that were not kept.
-                    work = _Work(self._writer(database), database)
-                    work.finish("stopped", said)
+                    work = self._work_after(said, database)
                 self.stopping.wait(_POLL_S)
+
+    def _work_after(self, error: str, database: sqlite3.Connection) -> _Work | None:
+        """What to work on with after an error, which the page then shows; None while the index
+        cannot be written, as on a full disk.
+        """
+        try:
+            work = _Work(self._writer(database), database)
+        except sqlite3.Error:
+            return None
+        work.finish("stopped", error)
+        return work
 
     def _writer(self, database: sqlite3.Connection) -> IndexWriter:
         called = labels([source.path for source in self.sources])

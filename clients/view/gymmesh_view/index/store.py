@@ -165,7 +165,7 @@ class Store:
 
     def _remembered(self, database: sqlite3.Connection, key: tuple[Any, ...], make: Any) -> Any:
         """What was found out for a key, unless the index has changed since."""
-        key = (get_meta(database, "changes"), *key)
+        key = (self._local.file, get_meta(database, "changes"), *key)
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
@@ -214,11 +214,7 @@ class Store:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """This thread's connection, in a transaction, so that all queries see the same index."""
-        database = getattr(self._local, "database", None)
-        if database is None:
-            database = self._local.database = connect(self._path, write=False)
-            with self._lock:
-                self._all.append(database)
+        database = self._connection()
         try:
             database.execute("BEGIN")
             yield database
@@ -227,6 +223,24 @@ class Store:
         finally:
             if database.in_transaction:
                 database.execute("ROLLBACK")
+
+    def _connection(self) -> sqlite3.Connection:
+        """This thread's, to the file that is at the path now: another page that showed the same and
+        closed may have taken the one that was there away.
+        """
+        try:
+            file = self._path.stat().st_ino
+        except OSError:
+            raise UserError(f"{self._path}: is made anew; try again in a second") from None
+        database: sqlite3.Connection | None = getattr(self._local, "database", None)
+        if database is None or self._local.file != file:
+            if database is not None:
+                database.close()
+            database = self._local.database = connect(self._path, write=False)
+            self._local.file = file
+            with self._lock:
+                self._all.append(database)
+        return database
 
 
 def _by_key(key: str) -> tuple[str, list[Any]]:
